@@ -1,0 +1,42 @@
+//! JSON, the default codec.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Codec, CodecError};
+
+/// Payloads as JSON text. Nesting is limited to 128 levels.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Json;
+
+impl Codec for Json {
+    const CONTENT_TYPE: &'static str = "application/json";
+
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
+        serde_json::to_vec(value).map_err(|e| CodecError::with_source("the message has no JSON form", e))
+    }
+
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+        serde_json::from_slice(bytes).map_err(|e| CodecError::new(describe(&e)))
+    }
+}
+
+/// Where and in what way the JSON is wrong. serde's own text can quote the offending value, and payloads
+/// must not reach a log.
+fn describe(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        serde_json::error::Category::Io => "cannot be read",
+        serde_json::error::Category::Syntax => "is not JSON",
+        serde_json::error::Category::Data => "does not have the fields or types of the message",
+        serde_json::error::Category::Eof => "ends too early",
+    };
+    match missing_field(&error.to_string()) {
+        Some(field) => format!("the payload lacks the field `{field}`"),
+        None => format!("the payload {what} (line {}, column {})", error.line(), error.column()),
+    }
+}
+
+/// Names of fields come from the program, not from the payload, so they may be told.
+fn missing_field(text: &str) -> Option<&str> {
+    text.strip_prefix("missing field `")?.split('`').next()
+}

@@ -1,0 +1,59 @@
+//! The handle the rest of the framework holds.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{BlobStore, QueueStore};
+
+/// A place with queues and blobs. Cheap to clone; all clones are the same storage.
+///
+/// Made by [`Storage::connect`] from one string, by [`Storage::memory`], or from an adapter of your own by
+/// [`Storage::new`].
+#[derive(Clone)]
+pub struct Storage {
+    queues: Arc<dyn QueueStore>,
+    blobs: Arc<dyn BlobStore>,
+    description: Arc<str>,
+}
+
+impl Storage {
+    /// A storage out of its two halves. `description` is shown in logs and must not contain secrets.
+    pub fn new(
+        queues: Arc<dyn QueueStore>,
+        blobs: Arc<dyn BlobStore>,
+        description: impl Into<Arc<str>>,
+    ) -> Self {
+        Self { queues, blobs, description: description.into() }
+    }
+
+    /// The queues.
+    pub fn queues(&self) -> &Arc<dyn QueueStore> {
+        &self.queues
+    }
+
+    /// The blobs.
+    pub fn blobs(&self) -> &Arc<dyn BlobStore> {
+        &self.blobs
+    }
+
+    /// What storage this is, without secrets: `memory`, `sqlite:PATH`, `azure:ACCOUNT`.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The same storage through connections of its own, for use on another runtime.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self {
+            queues: Arc::clone(&self.queues).detached(),
+            blobs: Arc::clone(&self.blobs).detached(),
+            description: Arc::clone(&self.description),
+        }
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Storage").field(&self.description).finish()
+    }
+}

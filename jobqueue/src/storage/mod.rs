@@ -1,0 +1,46 @@
+//! The port: what the framework asks of a storage, in bytes and durations.
+//!
+//! Two traits, [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and blobs; the types
+//! that go in and out; and [`Storage`], the handle the rest of the framework holds. Adapters implement the
+//! traits and know nothing above them: no message types, no envelopes, no workers.
+
+mod arrivals;
+mod blob;
+mod error;
+mod handle;
+mod queue;
+
+pub use arrivals::{Arrivals, Bell};
+pub use blob::{
+    Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, LeaseState,
+    PutBlob,
+};
+pub use error::{StoreError, StoreErrorKind};
+pub use handle::Storage;
+pub use queue::{
+    Created, GetMessages, Late, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage,
+    PutOutcome, QueueProperties, QueueStore, Received, UpdateMessage, Updated,
+};
+
+/// The most bytes the text of a message may have, as sent: 64 KiB.
+pub const MAX_TEXT_BYTES: usize = 65_536;
+
+/// The most messages one call to get or peek returns.
+pub const MAX_MESSAGES: u32 = 32;
+
+/// The longest visibility timeout: 7 days.
+pub const MAX_VISIBILITY: std::time::Duration = std::time::Duration::from_secs(604_800);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_object_safe_and_shareable() {
+        fn shareable<T: Send + Sync + ?Sized>() {}
+        shareable::<dyn QueueStore>();
+        shareable::<dyn BlobStore>();
+        shareable::<Storage>();
+        shareable::<StoreError>();
+    }
+}

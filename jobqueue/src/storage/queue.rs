@@ -1,0 +1,369 @@
+//! The queue half of the port.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+
+use super::{Arrivals, StoreError};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::QueueName;
+
+/// Queues with the semantics of Azure Storage queues.
+///
+/// # Contract
+/// - **At least once.** A message that [`put`](Self::put) acknowledged is returned by [`get`](Self::get) again and again, each
+///   time invisible for the visibility timeout asked for, until it is deleted or its time to live is over.
+/// - **Receipts.** Every get and every update gives the message a new pop receipt and makes all former ones worthless.
+///   A put's receipt is good until the first get. Receipts cannot be guessed, and one message's receipt never works for
+///   another.
+/// - **Fencing.** Update and delete with a former receipt fail with [`PopReceiptMismatch`](super::StoreErrorKind::PopReceiptMismatch) or
+///   [`MessageNotFound`](super::StoreErrorKind::MessageNotFound). A receipt from get or update is also refused once its visibility timeout is over
+///   ([`LeaseExpired`](super::StoreErrorKind::LeaseExpired)), unless the caller passes [`Late::IfUnclaimed`]; a service that cannot check this
+///   (Azure) leaves it to the caller's own deadline and says so in [`checks_expiry`](Self::checks_expiry).
+/// - **Counting.** Each get of a message raises its dequeue count by one; peek and update do not.
+/// - **Durability.** When put, update or delete return `Ok`, the effect survives what the storage promises to survive.
+/// - **Errors.** An error says whether the operation may have been applied all the same ([`StoreError::is_ambiguous`]).
+///   Adapters do not resend put, get, update or delete of messages on their own.
+/// - **Cancel safety.** Dropping a future leaves the operation applied or not applied, never half.
+/// - **Order** of delivery is not promised.
+#[async_trait]
+pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
+    /// Creates a queue.
+    ///
+    /// # Errors
+    /// `QueueAlreadyExists` when there is one with other metadata; `QueueBeingDeleted` while a deleted one is
+    /// being removed.
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError>;
+
+    /// Deletes a queue with all its messages.
+    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError>;
+
+    /// The names of all queues that begin with `prefix`, in order.
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError>;
+
+    /// Metadata and approximate length.
+    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError>;
+
+    /// Replaces all metadata. The last writer wins.
+    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError>;
+
+    /// Adds a message.
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError>;
+
+    /// Adds messages; the answers stand in the order of the messages. Not atomic: each message has its own answer.
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>>;
+
+    /// Leases up to `count` visible messages.
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError>;
+
+    /// Looks at up to `count` (1–32) visible messages without leasing them.
+    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError>;
+
+    /// Changes visibility, and text if given, of a leased message; returns the new receipt. Time to live and
+    /// dequeue count stay.
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        change: UpdateMessage,
+    ) -> Result<Updated, StoreError>;
+
+    /// Deletes a leased message.
+    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError>;
+
+    /// Deletes leased messages; the answers stand in the order of the messages. Not atomic.
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        late: Late,
+    ) -> Vec<Result<(), StoreError>>;
+
+    /// Deletes all messages of a queue.
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError>;
+
+    /// Rings when a message may have become visible at once in `queue`, put by this or another process;
+    /// `None` when the storage can only be polled. It may ring for nothing, and it never rings for delays that
+    /// run out: [`Received::next_visible_in`] tells those.
+    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals>;
+
+    /// Whether update and delete refuse an expired receipt even if nobody has taken the message since.
+    fn checks_expiry(&self) -> bool;
+
+    /// A handle of its own for use on another runtime, sharing no connections with this one. The lease
+    /// keeper uses it, so that a handler that blocks the main runtime cannot hold up renewals.
+    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore>;
+}
+
+/// Whether [`QueueStore::create_queue`] made the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    /// It did not exist before.
+    New,
+    /// It existed with the same metadata.
+    Existed,
+}
+
+/// What is known about a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueProperties {
+    /// The queue's metadata.
+    pub metadata: Metadata,
+    /// How many messages there are, invisible ones included; never below the real number.
+    pub approximate_count: u64,
+}
+
+impl QueueProperties {
+    /// Properties with the given values.
+    pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
+        Self { metadata, approximate_count }
+    }
+}
+
+/// The storage's own identity of a message. Not secret; the job's id is in the envelope.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageId(Arc<str>);
+
+impl MessageId {
+    /// An identity as the storage wrote it.
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        Self(id.into())
+    }
+
+    /// The identity as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The right to change or delete one delivery of one message. Secret: `Debug` does not show it, and it has no
+/// `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PopReceipt(Arc<str>);
+
+impl PopReceipt {
+    /// A receipt as the storage wrote it.
+    pub fn new(receipt: impl Into<Arc<str>>) -> Self {
+        Self(receipt.into())
+    }
+
+    /// The receipt itself, for the storage. Never log it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PopReceipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PopReceipt(…)")
+    }
+}
+
+/// One delivery of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageRef {
+    /// The message.
+    pub id: MessageId,
+    /// The newest receipt.
+    pub receipt: PopReceipt,
+}
+
+/// A message to add.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PutMessage {
+    /// The text, at most 65,536 bytes in UTF-8, of characters that XML 1.0 can carry.
+    pub text: String,
+    /// How long it stays invisible at first: 0 to 7 days, and less than `ttl`.
+    pub visibility_delay: Duration,
+    /// When it vanishes, counted from now; `None` is never. At least 1 second.
+    pub ttl: Option<Duration>,
+}
+
+impl PutMessage {
+    /// A message that is visible at once and never expires.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), visibility_delay: Duration::ZERO, ttl: None }
+    }
+
+    /// Sets how long it stays invisible at first.
+    #[must_use]
+    pub fn with_delay(mut self, delay: Duration) -> Self {
+        self.visibility_delay = delay;
+        self
+    }
+
+    /// Sets the time to live.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
+        self.ttl = ttl;
+        self
+    }
+}
+
+/// Payloads are not shown.
+impl fmt::Debug for PutMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PutMessage")
+            .field("text_bytes", &self.text.len())
+            .field("visibility_delay", &self.visibility_delay)
+            .field("ttl", &self.ttl)
+            .finish()
+    }
+}
+
+/// What a put returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutOutcome {
+    /// The new message, with a receipt that is good until the first get.
+    pub message: MessageRef,
+    /// When it was inserted, by the storage's clock.
+    pub inserted: SystemTime,
+    /// When it vanishes; `None` is never.
+    pub expires: Option<SystemTime>,
+    /// When it becomes visible.
+    pub next_visible: SystemTime,
+}
+
+/// How to get messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GetMessages {
+    /// How many at most: 1–32.
+    pub count: u32,
+    /// How long they become invisible: 1 second to 7 days.
+    pub visibility: Duration,
+}
+
+/// What a get returns.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Received {
+    /// The leased messages.
+    pub messages: Vec<LeasedMessage>,
+    /// When no (or not enough) messages were visible and the storage knows: in how long the next one will be.
+    pub next_visible_in: Option<Duration>,
+}
+
+impl Received {
+    /// The leased messages, with nothing known about the next.
+    pub fn new(messages: Vec<LeasedMessage>) -> Self {
+        Self { messages, next_visible_in: None }
+    }
+
+    /// Adds what is known about the next message.
+    #[must_use]
+    pub fn with_next_visible_in(mut self, wait: Option<Duration>) -> Self {
+        self.next_visible_in = wait;
+        self
+    }
+}
+
+/// A leased message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LeasedMessage {
+    /// The message and its receipt.
+    pub message: MessageRef,
+    /// The text, or why it could not be read from the storage's answer. An unreadable text never fails a whole
+    /// batch.
+    pub text: Result<String, String>,
+    /// How often it has been dequeued, this time included.
+    pub dequeue_count: u32,
+    /// When it was inserted.
+    pub inserted: SystemTime,
+    /// When it vanishes; `None` is never.
+    pub expires: Option<SystemTime>,
+    /// When it becomes visible again, by the storage's clock.
+    pub next_visible: SystemTime,
+}
+
+/// Payloads are not shown.
+impl fmt::Debug for LeasedMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeasedMessage")
+            .field("id", &self.message.id)
+            .field("text_bytes", &self.text.as_ref().map(String::len))
+            .field("dequeue_count", &self.dequeue_count)
+            .field("next_visible", &self.next_visible)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message that was only looked at.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PeekedMessage {
+    /// The message.
+    pub id: MessageId,
+    /// The text, or why it could not be read.
+    pub text: Result<String, String>,
+    /// How often it has been dequeued.
+    pub dequeue_count: u32,
+    /// When it was inserted.
+    pub inserted: SystemTime,
+    /// When it vanishes; `None` is never.
+    pub expires: Option<SystemTime>,
+}
+
+/// Payloads are not shown.
+impl fmt::Debug for PeekedMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeekedMessage")
+            .field("id", &self.id)
+            .field("text_bytes", &self.text.as_ref().map(String::len))
+            .field("dequeue_count", &self.dequeue_count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A change to a leased message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct UpdateMessage {
+    /// In how long it becomes visible: 0 to 7 days from now.
+    pub visibility: Duration,
+    /// The new text; `None` keeps the present one.
+    pub text: Option<String>,
+    /// What to do if the receipt has expired.
+    pub late: Late,
+}
+
+/// Payloads are not shown.
+impl fmt::Debug for UpdateMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpdateMessage")
+            .field("visibility", &self.visibility)
+            .field("text_bytes", &self.text.as_ref().map(String::len))
+            .field("late", &self.late)
+            .finish()
+    }
+}
+
+/// What an update returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Updated {
+    /// The new receipt.
+    pub receipt: PopReceipt,
+    /// When the message becomes visible, by the storage's clock.
+    pub next_visible: SystemTime,
+}
+
+/// Whether a receipt is still good after its visibility timeout, as long as nobody else has got the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Late {
+    /// It is not: an expired lease is lost.
+    #[default]
+    Refuse,
+    /// It is, as on Azure itself.
+    IfUnclaimed,
+}

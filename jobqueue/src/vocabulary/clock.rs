@@ -1,0 +1,73 @@
+//! The wall clock, injected so that tests can set it.
+//!
+//! Wall-clock time is used only for instants that are stored or shown. Deadlines inside a process are
+//! monotonic (`tokio::time::Instant`).
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, SystemTime};
+
+/// Tells the wall-clock time.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The time now.
+    fn now(&self) -> SystemTime;
+}
+
+/// The clock of the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// A clock that moves only when told to.
+///
+/// ```
+/// use jobqueue::{Clock, ManualClock};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(clock.now(), before + Duration::from_secs(60));
+/// ```
+#[derive(Debug)]
+pub struct ManualClock(Mutex<SystemTime>);
+
+impl ManualClock {
+    /// A clock that stands at 2026-01-01T00:00:00Z.
+    pub fn new() -> Self {
+        Self::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600))
+    }
+
+    /// A clock that stands at `time`.
+    pub fn at(time: SystemTime) -> Self {
+        Self(Mutex::new(time))
+    }
+
+    /// Moves the clock forwards.
+    pub fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
+    }
+
+    /// Sets the clock, backwards if need be, as a time service may.
+    pub fn set(&self, time: SystemTime) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> SystemTime {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,50 @@
+//! The trait that turns payloads into bytes and back. Implementations are in [`crate::codec`].
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How a message type's payload is written.
+///
+/// Chosen by type with `#[message(codec = …)]`; the default is [`Json`](crate::codec::Json). A payload
+/// whose [`CONTENT_TYPE`](Codec::CONTENT_TYPE) is JSON stands readable in the message, any other travels in
+/// base64 (`data_base64` of CloudEvents).
+///
+/// A codec sees bytes that anybody may have written: it must return an error for whatever it cannot
+/// read, and bound recursion and allocation by the size of the input.
+pub trait Codec: 'static {
+    /// The media type of what [`encode`](Codec::encode) writes, such as `application/json`. It is stored
+    /// with every message, and a message with another media type is not read by this codec.
+    const CONTENT_TYPE: &'static str;
+
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// When the value has no form in this codec, such as a map with non-string keys in JSON.
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError>;
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// When the bytes are not a `T`.
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError>;
+}
+
+/// Why a codec could not write or read a payload. Its text never quotes the payload.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CodecError(Box<str>, #[source] Option<Box<dyn std::error::Error + Send + Sync>>);
+
+impl CodecError {
+    /// An error with a sentence of its own.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into().into_boxed_str(), None)
+    }
+
+    /// An error with its cause. The cause's text must not quote the payload.
+    pub fn with_source(
+        text: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self(text.into().into_boxed_str(), Some(source.into()))
+    }
+}

@@ -1,0 +1,224 @@
+//! Names of queues, containers and blobs, by the rules of Azure Storage.
+//!
+//! Every storage accepts exactly these names, so that a system can move from one storage to another.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What is appended to a queue's name to make the name of its dead-letter queue.
+pub const DEAD_LETTER_SUFFIX: &str = "-poison";
+
+/// The name of a queue: 3–63 characters, lower-case letters, digits and single dashes, beginning and
+/// ending with a letter or digit ([naming rules]).
+///
+/// A queue that is to have a dead-letter queue may use at most 56 characters, so that
+/// `<queue>-poison` is a name too; [`QueueName::dead_letter`] tells.
+///
+/// [naming rules]: https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueName(Arc<str>);
+
+impl QueueName {
+    /// Checks `name` against the rules.
+    ///
+    /// # Errors
+    /// [`NameError`], which says what is wrong with which part of the name.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
+        let name = name.as_ref();
+        check_dns_name("queue", name)?;
+        Ok(Self(name.into()))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of this queue's dead-letter queue: `<queue>-poison`.
+    ///
+    /// # Errors
+    /// [`NameError`] when the name is longer than 56 characters.
+    pub fn dead_letter(&self) -> Result<Self, NameError> {
+        Self::new(format!("{}{DEAD_LETTER_SUFFIX}", self.0))
+    }
+
+    /// Whether this is the name of a dead-letter queue.
+    pub fn is_dead_letter(&self) -> bool {
+        self.0.ends_with(DEAD_LETTER_SUFFIX)
+    }
+}
+
+/// The name of a blob container: the same rules as for [`QueueName`].
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContainerName(Arc<str>);
+
+impl ContainerName {
+    /// Checks `name` against the rules.
+    ///
+    /// # Errors
+    /// [`NameError`], which says what is wrong with which part of the name.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
+        let name = name.as_ref();
+        check_dns_name("container", name)?;
+        Ok(Self(name.into()))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The place of a blob: its container and its name within it.
+///
+/// The name has 1–1,024 characters out of ASCII letters, digits and `-_.=/`. Segments are separated
+/// by single slashes; none is empty, `.` or `..`, and none ends with a dot. That is narrower than Azure's
+/// own rule, so that no proxy, URL normaliser or file system on the way can change what a name means.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlobName {
+    container: ContainerName,
+    name: Arc<str>,
+}
+
+impl BlobName {
+    /// Checks `name` against the rules.
+    ///
+    /// # Errors
+    /// [`NameError`], which says what is wrong with which part of the name.
+    pub fn new(container: ContainerName, name: impl AsRef<str>) -> Result<Self, NameError> {
+        let name = name.as_ref();
+        check_blob_name(name)?;
+        Ok(Self { container, name: name.into() })
+    }
+
+    /// The container the blob is in.
+    pub fn container(&self) -> &ContainerName {
+        &self.container
+    }
+
+    /// The name within the container.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A name that breaks the rules; the text says which rule and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} name {name:?} {problem}")]
+pub struct NameError {
+    what: &'static str,
+    name: String,
+    problem: String,
+}
+
+impl NameError {
+    fn new(what: &'static str, name: &str, problem: impl Into<String>) -> Self {
+        // A hostile name must not fill the log.
+        let name = name.chars().take(80).collect();
+        Self { what, name, problem: problem.into() }
+    }
+}
+
+fn check_dns_name(what: &'static str, name: &str) -> Result<(), NameError> {
+    let fail = |problem: String| Err(NameError::new(what, name, problem));
+    let length = name.chars().count();
+    if !(3..=63).contains(&length) {
+        return fail(format!("has {length} characters; 3 to 63 are allowed"));
+    }
+    if let Some(bad) = name.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-')) {
+        return fail(format!("contains {bad:?}; use lower-case letters, digits and dashes"));
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        return fail("begins or ends with a dash; use a letter or digit there".to_owned());
+    }
+    if name.contains("--") {
+        return fail("contains two dashes in a row; use single ones".to_owned());
+    }
+    Ok(())
+}
+
+fn check_blob_name(name: &str) -> Result<(), NameError> {
+    let fail = |problem: String| Err(NameError::new("blob", name, problem));
+    if name.is_empty() || name.len() > 1024 {
+        return fail(format!("has {} characters; 1 to 1,024 are allowed", name.len()));
+    }
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || "-_.=/".contains(*c);
+    if let Some(bad) = name.chars().find(|c| !allowed(c)) {
+        return fail(format!("contains {bad:?}; use ASCII letters, digits and -_.=/"));
+    }
+    if name.split('/').any(|segment| segment.is_empty() || segment.ends_with('.')) {
+        return fail("has an empty segment or one that ends with a dot".to_owned());
+    }
+    Ok(())
+}
+
+macro_rules! text_like {
+    ($type:ident) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+        impl FromStr for $type {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+    };
+}
+text_like!(QueueName);
+text_like!(ContainerName);
+
+impl fmt::Display for BlobName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.container, self.name)
+    }
+}
+
+impl fmt::Debug for BlobName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_names_follow_azures_rules() {
+        for good in ["abc", "a-b-c", "0queue9", &"q".repeat(63)] {
+            assert!(QueueName::new(good).is_ok(), "{good}");
+        }
+        let long = "q".repeat(64);
+        for bad in ["", "ab", &long, "Abc", "a_b", "-abc", "abc-", "a--b", "a|bc", "äbc", "a.b"] {
+            assert!(QueueName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_dead_letter_queue_needs_room_for_its_suffix() {
+        assert!(QueueName::new("q".repeat(56)).unwrap().dead_letter().is_ok());
+        assert!(QueueName::new("q".repeat(57)).unwrap().dead_letter().is_err());
+    }
+
+    #[test]
+    fn blob_names_cannot_express_paths_or_urls() {
+        let container = ContainerName::new("abc").unwrap();
+        let try_name = |name: &str| BlobName::new(container.clone(), name);
+        for good in ["a", "20261120/queue/0190", "a=b_c.d"] {
+            assert!(try_name(good).is_ok(), "{good}");
+        }
+        let long = "a".repeat(1025);
+        for bad in ["", &long, "../x", "a/../b", "a//b", "/a", "a/", "a?sig=x", "a%2e", "a\\b", "a#b", "a."] {
+            assert!(try_name(bad).is_err(), "{bad}");
+        }
+    }
+}

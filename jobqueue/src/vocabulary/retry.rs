@@ -1,0 +1,56 @@
+//! How long to wait before the next attempt.
+
+use std::time::Duration;
+
+use rand::RngExt;
+
+/// The longest delay a message can be given at once: 7 days, Azure's bound on the visibility timeout.
+pub const MAX_DELAY: Duration = Duration::from_secs(604_800);
+
+/// Exponential back-off with full jitter: before attempt n + 1 a random time between zero and
+/// `min(max, base × 2^(n−1))` passes, so that jobs that failed together do not come back together.
+///
+/// ```
+/// use jobqueue::Backoff;
+/// use std::time::Duration;
+///
+/// const GENTLE: Backoff = Backoff::exponential(Duration::from_secs(5), Duration::from_secs(600));
+/// assert_eq!(GENTLE.ceiling(1), Duration::from_secs(5));
+/// assert_eq!(GENTLE.ceiling(3), Duration::from_secs(20));
+/// assert_eq!(GENTLE.ceiling(60), Duration::from_secs(600));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    base: Duration,
+    max: Duration,
+}
+
+impl Backoff {
+    /// 1 second, doubling up to 10 minutes.
+    pub const DEFAULT: Self = Self::exponential(Duration::from_secs(1), Duration::from_secs(600));
+
+    /// The next attempt may run at once.
+    pub const NONE: Self = Self::exponential(Duration::ZERO, Duration::ZERO);
+
+    /// Begins at `base` and doubles up to `max`; no delay is longer than 7 days.
+    pub const fn exponential(base: Duration, max: Duration) -> Self {
+        Self { base, max }
+    }
+
+    /// The longest delay after failed attempt number `attempt` (1 is the first).
+    pub fn ceiling(&self, attempt: u32) -> Duration {
+        let doublings = attempt.saturating_sub(1).min(31);
+        self.base.saturating_mul(1 << doublings).min(self.max).min(MAX_DELAY)
+    }
+
+    /// A delay after failed attempt number `attempt`: random, at most [`ceiling`](Self::ceiling).
+    pub fn delay(&self, attempt: u32) -> Duration {
+        self.ceiling(attempt).mul_f64(rand::rng().random_range(0.0..=1.0))
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}

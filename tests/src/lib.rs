@@ -1,0 +1,1 @@
+//! Helpers that several test programs share. The tests themselves are in `tests/tests/`.
