@@ -4,6 +4,7 @@
 #[doc(hidden)]
 pub mod __private;
 pub mod codec;
+pub mod golden;
 pub mod storage;
 mod vocabulary;
 
