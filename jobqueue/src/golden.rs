@@ -6,6 +6,7 @@
 mod diff;
 mod file;
 
+use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +52,7 @@ macro_rules! assert_golden {
     ($message:expr, $example:expr $(,)?) => {
         match $crate::golden::check(::core::env!("CARGO_MANIFEST_DIR"), $example, &$message) {
             ::core::result::Result::Ok(()) => {}
-            ::core::result::Result::Err(error) => ::core::panic!("{error}"),
+            ::core::result::Result::Err(error) => ::core::panic!("{}", error.report()),
         }
     };
 }
@@ -79,15 +80,21 @@ pub fn check_in<M: QueueMessage>(
     let path = folder.join(file::name(M::KIND, M::VERSION, example));
     let payload = encode_message(message).map_err(GoldenError::Encode)?;
     let found = Golden::of::<M>(&payload);
-    check_readable::<M>(folder)?;
-    match Golden::read(&path)? {
-        Some(pinned) if pinned == found => round_trip::<M>(&path, &payload),
-        Some(pinned) if !bless => {
-            Err(GoldenError::Changed { path, differences: diff::lines(&pinned.to_json(), &found.to_json()) })
-        }
-        None if !bless => Err(GoldenError::Missing { path }),
-        _ => found.write(&path),
+    let pinned = Golden::read(&path)?;
+    let unchanged = pinned.as_ref() == Some(&found);
+    if !unchanged && !bless {
+        return Err(match pinned {
+            Some(pinned) => {
+                let differences = diff::lines(&pinned.to_json(), &found.to_json());
+                GoldenError::Changed { path, differences }
+            }
+            None => GoldenError::Missing { path },
+        });
     }
+    // Before anything is overwritten: a blessing cannot hide that waiting messages became unreadable.
+    check_readable::<M>(folder)?;
+    round_trip::<M>(&path, &payload)?;
+    if unchanged { Ok(()) } else { found.write(&path) }
 }
 
 /// Everything in the folder that was written as `M` or as one of its predecessors is still an `M`.
@@ -141,10 +148,10 @@ pub enum GoldenError {
     },
     /// A message that was sent by an earlier release cannot be read any more.
     #[error(
-        "{} cannot be read any more: {source}{}\nMessages of that form may be waiting in queues. Undo the change, or \
-         raise `version`, keep the old type and name it in `upgrade_from`. Delete the file when no such message can \
-         be waiting",
-        path.display(), Causes(source)
+        "{} cannot be read any more. Messages of that form may be waiting in queues: undo the change, or raise \
+         `version`, keep the old type and name it in `upgrade_from`. Delete the file if no such message can be \
+         waiting",
+        path.display()
     )]
     Unreadable {
         /// The golden file.
@@ -161,7 +168,7 @@ pub enum GoldenError {
         differences: Differences,
     },
     /// The example cannot be sent.
-    #[error("the example is not a message that could be sent: {0}{causes}", causes = Causes(.0))]
+    #[error("the example is not a message that could be sent")]
     Encode(#[source] EncodeError),
     /// The file is not a golden file.
     #[error("{} is not a golden file; restore it, or delete it and run the test with {BLESS}=1: {problem}", path.display())]
@@ -172,7 +179,7 @@ pub enum GoldenError {
         problem: String,
     },
     /// The file system refused.
-    #[error("{} cannot be read or written: {source}", path.display())]
+    #[error("{} cannot be read or written", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -191,16 +198,16 @@ impl fmt::Display for Differences {
     }
 }
 
-/// The causes of an error, since a failing test shows one text only.
-struct Causes<'a>(&'a dyn std::error::Error);
-
-impl fmt::Display for Causes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut next = self.0.source();
+impl GoldenError {
+    /// The text together with all causes, for a failing test, which shows one text only.
+    pub fn report(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = self.source();
         while let Some(cause) = next {
-            write!(f, ": {cause}")?;
+            text.push_str("\ncaused by: ");
+            text.push_str(&cause.to_string());
             next = cause.source();
         }
-        Ok(())
+        text
     }
 }

@@ -15,7 +15,6 @@ use crate::codec::Codec;
 
 /// The content of a golden file.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Golden {
     pub(super) kind: String,
     pub(super) version: u32,
