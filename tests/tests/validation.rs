@@ -134,10 +134,16 @@ fn length_counts_characters_or_items() {
     };
     assert!(good().validate().is_ok());
     assert_eq!(only(&Lengths { text: "ä".into(), ..good() }), "text: must have 2 to 3 characters, has 1");
-    assert_eq!(only(&Lengths { text: "🦀🦀🦀🦀".into(), ..good() }), "text: must have 2 to 3 characters, has 4");
+    assert_eq!(
+        only(&Lengths { text: "🦀🦀🦀🦀".into(), ..good() }),
+        "text: must have 2 to 3 characters, has 4"
+    );
     assert_eq!(only(&Lengths { list: vec![1, 2], ..good() }), "list: must have at most 1 items, has 2");
     assert_eq!(only(&Lengths { map: HashMap::new(), ..good() }), "map: must have at least 1 items, has 0");
-    assert_eq!(only(&Lengths { set: BTreeSet::from([1]), ..good() }), "set: must have exactly 2 items, has 1");
+    assert_eq!(
+        only(&Lengths { set: BTreeSet::from([1]), ..good() }),
+        "set: must have exactly 2 items, has 1"
+    );
     assert_eq!(only(&Lengths { queue: [1, 2].into(), ..good() }), "queue: must have at most 1 items, has 2");
 }
 
