@@ -3,6 +3,8 @@
 
 #[doc(hidden)]
 pub mod __private;
+#[cfg(feature = "azure")]
+pub mod azure;
 pub mod codec;
 pub mod storage;
 mod vocabulary;
