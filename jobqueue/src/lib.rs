@@ -4,13 +4,18 @@
 #[doc(hidden)]
 pub mod __private;
 pub mod codec;
+mod envelope;
 pub mod storage;
 mod vocabulary;
 
 pub use jobqueue_derive::{QueueMessage, Validate};
 pub use vocabulary::clock::{Clock, ManualClock, SystemClock};
+pub use vocabulary::error::{Error, ErrorKind};
+pub use vocabulary::job::JobInfo;
 pub use vocabulary::message::{DecodeError, EncodeError, MessageDefaults, QueueMessage};
 pub use vocabulary::metadata::Metadata;
 pub use vocabulary::name::{BlobName, ContainerName, NameError, QueueName};
+pub use vocabulary::outcome::{BoxError, JobError, Outcome, Reason, Verdict};
 pub use vocabulary::retry::Backoff;
+pub use vocabulary::settings::{MessageEncoding, QueueSettings, SettingOverrides, SettingWarning};
 pub use vocabulary::validate::{Path, Validate, Violation, Violations};
