@@ -3,12 +3,17 @@
 
 #[doc(hidden)]
 pub mod __private;
+mod claim_check;
 pub mod codec;
 mod envelope;
+mod lease;
+mod queue;
 pub mod storage;
 mod vocabulary;
 
 pub use jobqueue_derive::{QueueMessage, Validate};
+pub use queue::{DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent};
+pub use storage::Storage;
 pub use vocabulary::clock::{Clock, ManualClock, SystemClock};
 pub use vocabulary::error::{Error, ErrorKind};
 pub use vocabulary::job::JobInfo;

@@ -78,6 +78,8 @@ pub struct History {
     pub last_error: Option<String>,
     /// The newest checkpoint.
     pub checkpoint: Option<Checkpoint>,
+    /// Earlier dead letters of the job, newest last: a JSON list.
+    pub past: Option<String>,
 }
 
 /// Progress that a handler saved: JSON text, or where it is.
@@ -102,8 +104,6 @@ pub struct DeadLetterNote {
     pub deliveries: u32,
     /// Which worker did it.
     pub worker: Option<String>,
-    /// Earlier dead letters of the same job, newest last: JSON, one line.
-    pub past: Option<String>,
 }
 
 impl Envelope {

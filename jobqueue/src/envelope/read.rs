@@ -137,6 +137,7 @@ fn event<'a>(mut raw: BTreeMap<Cow<'a, str>, &'a RawValue>) -> Result<Envelope, 
         deferred: take.number("deferred")?.unwrap_or(0),
         last_error: take.text("lasterror")?,
         checkpoint: checkpoint(&mut take)?,
+        past: take.text("deadletterpast")?,
     };
     envelope.dead_letter = dead_letter(&mut take)?;
     envelope.extensions =
@@ -174,9 +175,8 @@ fn dead_letter(take: &mut Taker<'_, '_>) -> Result<Option<DeadLetterNote>, Envel
     let time = take.text("deadlettertime")?.unwrap_or_default();
     let deliveries = take.number("deadlettercount")?.unwrap_or(0);
     let worker = take.text("deadletterworker")?;
-    let past = take.text("deadletterpast")?;
     let reason = take.text("deadletterreason")?;
-    Ok(reason.map(|reason| DeadLetterNote { reason, queue, time, deliveries, worker, past }))
+    Ok(reason.map(|reason| DeadLetterNote { reason, queue, time, deliveries, worker }))
 }
 
 /// Takes attributes out by name, so that what is left are the extensions.

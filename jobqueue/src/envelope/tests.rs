@@ -27,6 +27,7 @@ fn full() -> Envelope {
         deferred: 1,
         last_error: Some("no".into()),
         checkpoint: Some(Checkpoint::Stored(StoredReference::for_data("20261120", &queue, b"abc"))),
+        past: Some("[]".into()),
     };
     envelope.dead_letter = Some(DeadLetterNote {
         reason: "rejected".into(),
@@ -34,7 +35,6 @@ fn full() -> Envelope {
         time: "2026-11-20T07:00:00Z".into(),
         deliveries: 9,
         worker: Some("w".into()),
-        past: None,
     });
     envelope.insert_header("tenant", "blue").unwrap();
     envelope

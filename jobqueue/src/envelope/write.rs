@@ -74,13 +74,13 @@ impl Serialize for Envelope {
                 map.put("checkpointsha256", &reference.sha256.to_string())?;
             }
         }
+        map.some("deadletterpast", history.past.as_ref())?;
         if let Some(note) = &self.dead_letter {
             map.put("deadletterreason", &note.reason)?;
             map.put("deadletterqueue", &note.queue)?;
             map.put("deadlettertime", &note.time)?;
             map.put("deadlettercount", &note.deliveries)?;
             map.some("deadletterworker", note.worker.as_ref())?;
-            map.some("deadletterpast", note.past.as_ref())?;
         }
         for (name, value) in &self.extensions {
             map.put(name, value)?;
