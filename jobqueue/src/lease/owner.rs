@@ -30,7 +30,7 @@ pub(crate) enum Loss {
     Taken,
     /// The deadline passed before a renewal got through.
     Expired,
-    /// It was renewed for as long as a job may run.
+    /// The job has run for as long as it may. The message is still ours until the deadline.
     MaxRunTime,
 }
 
@@ -51,6 +51,8 @@ pub(super) struct State {
     /// When the first update was sent whose answer is missing.
     pub(super) unanswered_since: Option<Instant>,
     pub(super) phase: Phase,
+    /// The job has run for as long as it may: no more renewals, the token has fired.
+    overrun: bool,
     slot: Option<Slot>,
 }
 
@@ -99,6 +101,7 @@ impl Lease {
                 deadline,
                 unanswered_since: None,
                 phase: Phase::Held,
+                overrun: false,
                 slot: None,
             }),
             lost: CancellationToken::new(),
@@ -120,9 +123,10 @@ impl Lease {
 
     /// Why the lease is lost, once it is.
     pub(crate) fn loss(&self) -> Option<Loss> {
-        match self.state().phase {
+        let state = self.state();
+        match state.phase {
             Phase::Lost(loss) => Some(loss),
-            _ => None,
+            _ => state.overrun.then_some(Loss::MaxRunTime),
         }
     }
 
@@ -159,11 +163,12 @@ impl Lease {
         self.unschedule(state);
         let give_up = state.deadline - self.margin().min(self.terms.visibility / 2);
         let at = match state.phase {
+            Phase::Held if state.overrun => give_up,
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(Instant::now());
                 // 70 % of the time left, spread so that leases taken together are not renewed together.
                 let share = rand::rng().random_range(0.65..=0.72);
-                (Instant::now() + left.mul_f64(share)).min(give_up)
+                (Instant::now() + left.mul_f64(share)).min(give_up).min(self.run_until)
             }
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
@@ -187,14 +192,17 @@ impl Lease {
         match state.phase {
             Phase::Lost(_) | Phase::Closed => false,
             Phase::Held | Phase::Uncertain if now >= give_up => {
-                // At the bound of its run time the job is cut off; otherwise renewals did not get through in time.
-                let loss = if now >= self.run_until { Loss::MaxRunTime } else { Loss::Expired };
-                self.lose(&mut state, loss);
+                self.lose(&mut state, Loss::Expired);
                 false
             }
             phase => {
                 state.slot = Some(self.keeper.watch(give_up, self.this.clone()));
-                phase == Phase::Held && now < self.run_until
+                if now >= self.run_until {
+                    // Cut off while the message is still ours, so that the failed attempt can be counted.
+                    state.overrun = true;
+                    self.lost.cancel();
+                }
+                phase == Phase::Held && !state.overrun
             }
         }
     }

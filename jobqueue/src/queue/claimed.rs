@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use super::channel::Channel;
+use super::progress::Saved;
 use crate::envelope::{Checkpoint, Envelope, Payload, StoredReference, fits, to_wire};
 use crate::lease::Lease;
 use crate::vocabulary::error::Error;
@@ -29,6 +30,8 @@ pub(crate) struct Claimed {
     content: Mutex<Content>,
     /// Held from a change of the content until its text is stored, so that texts arrive in order.
     pub(super) saving: tokio::sync::Mutex<()>,
+    /// What the checkpoint contains, once it was read.
+    pub(super) saved: tokio::sync::Mutex<Option<Saved>>,
 }
 
 /// What a message contains.
@@ -64,6 +67,7 @@ impl Claimed {
             settings,
             content: Mutex::new(content),
             saving: tokio::sync::Mutex::new(()),
+            saved: tokio::sync::Mutex::new(None),
         }
     }
 
@@ -85,12 +89,6 @@ impl Claimed {
             Content::Event(envelope) => Some(read(envelope)),
             Content::Unreadable(_) => None,
         }
-    }
-
-    /// Deliveries that nobody has accounted for: neither excused nor counted as failed attempts.
-    pub(crate) fn counted_deliveries(&self) -> u32 {
-        let excused = self.with_envelope(|envelope| envelope.history.excused).unwrap_or(0);
-        self.dequeue_count.saturating_sub(excused)
     }
 
     /// What handlers are told. `None` if the message is not an event.

@@ -117,7 +117,7 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
-        self.claimed()?.checkpoint(to_json(progress)?).await
+        self.claimed()?.save_progress(to_json(progress)?).await
     }
 
     /// What [`checkpoint`](Self::checkpoint) saved last, in this or an earlier delivery.
@@ -125,7 +125,7 @@ impl<M> Delivery<M> {
     /// # Errors
     /// When it cannot be read as `T`, or its blob cannot be had.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        self.claimed()?.load_checkpoint().await?.map(|json| from_json(&json)).transpose()
+        self.claimed()?.saved().await?.progress().map(from_json).transpose()
     }
 
     fn claimed(&self) -> Result<&Claimed, Error> {

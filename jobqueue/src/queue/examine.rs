@@ -68,7 +68,8 @@ impl Channel {
             requested,
             self.terms(&settings),
         );
-        let claimed = |content| Claimed::new(Arc::clone(self), lease, &leased, settings, content);
+        let kept = Arc::clone(&settings);
+        let claimed = |content| Claimed::new(Arc::clone(self), lease, &leased, kept, content);
         let text = match &leased.text {
             Ok(text) => text,
             Err(problem) => {
@@ -96,8 +97,24 @@ impl Channel {
             }
         };
         let not_before = not_before(&envelope);
+        let deliveries = leased.dequeue_count.saturating_sub(envelope.history.excused);
+        let (attempts, most) = (envelope.history.attempts, settings.poison_threshold);
+        let rejection = if deliveries > settings.max_deliveries {
+            let detail = format!(
+                "delivered {deliveries} times with {attempts} failures reported; the job probably kills its worker"
+            );
+            Some(Rejection::new(Reason::MAX_DELIVERIES, detail))
+        } else if attempts >= most {
+            let last = envelope.history.last_error.clone().unwrap_or_default();
+            Some(Rejection::new(Reason::ATTEMPTS_EXHAUSTED, last))
+        } else {
+            None
+        };
         let payload = envelope.payload.clone();
         let claimed = claimed(Content::Event(Box::new(envelope)));
+        if let Some(rejection) = rejection {
+            return Examined::Rejected(claimed, rejection);
+        }
         if let Some(wait) = not_before.and_then(|time| time.duration_since(self.options.clock.now()).ok())
             && !wait.is_zero()
         {

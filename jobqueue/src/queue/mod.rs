@@ -9,11 +9,13 @@ mod dead_letters;
 mod delivery;
 mod errors;
 mod examine;
+mod progress;
 mod read;
 mod receive;
 mod send;
 mod settings;
 mod settle;
+pub(crate) mod trace;
 mod typed;
 
 pub use dead_letters::{DeadLetter, DeadLetters, RedriveOptions, Redriven};
@@ -21,6 +23,7 @@ pub use delivery::Delivery;
 pub use send::{SendOptions, Sent};
 pub use typed::Queue;
 
+pub(crate) use bury::BURY_RETRY;
 pub(crate) use channel::{Channel, ChannelOptions};
 pub(crate) use claimed::Claimed;
 pub(crate) use delivery::{from_json, to_json};

@@ -163,8 +163,7 @@ impl Channel {
             envelope.insert_header(name, value)?;
         }
         envelope.time = Some(rfc3339(Some(now))?);
-        let trace =
-            crate::vocabulary::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
+        let trace = super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
         envelope.traceparent.get_or_insert_with(|| trace.to_string());
 
         let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));

@@ -181,12 +181,6 @@ impl<M: QueueMessage> Queue<M> {
                     claimed.excuse(NOT_MINE, Excuse::Unknown).await?;
                     return Ok(None);
                 }
-                if info.attempt > info.max_attempts {
-                    let rejection =
-                        Rejection::new(Reason::ATTEMPTS_EXHAUSTED, "failed as often as is allowed");
-                    claimed.bury(&rejection).await?;
-                    return Ok(None);
-                }
                 match decode_message::<M>(info.version, &data) {
                     Ok(message) => Ok(Some(Delivery::new(message, info, claimed))),
                     Err(error) if error.is_newer_version() => {

@@ -71,30 +71,6 @@ impl fmt::Display for TraceContext {
     }
 }
 
-std::thread_local! {
-    static CURRENT: std::cell::Cell<Option<TraceContext>> = const { std::cell::Cell::new(None) };
-}
-
-/// The trace of the job whose handler is running on this thread, if one is.
-pub(crate) fn current() -> Option<TraceContext> {
-    CURRENT.get()
-}
-
-/// Sets [`current`] until the guard is dropped. Meant for one poll of a future.
-pub(crate) fn enter(context: TraceContext) -> Entered {
-    Entered(CURRENT.replace(Some(context)))
-}
-
-/// Puts back what was before.
-#[derive(Debug)]
-pub(crate) struct Entered(Option<TraceContext>);
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.set(self.0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
