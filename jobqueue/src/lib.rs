@@ -4,7 +4,10 @@
 #[doc(hidden)]
 pub mod __private;
 pub mod codec;
+pub mod memory;
 pub mod storage;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod vocabulary;
 
 pub use jobqueue_derive::{QueueMessage, Validate};
