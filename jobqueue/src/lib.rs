@@ -8,8 +8,11 @@ pub mod codec;
 mod envelope;
 mod handler;
 mod lease;
+pub mod memory;
 mod queue;
 pub mod storage;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod vocabulary;
 mod worker;
 
