@@ -5,7 +5,9 @@
 pub mod __private;
 mod claim_check;
 pub mod codec;
+mod connect;
 mod envelope;
+pub mod golden;
 mod handler;
 mod lease;
 pub mod memory;
