@@ -4,6 +4,8 @@
 #[doc(hidden)]
 pub mod __private;
 pub mod codec;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod storage;
 mod vocabulary;
 

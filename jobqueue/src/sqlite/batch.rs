@@ -155,10 +155,6 @@ impl<'c> Batch<'c> {
 }
 
 /// A refusal of `operation` on `subject`.
-pub(super) fn refuse(
-    kind: StoreErrorKind,
-    operation: Operation,
-    subject: impl std::fmt::Display,
-) -> Failure {
+pub(super) fn refuse(kind: StoreErrorKind, operation: Operation, subject: impl std::fmt::Display) -> Failure {
     Failure::Refused(StoreError::new(kind, operation.as_str(), subject))
 }

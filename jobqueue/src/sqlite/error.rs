@@ -32,6 +32,10 @@ impl Cause {
         self
     }
 
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.ambiguous
+    }
+
     pub(super) fn kind(&self) -> StoreErrorKind {
         self.kind
     }

@@ -53,7 +53,7 @@ impl Writer {
                 Ok(first) => {
                     let tasks = self.gather(first);
                     self.serve(tasks);
-                    self.upkeep.after_commit(&self.connection);
+                    self.upkeep.after_commit(&self.connection, &self.clock);
                 }
                 Err(RecvTimeoutError::Timeout) => self.upkeep.when_idle(&self.connection, &self.clock),
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -83,10 +83,10 @@ impl Writer {
         }
         tasks.retain(|task| !task.is_abandoned());
         match self.try_until_deadline(&mut tasks) {
-            Ok(()) => tasks.into_iter().for_each(Work::answer),
+            Ok(()) => tasks.into_iter().for_each(|task| task.answer()),
             Err(cause) => {
                 self.health.note(&cause);
-                let alone = tasks.len() == 1 || cause.is_fatal();
+                let alone = tasks.len() == 1 || cause.is_fatal() || cause.is_ambiguous();
                 if alone {
                     fail_all(tasks, &cause);
                 } else {
@@ -167,15 +167,14 @@ impl Writer {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        // A transaction that is still open was certainly not committed, and neither was one that found no room or
-        // no lock; of any other failure nobody can tell how far it came.
-        let undone = !self.connection.is_autocommit();
         self.roll_back();
         if is_busy(&error) {
             return Err(Abort::Busy);
         }
+        // What found no room was not committed. Of any other failure nobody can tell: the frames of the commit may be
+        // in the file, and a recovery may find them.
         let full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
-        Err(Abort::Failed(from_sql(error).ambiguous(!undone && !full)))
+        Err(Abort::Failed(from_sql(error).ambiguous(!full)))
     }
 
     fn roll_back(&self) {

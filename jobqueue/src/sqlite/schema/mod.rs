@@ -28,7 +28,8 @@ pub(super) enum Found {
 /// # Errors
 /// Says what to do about a file that is not ours or is newer than this program.
 pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
-    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(from_sql);
+    let number =
+        |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(from_sql);
     let (application, version) = (number("application_id")?, number("user_version")?);
     if application == APPLICATION_ID {
         return match usize::try_from(version) {
@@ -39,9 +40,8 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
             ))),
         };
     }
-    let tables: i64 = connection
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(from_sql)?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(from_sql)?;
     if application == 0 && version == 0 && tables == 0 {
         return Ok(Found::Empty);
     }
@@ -59,7 +59,9 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
 pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
     match inspect(connection)? {
         Found::Version(version) if version == MIGRATIONS.len() => Ok(()),
-        _ => Err(refuse("the file has no current jobqueue tables; open it once with sqlite::Options".to_owned())),
+        _ => Err(refuse(
+            "the file has no current jobqueue tables; open it once with sqlite::Options".to_owned(),
+        )),
     }
 }
 
