@@ -4,9 +4,12 @@
 #[doc(hidden)]
 pub mod __private;
 pub mod codec;
+pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod storage;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod vocabulary;
 
 pub use jobqueue_derive::{QueueMessage, Validate};
