@@ -44,6 +44,21 @@ impl Storage {
     }
 }
 
+#[cfg(feature = "sqlite")]
+async fn sqlite(path: &str) -> Result<Storage, Error> {
+    if path.is_empty() {
+        return Err(Error::new(
+            ErrorKind::Configuration,
+            "`sqlite:` lacks the path of a file; write `sqlite:jobs.db`",
+        ));
+    }
+    let opened = crate::sqlite::Options::new(path).open().await;
+    opened.map_err(|e| {
+        Error::new(ErrorKind::Storage, format!("the SQLite file `{path}` cannot be used")).with_source(e)
+    })
+}
+
+#[cfg(not(feature = "sqlite"))]
 async fn sqlite(_: &str) -> Result<Storage, Error> {
     Err(missing_feature("sqlite"))
 }

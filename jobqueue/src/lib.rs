@@ -1,4 +1,9 @@
-//! placeholder
+//! Durable, typed background jobs: on an embedded SQLite file out of the box, on Azure Storage queues when one machine
+//! is not enough.
+//!
+//! Annotate a struct, write an async function, run a [`Worker`]. The framework adds what every application otherwise writes
+//! by hand: validation, versions, large payloads in blobs, leases that renew themselves, checkpoints, honest attempt
+//! counting, dead letters with a reason and a way back, and a shutdown that loses nothing.
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
@@ -12,9 +17,13 @@ mod handler;
 mod lease;
 pub mod memory;
 mod queue;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "sqlite")]
+mod transactional;
 mod vocabulary;
 mod worker;
 
