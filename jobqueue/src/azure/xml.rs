@@ -6,6 +6,8 @@
 use quick_xml::events::{BytesRef, Event};
 use quick_xml::reader::Reader;
 
+use crate::storage::rules::illegal_character;
+
 /// A message as it stands in the answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RawMessage {
@@ -122,8 +124,8 @@ impl Field {
             return Err(problem);
         }
         let text = String::from_utf8(self.content).map_err(|_| "it is not UTF-8".to_owned())?;
-        match text.chars().find(|c| !is_xml(*c)) {
-            Some(bad) => {
+        match illegal_character(&text) {
+            Some((_, bad)) => {
                 Err(format!("it has the character U+{:04X}, which XML cannot carry", u32::from(bad)))
             }
             None => Ok(text),
@@ -147,11 +149,6 @@ impl Field {
         };
         *slot = self.value().ok().filter(|value| !value.is_empty());
     }
-}
-
-/// Whether XML 1.0 can carry the character.
-pub(super) fn is_xml(c: char) -> bool {
-    matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 
 /// The body of a put or update with `text`, whose characters XML can carry.

@@ -2,8 +2,8 @@
 
 use std::num::NonZero;
 
-use azure_core::http::headers::Headers;
 use azure_core::http::Etag;
+use azure_core::http::headers::Headers;
 use azure_storage_blob::models::{
     BlobClientDeleteOptions, BlobClientDownloadOptions, BlobClientUploadOptions,
 };

@@ -8,6 +8,7 @@ use azure_storage_blob::models::{BlobClientAcquireLeaseOptions, BlobClientBreakL
 use super::super::call::Call;
 use super::super::connection::Connection;
 use super::super::time;
+use crate::storage::rules::limits;
 use crate::storage::{LeaseDuration, LeaseId, StoreError};
 use crate::vocabulary::name::BlobName;
 
@@ -18,12 +19,10 @@ pub(super) async fn acquire(
     proposed: &LeaseId,
 ) -> Result<LeaseId, StoreError> {
     let call = Call::repeatable("acquire lease", blob);
+    limits::check_lease_duration(blob, duration)?;
     let seconds = match duration {
         LeaseDuration::Infinite => -1,
-        LeaseDuration::Finite(length) => match time::seconds(call, "a lease", length)? {
-            seconds @ 15..=60 => seconds,
-            seconds => return Err(call.refuse(format!("a lease of {seconds} s; 15 to 60 are allowed"))),
-        },
+        LeaseDuration::Finite(length) => time::seconds(call, "a lease", length)?,
     };
     let answer = call
         .run_again(|| async {
@@ -80,12 +79,8 @@ pub(super) async fn break_lease(
 ) -> Result<Duration, StoreError> {
     // Not repeated: a second break may meet the next owner's lease.
     let call = Call::once("break lease", blob);
-    let period = match period.map(|period| time::seconds(call, "a break period", period)).transpose()? {
-        Some(seconds) if seconds > 60 => {
-            return Err(call.refuse(format!("a break period of {seconds} s; 0 to 60 are allowed")));
-        }
-        period => period,
-    };
+    limits::check_break_period(blob, period)?;
+    let period = period.map(|period| time::seconds(call, "a break period", period)).transpose()?;
     let answer = call
         .run(async {
             let options = BlobClientBreakLeaseOptions {

@@ -1,6 +1,6 @@
 //! Get Messages and Peek Messages.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use azure_storage_queue::models::{QueueClientPeekMessagesOptions, QueueClientReceiveMessagesOptions};
 
@@ -8,9 +8,9 @@ use super::super::call::{Call, with_limit};
 use super::super::connection::Connection;
 use super::super::time;
 use super::super::xml::{self, RawMessage, RawMessages};
+use crate::storage::rules::limits;
 use crate::storage::{
-    GetMessages, LeasedMessage, MAX_MESSAGES, MAX_VISIBILITY, MessageId, MessageRef, PeekedMessage,
-    PopReceipt, Received, StoreError,
+    GetMessages, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received, StoreError,
 };
 use crate::vocabulary::name::QueueName;
 
@@ -23,11 +23,9 @@ pub(super) async fn get(
     options: GetMessages,
 ) -> Result<Received, StoreError> {
     let call = Call::once("get messages", queue);
-    let count = count(call, options.count)?;
-    if options.visibility < Duration::from_secs(1) || options.visibility > MAX_VISIBILITY {
-        return Err(call.refuse("the visibility timeout is not between 1 second and 7 days"));
-    }
+    limits::check_get(queue, &options)?;
     let visibility = time::seconds(call, "a visibility timeout", options.visibility)?;
+    let count = options.count.cast_signed();
     let answer = call
         .run(async {
             let options = QueueClientReceiveMessagesOptions {
@@ -50,11 +48,11 @@ pub(super) async fn peek(
     wanted: u32,
 ) -> Result<Vec<PeekedMessage>, StoreError> {
     let call = Call::reads("peek messages", queue);
-    let wanted = count(call, wanted)?;
+    limits::check_peek(queue, wanted)?;
     let answer = call
         .run_again(|| async {
             let options = QueueClientPeekMessagesOptions {
-                number_of_messages: Some(wanted),
+                number_of_messages: Some(wanted.cast_signed()),
                 method_options: with_limit(ANSWER_LIMIT),
                 ..QueueClientPeekMessagesOptions::default()
             };
@@ -63,13 +61,6 @@ pub(super) async fn peek(
         .await?;
     let raw = complete(call, xml::read_messages(answer.body()))?;
     Ok(raw.into_iter().filter_map(|message| peeked(queue, message)).collect())
-}
-
-fn count(call: Call<'_>, count: u32) -> Result<i32, StoreError> {
-    match i32::try_from(count) {
-        Ok(number) if (1..=MAX_MESSAGES).contains(&count) => Ok(number),
-        _ => Err(call.refuse(format!("{count} messages are asked for; 1 to {MAX_MESSAGES} are allowed"))),
-    }
 }
 
 /// The messages that could be read. What is broken is an error only when it left nothing: the others are leased.

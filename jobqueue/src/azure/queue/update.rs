@@ -1,13 +1,15 @@
 //! Update Message and Delete Message: what needs a receipt.
 
 use azure_storage_queue::models::{QueueClientDeleteMessageOptions, QueueClientUpdateMessageOptions};
+use bytes::Bytes;
 
 use super::super::call::{Call, with_receipt};
 use super::super::connection::Connection;
 use super::super::pipeline::{PLACEHOLDER, RECEIPT};
-use super::super::time;
-use super::{get, put};
-use crate::storage::{MAX_VISIBILITY, MessageRef, PopReceipt, StoreError, UpdateMessage, Updated};
+use super::super::{time, xml};
+use super::get;
+use crate::storage::rules::limits;
+use crate::storage::{MessageRef, PopReceipt, StoreError, UpdateMessage, Updated};
 use crate::vocabulary::name::QueueName;
 
 pub(super) async fn update(
@@ -18,11 +20,9 @@ pub(super) async fn update(
 ) -> Result<Updated, StoreError> {
     let call = Call::once("update message", queue);
     check(call, message)?;
-    if change.visibility > MAX_VISIBILITY {
-        return Err(call.refuse("the visibility timeout is longer than 7 days"));
-    }
+    limits::check_update(queue, change)?;
     let visibility = time::seconds(call, "a visibility timeout", change.visibility)?;
-    let body = change.text.as_deref().map(|text| put::body(call, text)).transpose()?;
+    let body = change.text.as_deref().map(|text| Bytes::from(xml::write_message(text)));
     let answer = call
         .run(async {
             let options = QueueClientUpdateMessageOptions {
