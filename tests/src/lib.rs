@@ -1,1 +1,5 @@
 //! Helpers that several test programs share. The tests themselves are in `tests/tests/`.
+
+pub mod azurite;
+pub mod proxy;
+pub mod sas;
