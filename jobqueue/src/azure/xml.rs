@@ -29,6 +29,9 @@ pub(super) struct RawMessages {
     pub(super) broken: Option<String>,
 }
 
+/// The element around all messages. Without it an answer is not an empty list but none at all.
+const ROOT: &[u8] = b"QueueMessagesList";
+
 /// Reads the messages of an answer to put, get or peek. Elements nobody knows are passed over.
 pub(super) fn read_messages(body: &[u8]) -> RawMessages {
     let mut all = RawMessages::default();
@@ -37,6 +40,7 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
     let mut reader = Reader::from_reader(body);
     // Outermost first: QueueMessagesList, QueueMessage, the field, whatever is inside it.
     let mut depth = 0_usize;
+    let mut root = false;
     let mut field = Field::default();
     let mut message: Option<RawMessage> = None;
     loop {
@@ -44,6 +48,7 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
             Ok(Event::Start(start)) => {
                 depth += 1;
                 match depth {
+                    1 => root |= start.local_name().as_ref() == ROOT,
                     2 => message = Some(RawMessage::default()),
                     3 => field = Field::new(start.local_name().as_ref()),
                     _ => {}
@@ -57,6 +62,7 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
                 }
                 depth = depth.saturating_sub(1);
             }
+            Ok(Event::Empty(empty)) if depth == 0 => root |= empty.local_name().as_ref() == ROOT,
             Ok(Event::Empty(empty)) if depth == 2 => {
                 Field::new(empty.local_name().as_ref()).store(message.as_mut());
             }
@@ -64,8 +70,10 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
             Ok(Event::CData(text)) if depth == 3 => field.push(text.as_ref()),
             Ok(Event::GeneralRef(reference)) if depth == 3 => field.push_reference(&reference),
             Ok(Event::Eof) => {
-                if depth != 0 || (all.messages.is_empty() && body.is_empty()) {
+                if depth != 0 {
                     all.broken = Some("it ends in the middle".to_owned());
+                } else if !root {
+                    all.broken = Some("it is no list of messages".to_owned());
                 }
                 return all;
             }
