@@ -65,6 +65,10 @@ impl Policy for Tail {
                 "the pipeline has no transport",
             )
         })?;
-        first.send(ctx, request, rest).await
+        // The SDK logs the request once more beside its answer.
+        let (method, url) = (request.method(), request.url().clone());
+        let answer = first.send(ctx, request, rest).await;
+        *request = Request::new(url, method);
+        answer
     }
 }
