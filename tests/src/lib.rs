@@ -1,1 +1,5 @@
 //! Helpers that several test programs share. The tests themselves are in `tests/tests/`.
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
