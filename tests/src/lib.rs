@@ -3,3 +3,6 @@
 pub mod azurite;
 pub mod proxy;
 pub mod sas;
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

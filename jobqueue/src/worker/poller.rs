@@ -19,7 +19,7 @@ use crate::vocabulary::retry::Backoff;
 /// How long a queue that cannot be read is left alone: doubling to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
 /// How long a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
-const GATHER: Duration = Duration::from_micros(500);
+const GATHER: Duration = Duration::from_millis(2);
 
 pub(super) struct Poller {
     pub(super) number: usize,
@@ -30,6 +30,8 @@ pub(super) struct Poller {
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
     pub(super) activity: Arc<Activity>,
+    /// Whether somebody waits for the queues to be empty.
+    pub(super) until_idle: bool,
 }
 
 impl Poller {
@@ -84,7 +86,10 @@ impl Poller {
             if received.messages.is_empty() {
                 drop(slots);
                 self.activity.found_empty(self.number, generation);
-                idle.pause(next).await;
+                tokio::select! {
+                    () = idle.pause(next) => {}
+                    () = self.activity.quiet_after(generation), if self.until_idle => {}
+                }
                 continue;
             }
             idle.reset();
@@ -103,14 +108,21 @@ impl Poller {
         }
     }
 
-    /// At least one free slot, at most 32.
+    /// At least one free slot, at most 32. A worker that is full gathers some, so that it does not ask for messages one
+    /// by one; it does not wait long for them.
     async fn free_slots(&self, was_full: bool) -> Option<Vec<OwnedSemaphorePermit>> {
-        let first = Arc::clone(&self.slots).acquire_owned().await.ok()?;
+        let mut first = Arc::clone(&self.slots).acquire_owned().await.ok()?;
         let enough = (self.shared.options.concurrency / 2).clamp(1, MAX_MESSAGES as usize);
         if was_full && self.slots.available_permits() + 1 < enough {
-            tokio::time::sleep(GATHER).await;
+            let more = Arc::clone(&self.slots).acquire_many_owned(enough as u32 - 1);
+            if let Ok(Ok(more)) = tokio::time::timeout(GATHER, more).await {
+                first.merge(more);
+            }
         }
-        let mut slots = vec![first];
+        let mut slots = Vec::with_capacity(MAX_MESSAGES as usize);
+        while let Some(slot) = first.split(1) {
+            slots.push(slot);
+        }
         while slots.len() < MAX_MESSAGES as usize
             && let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned()
         {
