@@ -2,6 +2,7 @@
 
 pub mod azurite;
 pub mod proxy;
+pub mod python;
 pub mod sas;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
