@@ -1,7 +1,7 @@
 //! F13: what a signature does not allow is told before the first message is lost to it.
 
 use jobqueue::azure::{Options, Role};
-use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind};
+use jobqueue::storage::{Created, GetMessages, PutMessage, StoreErrorKind};
 use jobqueue::{ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::sas;
@@ -68,6 +68,20 @@ async fn blob_permissions_are_probed_without_a_container() {
     options("rw").probe_blobs(&container, Role::Producer).await.unwrap();
     let error = options("rw").probe_blobs(&container, Role::Consumer).await.unwrap_err();
     assert!(error.to_string().contains("'d'"), "{error}");
+}
+
+/// Creating what is there needs no right to create.
+#[tokio::test]
+async fn existing_queues_are_found_without_the_right_to_create() {
+    let queue = queue_with_one_message().await;
+    let storage = options("raup").open().await.unwrap();
+    let existed = storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    assert_eq!(existed, Created::Existed);
+    let other = storage.queues().create_queue(&queue, &Metadata::new().with("a", "b")).await.unwrap_err();
+    assert_eq!(other.kind(), StoreErrorKind::QueueAlreadyExists, "{other}");
+    let missing = QueueName::new(format!("{queue}-x")).unwrap();
+    let refused = storage.queues().create_queue(&missing, &Metadata::new()).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Unauthorized, "{refused}");
 }
 
 #[tokio::test]

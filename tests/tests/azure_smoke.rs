@@ -10,7 +10,7 @@ use jobqueue::storage::{
     StoreErrorKind, UpdateMessage,
 };
 use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
-use jobqueue_tests::azurite::{Azurite, FakeToken};
+use jobqueue_tests::azurite::{Azurite, Certificate, FakeToken};
 use jobqueue_tests::sas;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -178,6 +178,35 @@ async fn an_unknown_certificate_is_refused() {
     let storage = options.credential(Arc::new(FakeToken::default())).open().await.unwrap();
     let error = storage.queues().queue_properties(&QueueName::new("abc").unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+}
+
+/// F15: neither is a certificate for another host, even by an authority that is trusted.
+#[tokio::test]
+async fn a_certificate_for_another_host_is_refused() {
+    let azurite = Azurite::start_https(Certificate::for_names(&["storage.example"]));
+    let storage = entra(&azurite).open().await.unwrap();
+    let error = storage.queues().queue_properties(&QueueName::new("abc").unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+/// Tokens are not sent in the clear, whoever listens.
+#[tokio::test]
+async fn tokens_need_https() {
+    let http = Azurite::shared();
+    Options::from_endpoint(http.queue_endpoint()).unwrap_err();
+    let by_key = Options::from_connection_string(&http.connection_string()).unwrap();
+    by_key.credential(Arc::new(FakeToken::default())).open().await.unwrap_err();
+}
+
+#[tokio::test]
+async fn one_string_connects() {
+    let storage = Storage::connect(&Azurite::shared().connection_string()).await.unwrap();
+    assert_eq!(storage.description(), "azure:devstoreaccount1");
+    storage.queues().list_queues("nothing").await.unwrap();
+    let error = Storage::connect("AccountName=x;AccountKey=hunter2!").await.unwrap_err();
+    let shown = format!("{error} {error:?}");
+    assert!(shown.contains("AccountKey") && !shown.contains("hunter2"), "{shown}");
 }
 
 fn entra(azurite: &Azurite) -> Options {

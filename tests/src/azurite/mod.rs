@@ -65,6 +65,14 @@ impl Azurite {
         Self::launch(None)
     }
 
+    /// A new one over https that shows `certificate`.
+    ///
+    /// # Panics
+    /// As [`shared`](Self::shared).
+    pub fn start_https(certificate: Certificate) -> Self {
+        Self::launch(Some(certificate))
+    }
+
     fn launch(certificate: Option<Certificate>) -> Self {
         let program = install::azurite();
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -45,7 +45,6 @@ pub(super) fn client_options(account: &Account, endpoint: &Url, http: &reqwest::
         user_agent: UserAgentOptions {
             // The SDK panics beyond 24 characters.
             application_id: Some("jobqueue".to_owned()),
-            ..UserAgentOptions::default()
         },
         ..ClientOptions::default()
     }

@@ -39,11 +39,15 @@ pub(super) async fn create(
     match answer {
         Ok(answer) if answer.status() == StatusCode::NoContent => Ok(Created::Existed),
         Ok(_) => Ok(Created::New),
-        // The service compares by its own rules; ours ignore the case of names.
-        Err(error) if error.kind() == StoreErrorKind::QueueAlreadyExists => {
+        // The service compares by its own rules; ours ignore the case of names. And whoever may only use a queue
+        // that is there need not be allowed to make it.
+        Err(error)
+            if matches!(error.kind(), StoreErrorKind::QueueAlreadyExists | StoreErrorKind::Unauthorized) =>
+        {
             match properties(connection, queue).await {
                 Ok(present) if present.metadata == *metadata => Ok(Created::Existed),
-                _ => Err(error),
+                Ok(_) => Err(call.error(StoreErrorKind::QueueAlreadyExists)),
+                Err(_) => Err(error),
             }
         }
         Err(error) => Err(error),
