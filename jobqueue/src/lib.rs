@@ -13,6 +13,7 @@ pub mod codec;
 mod connect;
 mod envelope;
 pub mod golden;
+pub mod guide;
 mod handler;
 mod lease;
 pub mod memory;
