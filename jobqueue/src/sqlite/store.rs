@@ -189,7 +189,7 @@ fn start(options: Options, opened: oneshot::Sender<Result<Store, Cause>>) {
 }
 
 fn assemble(options: Options) -> Result<(Store, Writer), Cause> {
-    let (mut connection, file) = open::writer(&options.path, options.synchronous, options.busy_timeout)?;
+    let (mut connection, file) = open::writer(&options)?;
     let upkeep = Upkeep::new(&mut connection).map_err(from_sql)?;
     let (tasks, inbox) = mpsc::channel();
     let (questions, asked) = mpsc::channel::<Question>();
