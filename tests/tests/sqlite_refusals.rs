@@ -150,6 +150,49 @@ async fn damage_in_the_file_is_never_an_empty_queue() {
     Options::new(&path).open().await.unwrap();
 }
 
+// F58: a bit that flips in the log takes all later commits with it, unless somebody looks.
+#[tokio::test]
+async fn damage_in_the_log_is_told_and_a_crash_is_not_damage() {
+    let original = folder();
+    let path = original.path().join("jobs.db");
+    let storage = Options::new(&path).open().await.unwrap();
+    fill(&storage, 1).await;
+    for n in 0..20 {
+        storage.queues().put(&"queue".parse().unwrap(), PutMessage::new(n.to_string())).await.unwrap();
+    }
+    let log = original.path().join("jobs.db-wal");
+    // What a crash leaves behind: the file and the log as they are now. By another process, for SQLite's locks.
+    let copies = folder();
+    let copy = |name: &str| {
+        let copy = copies.path().join(name);
+        let suffixed = format!("{}-wal", copy.display());
+        for (from, to) in [(&path, copy.as_os_str()), (&log, suffixed.as_ref())] {
+            assert!(std::process::Command::new("cp").arg(from).arg(to).status().unwrap().success());
+        }
+        (copy, std::path::PathBuf::from(suffixed))
+    };
+    let (crashed, _) = copy("crashed.db");
+    let restored = Options::new(&crashed).open().await.unwrap();
+    let count = async |storage: &Storage| {
+        storage.queues().queue_properties(&"queue".parse().unwrap()).await.unwrap().approximate_count
+    };
+    assert_eq!(count(&restored).await, 21);
+
+    let (torn, torn_log) = copy("torn.db");
+    let content = fs::read(&torn_log).unwrap();
+    fs::write(&torn_log, &content[..content.len() - 1000]).unwrap();
+    Options::new(&torn).open().await.unwrap();
+
+    for at in [20, 40, 32 + 5 * 4120 + 500, 32 + 12 * 4120 + 20] {
+        let (damaged, damaged_log) = copy(&format!("damaged{at}.db"));
+        let mut content = content.clone();
+        content[at] ^= 1;
+        fs::write(&damaged_log, content).unwrap();
+        let error = refused(&damaged).await;
+        assert_eq!(error.kind(), StoreErrorKind::Corrupt, "byte {at}: {error}");
+    }
+}
+
 // F59
 #[tokio::test]
 async fn a_stale_index_of_the_log_is_rebuilt() {

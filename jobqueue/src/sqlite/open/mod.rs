@@ -1,6 +1,7 @@
 //! Opening the file: everything that must hold before the first operation, and the settings of each connection.
 
 mod file;
+mod log;
 pub(super) mod platform;
 
 use std::path::{Path, PathBuf};
@@ -42,6 +43,9 @@ pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> 
     }
     retry(patience, || use_log(&connection))?;
     settle(&connection, options.synchronous).map_err(from_sql)?;
+    if options.synchronous == Synchronous::Full {
+        retry(patience, || log::check(&connection, &log_of(&file)))?;
+    }
     if retry(patience, || schema::prepare(&mut connection))? {
         // So that the file alone, without its log, says what it is.
         upkeep::checkpoint(&connection, "TRUNCATE");
