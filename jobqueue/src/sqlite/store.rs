@@ -72,7 +72,7 @@ impl Store {
     {
         let fail = |cause: Cause| cause.error(operation.as_str(), &subject);
         self.health.check().map_err(fail)?;
-        let (task, answer) = Task::new(operation, subject.clone(), weight, work);
+        let (task, answer) = Task::prepare(operation, subject.clone(), weight, work);
         match &self.tasks {
             Some(tasks) if tasks.send(task).is_ok() => {}
             _ => return Err(fail(gone())),
