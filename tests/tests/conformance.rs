@@ -1,5 +1,7 @@
 //! Every promise of the port, tried on every storage: `cargo test --test conformance -- --list` names them.
 
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! What the SQLite storage refuses to open, and that it says why.
 
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
