@@ -30,6 +30,8 @@ pub(super) struct Poller {
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
     pub(super) activity: Arc<Activity>,
+    /// Whether somebody waits for the queues to be empty.
+    pub(super) until_idle: bool,
 }
 
 impl Poller {
@@ -84,7 +86,10 @@ impl Poller {
             if received.messages.is_empty() {
                 drop(slots);
                 self.activity.found_empty(self.number, generation);
-                idle.pause(next).await;
+                tokio::select! {
+                    () = idle.pause(next) => {}
+                    () = self.activity.quiet_after(generation), if self.until_idle => {}
+                }
                 continue;
             }
             idle.reset();
