@@ -15,6 +15,7 @@ pub mod codec;
 mod connect;
 mod envelope;
 pub mod golden;
+pub mod guide;
 mod handler;
 mod lease;
 pub mod memory;

@@ -9,6 +9,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("vocabulary", &[]),
     ("codec", &[]),
     ("golden", &["codec"]),
+    ("guide", &[]),
     ("envelope", &[]),
     ("storage", &[]),
     ("memory", &["storage"]),

@@ -1,11 +1,13 @@
 //! Every promise of the port, tried on every storage: `cargo test --test conformance -- --list` names them.
 
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use jobqueue::testing::conformance::{Deviation, Promise, Subject, promises};
-use jobqueue::{ManualClock, azure, memory};
+use jobqueue::{ManualClock, azure, memory, sqlite};
 use jobqueue_tests::azurite::Azurite;
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -17,6 +19,7 @@ fn main() {
     arguments.test_threads.get_or_insert(24);
     let mut trials = Vec::new();
     trials.extend(virtual_time("memory", || Box::pin(async { in_memory() })));
+    trials.extend(virtual_time("sqlite", || Box::pin(in_sqlite())));
     trials.extend(azurite());
     // One line for each further storage: in virtual time as in `memory`, in real time as in `azurite`.
     libtest_mimic::run(&arguments, trials).exit();
@@ -25,6 +28,13 @@ fn main() {
 fn in_memory() -> Subject {
     let clock = Arc::new(ManualClock::new());
     Subject::virtual_time(memory::open_with_clock(clock.clone()), clock)
+}
+
+async fn in_sqlite() -> Subject {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new());
+    let options = sqlite::Options::new(folder.path().join("jobs.db")).clock(clock.clone());
+    Subject::virtual_time(options.open().await.unwrap(), clock).keeping(folder)
 }
 
 /// A test for each promise, on a storage of its own that goes by a clock of its own.
