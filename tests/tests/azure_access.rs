@@ -1,5 +1,7 @@
 //! F13: what a signature does not allow is told before the first message is lost to it.
 
+#![allow(clippy::unwrap_used)]
+
 use jobqueue::azure::{Options, Role};
 use jobqueue::storage::{Created, GetMessages, PutMessage, StoreErrorKind};
 use jobqueue::{ContainerName, Metadata, QueueName};

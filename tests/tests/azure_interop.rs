@@ -1,5 +1,7 @@
 //! What a Python program with the stock packages sends and reads, seen through the Azure storage.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use base64::Engine as _;

@@ -1,6 +1,8 @@
 //! Answers that are lost, late, cut off, garbled, huge or hostile (FAULTS section 1), with Azurite behind a proxy:
 //! the operation really happens, and the question is what the adapter says about it.
 
+#![allow(clippy::unwrap_used)]
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -1,6 +1,8 @@
 //! F114: a log of everything at TRACE shows no key, no signature, no token and no receipt. A program of its own,
 //! because it takes over the process's log.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

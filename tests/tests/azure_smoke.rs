@@ -1,5 +1,7 @@
 //! Every operation of the port once over Azurite, by key, by SAS and by token.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! The harness's own promise: however a test program ends, no Azurite stays behind.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};

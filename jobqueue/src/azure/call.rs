@@ -134,3 +134,62 @@ pub(super) fn with_limit(bytes: u64) -> ClientMethodOptions<'static> {
 pub(super) fn limited(bytes: u64) -> Context<'static> {
     Context::new().with_value(AnswerLimit(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use azure_core::error::{Error, ErrorKind};
+    use azure_core::http::RawResponse;
+    use azure_core::http::headers::Headers;
+
+    use super::*;
+
+    /// F8: no call outlives the cap, and what it did is open unless it only reads.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_hangs_ends() {
+        for (call, open) in
+            [(Call::once("put message", &"q"), true), (Call::reads("peek messages", &"q"), false)]
+        {
+            let error = call.run(std::future::pending::<azure_core::Result<()>>()).await.unwrap_err();
+            assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, open), "{error}");
+        }
+    }
+
+    fn answer(status: u16) -> azure_core::Result<()> {
+        let raw_response = Some(Box::new(RawResponse::from_bytes(status.into(), Headers::new(), "")));
+        let kind = ErrorKind::HttpResponse { status: status.into(), error_code: None, raw_response };
+        Err(Error::with_message(kind, ""))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_be_repeated_is_tried_three_times() {
+        let tried = Cell::new(0);
+        let call = Call::repeatable("renew lease", &"b");
+        let error = call
+            .run_again(|| async {
+                tried.set(tried.get() + 1);
+                answer(500)
+            })
+            .await
+            .unwrap_err();
+        assert_eq!((tried.get(), error.is_ambiguous()), (3, true));
+    }
+
+    /// A refusal after a lost answer says nothing about the first attempt.
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_attempt_stays_open() {
+        let tried = Cell::new(0);
+        let call = Call::repeatable("renew lease", &"b");
+        let error = call
+            .run_again(|| async {
+                tried.set(tried.get() + 1);
+                answer(if tried.get() == 1 { 500 } else { 403 })
+            })
+            .await
+            .unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unauthorized, true));
+        let refused = call.run_again(|| async { answer(403) }).await.unwrap_err();
+        assert!(!refused.is_ambiguous());
+    }
+}
