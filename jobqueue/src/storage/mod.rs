@@ -8,7 +8,9 @@ mod arrivals;
 mod blob;
 mod error;
 mod handle;
+mod operation;
 mod queue;
+pub mod rules;
 
 pub use arrivals::{Arrivals, Bell};
 pub use blob::{
@@ -17,6 +19,7 @@ pub use blob::{
 };
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::Storage;
+pub use operation::Operation;
 pub use queue::{
     Created, GetMessages, Late, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage,
     PutOutcome, QueueProperties, QueueStore, Received, UpdateMessage, Updated,

@@ -28,6 +28,7 @@ use crate::vocabulary::name::QueueName;
 ///   Adapters do not resend put, get, update or delete of messages on their own.
 /// - **Cancel safety.** Dropping a future leaves the operation applied or not applied, never half.
 /// - **Order** of delivery is not promised.
+/// - **Time.** Azure counts durations in whole seconds; storages with clocks of their own take milliseconds.
 #[async_trait]
 pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Creates a queue.
@@ -189,7 +190,7 @@ pub struct PutMessage {
     pub text: String,
     /// How long it stays invisible at first: 0 to 7 days, and less than `ttl`.
     pub visibility_delay: Duration,
-    /// When it vanishes, counted from now; `None` is never. At least 1 second.
+    /// When it vanishes, counted from now; `None` is never. At least 1 second on Azure, positive elsewhere.
     pub ttl: Option<Duration>,
 }
 
@@ -243,7 +244,7 @@ pub struct PutOutcome {
 pub struct GetMessages {
     /// How many at most: 1–32.
     pub count: u32,
-    /// How long they become invisible: 1 second to 7 days.
+    /// How long they become invisible: up to 7 days, and at least 1 second on Azure, positive elsewhere.
     pub visibility: Duration,
 }
 

@@ -1,0 +1,57 @@
+//! The time that a storage in memory goes by.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+use crate::vocabulary::clock::Clock;
+
+/// Wall-clock time that advances with tokio's clock: paused and advanced together with a test's runtime.
+///
+/// A runtime's pause is known only on its own threads. A thread of another runtime sees real time; a test that uses
+/// both should give the storage a [`ManualClock`](crate::ManualClock) instead.
+#[derive(Debug, Clone)]
+pub struct TokioClock {
+    wall: SystemTime,
+    start: Instant,
+}
+
+impl TokioClock {
+    /// A clock that shows the system's time now and tokio's progress from here.
+    pub fn new() -> Self {
+        Self { wall: SystemTime::now(), start: Instant::now() }
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> SystemTime {
+        self.wall + Instant::now().saturating_duration_since(self.start)
+    }
+}
+
+/// A clock that never goes backwards: a step back stands still until the former time is reached again.
+#[derive(Debug)]
+pub(super) struct Steady {
+    clock: Arc<dyn Clock>,
+    latest: Mutex<SystemTime>,
+}
+
+impl Steady {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        let latest = Mutex::new(clock.now());
+        Self { clock, latest }
+    }
+
+    pub(super) fn now(&self) -> SystemTime {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        *latest = self.clock.now().max(*latest);
+        *latest
+    }
+}

@@ -1,0 +1,213 @@
+//! The queue half of the port over [`Shelf`]s.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+
+use super::clock::Steady;
+use super::shelf::Shelf;
+use crate::storage::rules::limits;
+use crate::storage::{
+    Arrivals, Bell, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage, Updated,
+};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::QueueName;
+
+#[derive(Debug)]
+pub(super) struct MemoryQueues {
+    clock: Arc<Steady>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queues: BTreeMap<QueueName, Queue>,
+    /// Outlive their queues: a listener may come before the queue does.
+    bells: HashMap<QueueName, Bell>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    metadata: Metadata,
+    shelf: Shelf,
+}
+
+impl MemoryQueues {
+    pub(super) fn new(clock: Arc<Steady>) -> Self {
+        Self { clock, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `action` on a queue without its expired messages.
+    fn with_queue<T>(
+        &self,
+        operation: Operation,
+        name: &QueueName,
+        action: impl FnOnce(&mut Queue, SystemTime) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut state = self.lock();
+        let now = self.clock.now();
+        let queue = state.queues.get_mut(name);
+        let queue = queue.ok_or_else(|| error(StoreErrorKind::QueueNotFound, operation, name))?;
+        queue.shelf.forget_expired(now);
+        action(queue, now)
+    }
+
+    fn ring(&self, name: &QueueName) {
+        if let Some(bell) = self.lock().bells.get(name) {
+            bell.ring();
+        }
+    }
+
+    fn put_now(&self, name: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        limits::check_put(name, &message)?;
+        let visible_at_once = message.visibility_delay.is_zero();
+        let outcome =
+            self.with_queue(Operation::Put, name, |queue, now| Ok(queue.shelf.put(now, message)))?;
+        if visible_at_once {
+            self.ring(name);
+        }
+        Ok(outcome)
+    }
+
+    fn delete_now(&self, name: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
+        self.with_queue(Operation::Delete, name, |queue, now| {
+            let authorized = queue.shelf.authorize(now, message, late);
+            authorized.map_err(|kind| error(kind, Operation::Delete, name))?;
+            queue.shelf.delete(message);
+            Ok(())
+        })
+    }
+}
+
+#[async_trait]
+impl QueueStore for MemoryQueues {
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
+        limits::check_metadata(Operation::CreateQueue, queue, metadata)?;
+        let mut state = self.lock();
+        match state.queues.get(queue) {
+            Some(existing) if existing.metadata == *metadata => Ok(Created::Existed),
+            Some(_) => Err(error(StoreErrorKind::QueueAlreadyExists, Operation::CreateQueue, queue)),
+            None => {
+                let fresh = Queue { metadata: metadata.clone(), shelf: Shelf::default() };
+                state.queues.insert(queue.clone(), fresh);
+                Ok(Created::New)
+            }
+        }
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let removed = self.lock().queues.remove(queue);
+        removed.map(drop).ok_or_else(|| error(StoreErrorKind::QueueNotFound, Operation::DeleteQueue, queue))
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+        let state = self.lock();
+        Ok(state.queues.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect())
+    }
+
+    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
+        self.with_queue(Operation::QueueProperties, queue, |queue, _| {
+            Ok(QueueProperties::new(queue.metadata.clone(), queue.shelf.len() as u64))
+        })
+    }
+
+    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+        self.with_queue(Operation::SetQueueMetadata, queue, |queue, _| {
+            queue.metadata = metadata.clone();
+            Ok(())
+        })
+    }
+
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        self.put_now(queue, message)
+    }
+
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        messages.into_iter().map(|message| self.put_now(queue, message)).collect()
+    }
+
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        limits::check_get(queue, &options)?;
+        self.with_queue(Operation::Get, queue, |queue, now| {
+            // Asked before, so that it tells of others than those leased now.
+            let next = queue.shelf.next_visible_in(now);
+            let messages = queue.shelf.get(now, options.count, options.visibility);
+            let enough = messages.len() == options.count as usize;
+            Ok(Received::new(messages).with_next_visible_in(next.filter(|_| !enough)))
+        })
+    }
+
+    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        limits::check_peek(queue, count)?;
+        self.with_queue(Operation::Peek, queue, |queue, now| Ok(queue.shelf.peek(now, count)))
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        limits::check_update(queue, &change)?;
+        let visible_at_once = change.visibility.is_zero();
+        let updated = self.with_queue(Operation::Update, queue, |found, now| {
+            let refuse = |kind| error(kind, Operation::Update, queue);
+            let expires = found.shelf.authorize(now, message, change.late).map_err(refuse)?;
+            let next_visible = now + change.visibility;
+            limits::check_before_expiry(queue, next_visible, expires)?;
+            found.shelf.update(message, next_visible, change.text).map_err(refuse)
+        })?;
+        if visible_at_once {
+            self.ring(queue);
+        }
+        Ok(updated)
+    }
+
+    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
+        self.delete_now(queue, message, late)
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        late: Late,
+    ) -> Vec<Result<(), StoreError>> {
+        messages.iter().map(|message| self.delete_now(queue, message, late)).collect()
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.with_queue(Operation::Clear, queue, |queue, _| {
+            queue.shelf = Shelf::default();
+            Ok(())
+        })
+    }
+
+    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
+        Some(self.lock().bells.entry(queue.clone()).or_default().listen())
+    }
+
+    fn checks_expiry(&self) -> bool {
+        true
+    }
+
+    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
+        self
+    }
+}
+
+fn error(kind: StoreErrorKind, operation: Operation, queue: &QueueName) -> StoreError {
+    StoreError::new(kind, operation.as_str(), queue)
+}

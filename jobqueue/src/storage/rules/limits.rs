@@ -1,0 +1,174 @@
+//! Checks of arguments, in the order and with the limits Azure documents.
+//!
+//! Azure counts in whole seconds; storages with clocks of their own take milliseconds, so that tests need not
+//! wait for seconds. Only zero is refused where Azure asks for at least one second.
+
+use std::time::{Duration, SystemTime};
+
+use super::xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};
+use crate::storage::{
+    GetMessages, LeaseDuration, MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY, Operation, PutMessage,
+    StoreError, StoreErrorKind, UpdateMessage,
+};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::{BlobName, QueueName};
+
+/// The shortest and the longest finite blob lease.
+pub const BLOB_LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(60);
+
+/// The longest break period of a blob lease.
+pub const MAX_BREAK_PERIOD: Duration = Duration::from_secs(60);
+
+/// The most blobs in a page of a listing.
+pub const MAX_LISTED_BLOBS: usize = 5_000;
+
+/// Checks a message to add.
+///
+/// # Errors
+/// `TooLarge` for the text; `InvalidInput` for its characters, the delay and the time to live.
+pub fn check_put(queue: &QueueName, message: &PutMessage) -> Result<(), StoreError> {
+    let fail = |detail: &str| Err(invalid(Operation::Put, queue, detail));
+    check_text(Operation::Put, queue, &message.text)?;
+    if message.visibility_delay > MAX_VISIBILITY {
+        return fail("the delay is longer than 7 days");
+    }
+    match message.ttl {
+        Some(ttl) if ttl.is_zero() => fail("the time to live is zero; it must be positive"),
+        Some(ttl) if message.visibility_delay >= ttl => {
+            fail("the delay is not shorter than the time to live; the message would never be seen")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks how messages are to be got.
+///
+/// # Errors
+/// `InvalidInput` unless the count is 1–32 and the visibility timeout is positive and at most 7 days.
+pub fn check_get(queue: &QueueName, options: &GetMessages) -> Result<(), StoreError> {
+    check_count(Operation::Get, queue, options.count)?;
+    if options.visibility.is_zero() || options.visibility > MAX_VISIBILITY {
+        return Err(invalid(Operation::Get, queue, "the visibility timeout must be 1 second to 7 days"));
+    }
+    Ok(())
+}
+
+/// Checks how many messages are to be peeked at.
+///
+/// # Errors
+/// `InvalidInput` unless the count is 1–32.
+pub fn check_peek(queue: &QueueName, count: u32) -> Result<(), StoreError> {
+    check_count(Operation::Peek, queue, count)
+}
+
+/// Checks a change to a message, all but [`check_before_expiry`].
+///
+/// # Errors
+/// `TooLarge` for the text; `InvalidInput` for its characters and the visibility timeout.
+pub fn check_update(queue: &QueueName, change: &UpdateMessage) -> Result<(), StoreError> {
+    if let Some(text) = &change.text {
+        check_text(Operation::Update, queue, text)?;
+    }
+    if change.visibility > MAX_VISIBILITY {
+        return Err(invalid(Operation::Update, queue, "the visibility timeout is longer than 7 days"));
+    }
+    Ok(())
+}
+
+/// Checks that an update does not hide a message until after its end.
+///
+/// # Errors
+/// `InvalidInput` if `next_visible` is later than `expires`.
+pub fn check_before_expiry(
+    queue: &QueueName,
+    next_visible: SystemTime,
+    expires: Option<SystemTime>,
+) -> Result<(), StoreError> {
+    match expires {
+        Some(expires) if next_visible > expires => Err(invalid(
+            Operation::Update,
+            queue,
+            "the message would become visible only after its time to live; ask for a shorter visibility timeout",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks metadata of a queue or blob.
+///
+/// # Errors
+/// `InvalidInput` by [`Metadata::check`].
+pub fn check_metadata(
+    operation: Operation,
+    subject: &dyn std::fmt::Display,
+    metadata: &Metadata,
+) -> Result<(), StoreError> {
+    metadata.check().map_err(|problem| invalid(operation, subject, &problem))
+}
+
+/// Checks the duration of a blob lease.
+///
+/// # Errors
+/// `InvalidInput` unless it is infinite or 15–60 whole seconds.
+pub fn check_lease_duration(blob: &BlobName, duration: LeaseDuration) -> Result<(), StoreError> {
+    match duration {
+        LeaseDuration::Finite(time) if !BLOB_LEASE.contains(&time) || time.subsec_nanos() != 0 => Err(
+            invalid(Operation::AcquireLease, blob, "a lease lasts 15 to 60 whole seconds, or is infinite"),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the period of a break.
+///
+/// # Errors
+/// `InvalidInput` unless it is 0–60 whole seconds, or not given.
+pub fn check_break_period(blob: &BlobName, period: Option<Duration>) -> Result<(), StoreError> {
+    match period {
+        Some(time) if time > MAX_BREAK_PERIOD || time.subsec_nanos() != 0 => {
+            Err(invalid(Operation::BreakLease, blob, "a break takes 0 to 60 whole seconds"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the text of a message: its characters, its size, its size in XML.
+///
+/// # Errors
+/// `InvalidInput` for characters that XML 1.0 cannot carry, `TooLarge` for the sizes.
+pub fn check_text(operation: Operation, queue: &QueueName, text: &str) -> Result<(), StoreError> {
+    let large = |detail| {
+        Err(StoreError::new(StoreErrorKind::TooLarge, operation.as_str(), queue).with_detail(detail))
+    };
+    if text.len() > MAX_TEXT_BYTES {
+        return large(format!("the text has {} bytes; {MAX_TEXT_BYTES} are allowed", text.len()));
+    }
+    let escaped = escaped_bytes(text);
+    if escaped > MAX_ESCAPED_BYTES {
+        return large(format!("the text has {escaped} bytes in XML; {MAX_ESCAPED_BYTES} are allowed"));
+    }
+    match illegal_character(text) {
+        Some((at, c)) => Err(invalid(
+            operation,
+            queue,
+            &format!("the text has U+{:04X} at byte {at}, which XML cannot carry; encode the text", c as u32),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_count(operation: Operation, queue: &QueueName, count: u32) -> Result<(), StoreError> {
+    if (1..=MAX_MESSAGES).contains(&count) {
+        Ok(())
+    } else {
+        Err(invalid(
+            operation,
+            queue,
+            &format!("{count} messages were asked for; 1 to {MAX_MESSAGES} are allowed"),
+        ))
+    }
+}
+
+fn invalid(operation: Operation, subject: &dyn std::fmt::Display, detail: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::InvalidInput, operation.as_str(), subject).with_detail(detail)
+}

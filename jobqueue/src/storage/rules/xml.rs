@@ -1,0 +1,52 @@
+//! What a message's text may be, given that Azure carries it in an XML document.
+
+/// The most bytes a text may have once escaped for XML: the service's limit of 131,584 for a request, less the
+/// elements around the text.
+pub const MAX_ESCAPED_BYTES: usize = 131_000;
+
+/// The first character that XML 1.0 cannot carry in any form, and its place in bytes.
+///
+/// Legal are tab, line feed, carriage return and everything from U+0020 except U+FFFE and U+FFFF
+/// ([XML 1.0, production 2](https://www.w3.org/TR/xml/#NT-Char)).
+pub fn illegal_character(text: &str) -> Option<(usize, char)> {
+    text.char_indices().find(|(_, c)| !is_legal(*c))
+}
+
+fn is_legal(c: char) -> bool {
+    match c {
+        '\t' | '\n' | '\r' => true,
+        '\u{FFFE}' | '\u{FFFF}' => false,
+        c => c >= ' ',
+    }
+}
+
+/// How many bytes `text` has as the content of an XML element: `&`, `<`, `>` and carriage returns are escaped.
+pub fn escaped_bytes(text: &str) -> usize {
+    let extra = |byte: u8| match byte {
+        b'&' | b'\r' => 4, // &amp; &#13;
+        b'<' | b'>' => 3,  // &lt; &gt;
+        _ => 0,
+    };
+    text.len() + text.bytes().map(extra).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_xml_cannot_carry_is_found() {
+        for good in ["", "a\tb\r\nc", "ü€😀", "\u{D7FF}\u{E000}\u{FFFD}", "\u{7F}\u{85}"] {
+            assert_eq!(illegal_character(good), None, "{good:?}");
+        }
+        assert_eq!(illegal_character("a\0"), Some((1, '\0')));
+        assert_eq!(illegal_character("ü\u{1B}[2J"), Some((2, '\u{1B}')));
+        assert_eq!(illegal_character("\u{FFFE}"), Some((0, '\u{FFFE}')));
+        assert_eq!(illegal_character("\u{FFFF}"), Some((0, '\u{FFFF}')));
+    }
+
+    #[test]
+    fn escaping_is_counted_by_the_byte() {
+        assert_eq!(escaped_bytes("a&b<c>d\r"), "a&amp;b&lt;c&gt;d&#13;".len());
+    }
+}
