@@ -5,7 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 
+use jobqueue::storage::{Storage, traced};
 use jobqueue::testing::conformance::{Promise, Report, Subject, promises, run_all};
+use jobqueue::testing::faults::Faulty;
 use jobqueue::{ManualClock, memory};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
@@ -17,13 +19,21 @@ fn main() {
     let mut trials = Vec::new();
     // One line for each storage: `virtual_time` where it takes a clock, `real_time` where it does not.
     trials.extend(virtual_time("memory", || Box::pin(async { in_memory() })));
+    trials.extend(virtual_time("traced", || Box::pin(async { wrapped(|inner| traced(inner, "memory")) })));
+    trials
+        .extend(virtual_time("faulty", || Box::pin(async { wrapped(|inner| Faulty::new(inner).storage()) })));
     trials.extend(real_time("memory_in_tokio_time", in_tokio_time));
     libtest_mimic::run(&arguments, trials).exit();
 }
 
 fn in_memory() -> Subject {
+    wrapped(Storage::clone)
+}
+
+/// A wrapper promises what the storage in it does.
+fn wrapped(wrap: fn(&Storage) -> Storage) -> Subject {
     let clock = Arc::new(ManualClock::new());
-    Subject::virtual_time(memory::open_with_clock(clock.clone()), clock)
+    Subject::virtual_time(wrap(&memory::open_with_clock(clock.clone())), clock)
 }
 
 /// All promises at once on one storage that goes by tokio's clock, which is paused: the sleeps take no time.
