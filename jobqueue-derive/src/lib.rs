@@ -1,12 +1,51 @@
 //! The derive macros of `jobqueue`.
+//!
+//! A macro goes through five steps, a module each: [`attr`] parses, [`ast`] models, [`check`] finds every
+//! mistake, [`expand`] emits; [`stub`] emits in its place when there were mistakes.
+#![forbid(unsafe_code)]
+
+mod ast;
+mod attr;
+mod check;
+mod ctxt;
+mod expand;
+mod serde_names;
+mod shape;
+mod stub;
+
 use proc_macro::TokenStream;
-/// x
+use syn::{DeriveInput, parse_macro_input};
+
+use ast::{Container, Purpose};
+use ctxt::Ctxt;
+
+/// Makes a struct or enum a message: implements `jobqueue::QueueMessage` and `jobqueue::Validate`.
+#[doc = include_str!("derive.md")]
 #[proc_macro_derive(QueueMessage, attributes(message))]
-pub fn derive_queue_message(_input: TokenStream) -> TokenStream {
-    TokenStream::new()
+pub fn derive_queue_message(input: TokenStream) -> TokenStream {
+    derive(parse_macro_input!(input as DeriveInput), Purpose::Message)
 }
-/// x
+
+/// Gives a struct or enum that is part of messages its rules: implements `jobqueue::Validate`.
+///
+/// The attributes on fields are those of [`QueueMessage`](macro@QueueMessage) without `key`; on the type,
+/// `crate` and `validate` are allowed. `#[derive(QueueMessage)]` includes this derive.
 #[proc_macro_derive(Validate, attributes(message))]
-pub fn derive_validate(_input: TokenStream) -> TokenStream {
-    TokenStream::new()
+pub fn derive_validate(input: TokenStream) -> TokenStream {
+    derive(parse_macro_input!(input as DeriveInput), Purpose::Part)
+}
+
+fn derive(input: DeriveInput, purpose: Purpose) -> TokenStream {
+    let ctxt = Ctxt::new();
+    let container = Container::from_input(&ctxt, &input, purpose);
+    check::check(&ctxt, &container);
+    let output = match ctxt.check() {
+        Ok(()) => expand::expand(&container),
+        Err(errors) => {
+            let errors = errors.iter().map(syn::Error::to_compile_error);
+            let stub = stub::stub(&container);
+            quote::quote! { #(#errors)* #stub }
+        }
+    };
+    output.into()
 }

@@ -1,1 +1,20 @@
 //! What the derive macros' output uses. Not part of the public API: anything here may change in any release.
+
+pub use core::option::Option;
+pub use core::result::Result;
+pub use core::time::Duration;
+pub use std::borrow::Cow;
+
+pub use serde::Serialize;
+pub use serde::de::DeserializeOwned;
+
+pub use crate::codec::Json;
+pub use crate::vocabulary::key::{Key, key};
+pub use crate::vocabulary::message::{DecodeError, MessageDefaults, QueueMessage};
+pub use crate::vocabulary::retry::Backoff;
+pub use crate::vocabulary::upgrade::{accepts_or_upgrades, decode_or_upgrade};
+pub use crate::vocabulary::validate::rules::{
+    Limit, Measured, Pattern, Provides, Ranged, Text, custom, email, length, non_empty, pattern, range, url,
+    whole,
+};
+pub use crate::vocabulary::validate::{Path, Validate, Violations};

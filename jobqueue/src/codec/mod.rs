@@ -8,7 +8,6 @@ pub use crate::vocabulary::codec::{Codec, CodecError};
 pub use json::Json;
 
 use crate::vocabulary::message::{DecodeError, EncodeError, QueueMessage};
-use crate::vocabulary::validate::Validate;
 
 /// Validates a message and writes its payload.
 ///

@@ -1,1 +1,251 @@
-//! placeholder
+//! What a handler can say at its end, and what becomes of the message.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+/// A boxed error of any kind.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Why a handler did not finish its job, and what is to happen with the message.
+///
+/// Any error becomes *retry* by `?`. The constructors say more:
+///
+/// ```
+/// use jobqueue::JobError;
+/// use std::time::Duration;
+///
+/// async fn charge(amount: u64) -> Result<(), JobError> {
+///     if amount == 0 {
+///         return Err(JobError::dead_letter("nothing to charge"));    // never try again
+///     }
+///     let till_is_open = true;
+///     if !till_is_open {
+///         return Err(JobError::snooze(Duration::from_secs(3600)));   // not a failure: come back later
+///     }
+///     let rate: f64 = "0.19".parse()?;                               // any other error: try again
+///     let _ = rate;
+///     Ok(())
+/// }
+/// ```
+pub struct JobError {
+    verdict: Verdict,
+    source: BoxError,
+}
+
+/// What is to happen with a message whose handler did not finish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Count a failed attempt, try again after the type's back-off.
+    Retry,
+    /// Count a failed attempt, try again after this time.
+    RetryAfter(Duration),
+    /// Do not try again.
+    DeadLetter,
+    /// Come back after this time; costs no attempt.
+    Snooze(Duration),
+}
+
+impl JobError {
+    /// A failure that is tried again after the type's back-off.
+    pub fn retry(error: impl Into<BoxError>) -> Self {
+        Self { verdict: Verdict::Retry, source: error.into() }
+    }
+
+    /// A failure that is tried again after `wait` (at most 7 days), as a service's `Retry-After` asks.
+    pub fn retry_after(wait: Duration, error: impl Into<BoxError>) -> Self {
+        Self { verdict: Verdict::RetryAfter(wait), source: error.into() }
+    }
+
+    /// A failure that trying again cannot mend. The message goes to the dead-letter queue with this reason.
+    pub fn dead_letter(reason: impl Into<BoxError>) -> Self {
+        Self { verdict: Verdict::DeadLetter, source: reason.into() }
+    }
+
+    /// Not a failure: the message is put back for `wait` (at most 7 days) and keeps its attempts and its checkpoint.
+    pub fn snooze(wait: Duration) -> Self {
+        Self { verdict: Verdict::Snooze(wait), source: "snoozed".into() }
+    }
+
+    /// What is to happen.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// The cause.
+    pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.source
+    }
+
+    /// The same error with another verdict, for retry policies.
+    #[must_use]
+    pub fn with_verdict(mut self, verdict: Verdict) -> Self {
+        self.verdict = verdict;
+        self
+    }
+
+    /// The cause and the causes below it in one line, at most 2,000 characters: what is kept with the message.
+    pub fn chain(&self) -> String {
+        chain(&*self.source)
+    }
+}
+
+/// An error and all its causes in one line, control characters replaced, at most 2,000 characters.
+pub(crate) fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        // Many errors repeat their source in their own text.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        if text.len() > 8_000 {
+            break;
+        }
+        next = cause.source();
+    }
+    printable(&text, 2_000)
+}
+
+/// `text` in one line without control characters, cut to `limit` characters.
+pub(crate) fn printable(text: &str, limit: usize) -> String {
+    let clean = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
+    let mut kept: String = text.chars().take(limit).map(clean).collect();
+    if text.chars().nth(limit).is_some() {
+        kept.push('…');
+    }
+    kept
+}
+
+impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
+    fn from(error: E) -> Self {
+        Self::retry(error)
+    }
+}
+
+impl fmt::Debug for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobError").field("verdict", &self.verdict).field("source", &self.source).finish()
+    }
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+/// Why a message was dead-lettered: a short code that programs can compare.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Reason(Cow<'static, str>);
+
+impl Reason {
+    /// The handler failed as often as the poison threshold allows.
+    pub const ATTEMPTS_EXHAUSTED: Self = Self(Cow::Borrowed("attempts_exhausted"));
+    /// Delivered more often than `maxdeliveries` allows: the job probably kills its worker.
+    pub const MAX_DELIVERIES: Self = Self(Cow::Borrowed("max_deliveries"));
+    /// The handler said so.
+    pub const REJECTED: Self = Self(Cow::Borrowed("rejected"));
+    /// The text or payload cannot be read.
+    pub const DECODE_ERROR: Self = Self(Cow::Borrowed("decode_error"));
+    /// The payload breaks rules of its type.
+    pub const INVALID: Self = Self(Cow::Borrowed("invalid"));
+    /// No worker knew the kind, as often as the poison threshold allows.
+    pub const UNKNOWN_KIND: Self = Self(Cow::Borrowed("unknown_kind"));
+    /// No worker knew the version, as often as the poison threshold allows.
+    pub const NEWER_VERSION: Self = Self(Cow::Borrowed("newer_version"));
+    /// The reference to the payload is not one.
+    pub const BAD_REFERENCE: Self = Self(Cow::Borrowed("bad_reference"));
+    /// The payload's blob is gone.
+    pub const PAYLOAD_MISSING: Self = Self(Cow::Borrowed("payload_missing"));
+    /// The payload's blob has another length or hash than the message says.
+    pub const PAYLOAD_CORRUPT: Self = Self(Cow::Borrowed("payload_corrupt"));
+    /// The payload is larger than this program accepts.
+    pub const PAYLOAD_TOO_LARGE: Self = Self(Cow::Borrowed("payload_too_large"));
+
+    /// A reason of the application's own: up to 64 lower-case letters, digits and underscores; anything else is
+    /// replaced by underscores.
+    pub fn new(code: &str) -> Self {
+        let keep = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
+        Self(code.chars().take(64).map(keep).collect::<String>().into())
+    }
+
+    /// The code.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// What became of one delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The handler finished and the message is deleted.
+    Completed,
+    /// A failed attempt; the message comes back after this time.
+    Retried(Duration),
+    /// The message is in the dead-letter queue.
+    DeadLettered(Reason),
+    /// Put back for this time without costing an attempt: a snooze, a shutdown, a kind of a newer release.
+    Released(Duration),
+    /// The lease was lost; whoever holds the message now decides. Nothing was settled.
+    LeaseLost,
+    /// The handler finished, but whether the message is deleted is unknown. If it comes back it is deleted
+    /// without being run again, as long as this process remembers.
+    CompletedUncertain,
+    /// Deleted without being run: this process remembered that it was done before.
+    Duplicate,
+}
+
+impl Outcome {
+    /// A short name for logs and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Retried(_) => "retried",
+            Self::DeadLettered(_) => "dead_lettered",
+            Self::Released(_) => "released",
+            Self::LeaseLost => "lease_lost",
+            Self::CompletedUncertain => "completed_uncertain",
+            Self::Duplicate => "duplicate",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] std::num::ParseIntError);
+
+    #[test]
+    fn a_chain_tells_each_cause_once_and_in_one_line() {
+        let error = JobError::from(Outer("x".parse::<u8>().unwrap_err()));
+        assert_eq!(error.chain(), "outer: invalid digit found in string");
+        assert_eq!(JobError::retry("a\n\u{1b}[31mb").chain(), "a  [31mb");
+        assert_eq!(JobError::retry("x".repeat(3_000)).chain().chars().count(), 2_001);
+    }
+
+    #[test]
+    fn reasons_are_plain_codes() {
+        assert_eq!(Reason::new("Bad <b>").as_str(), "_ad__b_");
+    }
+}

@@ -1,0 +1,125 @@
+//! The model of a type under derive: its data with attributes parsed and names as they are on the wire.
+
+use syn::{Data, DeriveInput, Fields, Generics, Ident, Member, Type};
+
+use crate::attr::{self, ContainerAttrs, FieldAttrs};
+use crate::ctxt::Ctxt;
+use crate::serde_names::{self, SerdeContainer};
+
+/// Which derive is running.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// `#[derive(QueueMessage)]`
+    Message,
+    /// `#[derive(Validate)]`
+    Part,
+}
+
+pub struct Container<'a> {
+    pub purpose: Purpose,
+    pub ident: &'a Ident,
+    pub generics: &'a Generics,
+    pub attrs: ContainerAttrs,
+    pub body: Body<'a>,
+}
+
+pub enum Body<'a> {
+    Struct(Vec<Field<'a>>),
+    Enum(Vec<Variant<'a>>),
+    Union(&'a syn::token::Union),
+}
+
+pub struct Variant<'a> {
+    pub ident: &'a Ident,
+    /// The names that stand before those of the fields on the wire.
+    pub prefix: Vec<String>,
+    pub fields: Vec<Field<'a>>,
+}
+
+pub struct Field<'a> {
+    pub member: Member,
+    pub ty: &'a Type,
+    /// `None` when the value has no name of its own on the wire: `#[serde(flatten)]`, `#[serde(transparent)]`.
+    pub step: Option<Step>,
+    pub attrs: FieldAttrs,
+}
+
+pub enum Step {
+    Field(String),
+    Index(usize),
+}
+
+impl<'a> Container<'a> {
+    pub fn from_input(ctxt: &Ctxt, input: &'a DeriveInput, purpose: Purpose) -> Self {
+        let serde = SerdeContainer::from_attrs(&input.attrs);
+        let body = match &input.data {
+            Data::Struct(data) => {
+                let mut fields = fields(ctxt, &data.fields, serde.rename_all.as_deref(), purpose);
+                if serde.transparent {
+                    fields.iter_mut().for_each(|field| field.step = None);
+                }
+                Body::Struct(fields)
+            }
+            Data::Enum(data) => {
+                Body::Enum(data.variants.iter().map(|v| variant(ctxt, v, &serde, purpose)).collect())
+            }
+            Data::Union(data) => Body::Union(&data.union_token),
+        };
+        Self {
+            purpose,
+            ident: &input.ident,
+            generics: &input.generics,
+            attrs: attr::container(ctxt, &input.attrs, purpose),
+            body,
+        }
+    }
+
+    pub fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
+        self.groups().flatten()
+    }
+
+    /// The fields of the struct, or those of each variant.
+    pub fn groups(&self) -> impl Iterator<Item = &[Field<'a>]> {
+        let (one, many) = match &self.body {
+            Body::Struct(fields) => (Some(fields.as_slice()), [].as_slice()),
+            Body::Enum(variants) => (None, variants.as_slice()),
+            Body::Union(_) => (None, [].as_slice()),
+        };
+        one.into_iter().chain(many.iter().map(|variant| variant.fields.as_slice()))
+    }
+}
+
+fn variant<'a>(
+    ctxt: &Ctxt,
+    variant: &'a syn::Variant,
+    serde: &SerdeContainer,
+    purpose: Purpose,
+) -> Variant<'a> {
+    attr::variant(ctxt, &variant.attrs);
+    let own = SerdeContainer::from_attrs(&variant.attrs);
+    let rename_fields = own.rename_all.as_deref().or(serde.rename_all_fields.as_deref());
+    let name = serde_names::variant_name(&variant.ident, &variant.attrs, serde.rename_all.as_deref());
+    Variant {
+        ident: &variant.ident,
+        prefix: serde.variant_prefix(name),
+        fields: fields(ctxt, &variant.fields, rename_fields, purpose),
+    }
+}
+
+fn fields<'a>(ctxt: &Ctxt, fields: &'a Fields, rename_all: Option<&str>, purpose: Purpose) -> Vec<Field<'a>> {
+    fields
+        .iter()
+        .zip(fields.members())
+        .enumerate()
+        .map(|(index, (field, member))| Field {
+            step: match &field.ident {
+                _ if serde_names::is_flattened(&field.attrs) => None,
+                Some(ident) => Some(Step::Field(serde_names::field_name(ident, &field.attrs, rename_all))),
+                None => Some(Step::Index(index)),
+            },
+            attrs: attr::field(ctxt, &field.attrs, purpose),
+            member,
+            ty: &field.ty,
+        })
+        .collect()
+}

@@ -1,0 +1,114 @@
+//! The range expressions of `range(…)` and `length(…)`.
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::parse::ParseStream;
+use syn::{Expr, Ident, Lit, RangeLimits, UnOp};
+
+pub struct Bounds {
+    /// The range as written, to point at.
+    pub tokens: TokenStream,
+    pub low: Option<Bound>,
+    pub high: Option<Bound>,
+    /// Whether the upper bound itself is allowed (`..=`).
+    pub closed: bool,
+}
+
+/// One end, as written and as understood.
+pub struct Bound {
+    pub expr: Expr,
+    pub literal: Literal,
+}
+
+/// What the macro can tell about a bound.
+pub enum Literal {
+    Integer {
+        negative: bool,
+        magnitude: u128,
+    },
+    Float {
+        text: String,
+    },
+    /// A constant, or another expression whose value only the compiler knows.
+    Opaque,
+    /// A literal that is not a number.
+    NotANumber,
+}
+
+impl Bounds {
+    pub fn parse(name: &Ident, input: ParseStream<'_>) -> syn::Result<Self> {
+        let expr: Expr = input.parse()?;
+        if !input.is_empty() {
+            return Err(input.error(format!("`{name}` takes one range, such as `{name}(1..=64)`")));
+        }
+        let tokens = expr.to_token_stream();
+        let Expr::Range(range) = peel(expr) else {
+            return Err(syn::Error::new_spanned(
+                tokens,
+                format!(
+                    "`{name}` takes a range: `a..=b` for a to b, `a..` for at least a, `..=b` for at most b"
+                ),
+            ));
+        };
+        Ok(Self {
+            tokens,
+            low: range.start.map(|expr| Bound::new(*expr)),
+            high: range.end.map(|expr| Bound::new(*expr)),
+            closed: matches!(range.limits, RangeLimits::Closed(_)),
+        })
+    }
+}
+
+impl Bound {
+    fn new(expr: Expr) -> Self {
+        let expr = peel(expr);
+        Self { literal: Literal::of(&expr), expr }
+    }
+
+    pub fn text(&self) -> String {
+        match &self.literal {
+            Literal::Integer { negative, magnitude } => {
+                format!("{}{magnitude}", if *negative { "-" } else { "" })
+            }
+            Literal::Float { text } => text.clone(),
+            _ => self.expr.to_token_stream().to_string(),
+        }
+    }
+}
+
+impl Literal {
+    fn of(expr: &Expr) -> Self {
+        match expr {
+            Expr::Group(group) => Self::of(&group.expr),
+            Expr::Paren(paren) => Self::of(&paren.expr),
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => match Self::of(&unary.expr) {
+                Self::Integer { negative, magnitude } => {
+                    Self::Integer { negative: !negative && magnitude != 0, magnitude }
+                }
+                Self::Float { text } => Self::Float { text: format!("-{text}") },
+                other => other,
+            },
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Int(int) if matches!(int.suffix(), "f32" | "f64") => {
+                    Self::Float { text: int.base10_digits().to_owned() }
+                }
+                Lit::Int(int) => match int.base10_parse() {
+                    Ok(magnitude) => Self::Integer { negative: false, magnitude },
+                    Err(_) => Self::Opaque,
+                },
+                Lit::Float(float) => Self::Float { text: float.base10_digits().to_owned() },
+                _ => Self::NotANumber,
+            },
+            _ => Self::Opaque,
+        }
+    }
+}
+
+/// Takes off the invisible delimiters that `macro_rules!` puts around what it passes on.
+fn peel(expr: Expr) -> Expr {
+    match expr {
+        Expr::Group(group) => peel(*group.expr),
+        Expr::Paren(paren) => peel(*paren.expr),
+        expr => expr,
+    }
+}

@@ -1,0 +1,134 @@
+//! `#[message(…)]` on a type.
+
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, Ident, LitInt, LitStr, Path, Token, Type};
+
+use super::items::{each, parenthesized, value};
+use super::suggest::{meant, unknown};
+use super::{ON_FIELDS, ON_TYPES, Slot};
+use crate::ast::Purpose;
+use crate::ctxt::Ctxt;
+
+#[derive(Default)]
+pub struct ContainerAttrs {
+    pub queue: Slot<LitStr>,
+    pub kind: Slot<LitStr>,
+    pub version: Slot<LitInt>,
+    pub upgrade_from: Slot<Upgrade>,
+    pub aliases: Vec<LitStr>,
+    pub codec: Slot<Type>,
+    pub poison_threshold: Slot<LitInt>,
+    pub timeout: Slot<LitStr>,
+    pub backoff: Slot<Backoff>,
+    pub validate: Slot<Path>,
+    pub krate: Slot<Path>,
+    /// Names that were written with a mistake, which are not to be called missing as well.
+    pub attempted: Vec<String>,
+}
+
+/// The value of `upgrade_from`.
+pub enum Upgrade {
+    /// `none`: no message of an older version is waiting.
+    None(Ident),
+    Type(Type),
+}
+
+impl Parse for Upgrade {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let ahead = input.fork();
+        match ahead.parse::<Ident>() {
+            Ok(ident) if ident == "none" && (ahead.is_empty() || ahead.peek(Token![,])) => {
+                input.parse().map(Self::None)
+            }
+            _ => input.parse().map(Self::Type),
+        }
+    }
+}
+
+/// The value of `backoff(…)`.
+#[derive(Default)]
+pub struct Backoff {
+    pub base: Slot<LitStr>,
+    pub max: Slot<LitStr>,
+}
+
+pub fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> ContainerAttrs {
+    let mut found = ContainerAttrs::default();
+    each(ctxt, attrs, |name, input| {
+        let text = name.to_string();
+        if purpose == Purpose::Part
+            && ON_TYPES.contains(&text.as_str())
+            && !matches!(text.as_str(), "crate" | "validate")
+        {
+            return Err(syn::Error::new(
+                name.span(),
+                format!(
+                    "`{name}` belongs to a message; remove it, or derive `QueueMessage` instead of `Validate`"
+                ),
+            ));
+        }
+        found.attempted.push(text.clone());
+        match text.as_str() {
+            "queue" => found.queue.set(ctxt, name, value(name, input, r#"queue = "thumbnails""#)?),
+            "kind" => found.kind.set(ctxt, name, value(name, input, r#"kind = "thumbnail.request""#)?),
+            "version" => found.version.set(ctxt, name, value(name, input, "version = 2")?),
+            "upgrade_from" => {
+                found.upgrade_from.set(ctxt, name, value(name, input, "upgrade_from = ThumbnailV1")?);
+            }
+            "alias" => found.aliases.push(value(name, input, r#"alias = "thumbnail.old-name""#)?),
+            "codec" => found.codec.set(ctxt, name, value(name, input, "codec = Json")?),
+            "poison_threshold" => {
+                found.poison_threshold.set(ctxt, name, value(name, input, "poison_threshold = 5")?);
+            }
+            "timeout" => found.timeout.set(ctxt, name, value(name, input, r#"timeout = "30s""#)?),
+            "backoff" => {
+                let example = r#"backoff(base = "1s", max = "10m")"#;
+                found.backoff.set(ctxt, name, parenthesized(name, input, example, |i| backoff(ctxt, i))?);
+            }
+            "validate" => found.validate.set(ctxt, name, value(name, input, "validate = path::to::rule")?),
+            "crate" => found.krate.set(ctxt, name, krate(name, input)?),
+            other if ON_FIELDS.contains(&other) => {
+                return Err(syn::Error::new(
+                    name.span(),
+                    format!("`{name}` belongs on a field; move it there"),
+                ));
+            }
+            _ if purpose == Purpose::Part => return Err(unknown(name, &["crate", "validate"])),
+            _ => {
+                found.attempted.extend(meant(name, ON_TYPES).map(str::to_owned));
+                return Err(unknown(name, ON_TYPES));
+            }
+        }
+        Ok(())
+    });
+    found
+}
+
+/// `crate = "path"` or `crate = path`.
+fn krate(name: &Ident, input: ParseStream<'_>) -> syn::Result<Path> {
+    let example = "crate = path::to::jobqueue";
+    let ahead = input.fork();
+    let quoted = ahead.parse::<Token![=]>().is_ok() && ahead.peek(LitStr);
+    if !quoted {
+        return value(name, input, example);
+    }
+    let text: LitStr = value(name, input, example)?;
+    text.parse_with(Path::parse_mod_style)
+        .map_err(|_| syn::Error::new(text.span(), format!("this is not a path: write `{example}`")))
+}
+
+fn backoff(ctxt: &Ctxt, input: ParseStream<'_>) -> syn::Result<Backoff> {
+    let mut found = Backoff::default();
+    while !input.is_empty() {
+        let name: Ident = input.parse()?;
+        match name.to_string().as_str() {
+            "base" => found.base.set(ctxt, &name, value(&name, input, r#"base = "1s""#)?),
+            "max" => found.max.set(ctxt, &name, value(&name, input, r#"max = "10m""#)?),
+            _ => return Err(unknown(&name, &["base", "max"])),
+        }
+        if !input.is_empty() {
+            input.parse::<Token![,]>()?;
+        }
+    }
+    Ok(found)
+}

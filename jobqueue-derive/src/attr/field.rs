@@ -1,0 +1,79 @@
+//! `#[message(…)]` on a field.
+
+use syn::{Attribute, Ident, LitStr, Path};
+
+use super::bounds::Bounds;
+use super::items::{each, parenthesized, value};
+use super::suggest::unknown;
+use super::{ON_FIELDS, ON_TYPES, Slot};
+use crate::ast::Purpose;
+use crate::ctxt::Ctxt;
+
+#[derive(Default)]
+pub struct FieldAttrs {
+    pub key: Slot<()>,
+    pub range: Slot<Bounds>,
+    pub length: Slot<Bounds>,
+    pub non_empty: Slot<()>,
+    pub url: Slot<()>,
+    pub email: Slot<()>,
+    pub pattern: Slot<LitStr>,
+    pub nested: Slot<()>,
+    pub with: Slot<Path>,
+}
+
+impl FieldAttrs {
+    /// The names of the rules on the field, as written; `key` is not a rule.
+    pub fn rules(&self) -> impl Iterator<Item = &Ident> {
+        [
+            self.range.name(),
+            self.length.name(),
+            self.non_empty.name(),
+            self.url.name(),
+            self.email.name(),
+            self.pattern.name(),
+            self.nested.name(),
+            self.with.name(),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+pub fn field(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> FieldAttrs {
+    let mut found = FieldAttrs::default();
+    each(ctxt, attrs, |name, input| {
+        match name.to_string().as_str() {
+            "key" if purpose == Purpose::Part => {
+                return Err(syn::Error::new(
+                    name.span(),
+                    "`key` marks a field of a message; remove it, or derive `QueueMessage` instead of `Validate`",
+                ));
+            }
+            "key" => found.key.set(ctxt, name, ()),
+            "range" => {
+                let bounds = parenthesized(name, input, "range(1..=64)", |i| Bounds::parse(name, i))?;
+                found.range.set(ctxt, name, bounds);
+            }
+            "length" => {
+                let bounds = parenthesized(name, input, "length(1..=64)", |i| Bounds::parse(name, i))?;
+                found.length.set(ctxt, name, bounds);
+            }
+            "non_empty" => found.non_empty.set(ctxt, name, ()),
+            "url" => found.url.set(ctxt, name, ()),
+            "email" => found.email.set(ctxt, name, ()),
+            "pattern" => found.pattern.set(ctxt, name, value(name, input, r#"pattern = "^[a-z]+$""#)?),
+            "nested" => found.nested.set(ctxt, name, ()),
+            "with" => found.with.set(ctxt, name, value(name, input, "with = path::to::rule")?),
+            other if ON_TYPES.contains(&other) => {
+                return Err(syn::Error::new(
+                    name.span(),
+                    format!("`{name}` belongs on the type; move it there"),
+                ));
+            }
+            _ => return Err(unknown(name, ON_FIELDS)),
+        }
+        Ok(())
+    });
+    found
+}

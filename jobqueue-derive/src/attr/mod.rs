@@ -1,0 +1,78 @@
+//! Parses `#[message(…)]`. Knows the grammar of each attribute; whether values make sense is [`crate::check`]'s
+//! question.
+
+mod bounds;
+mod container;
+mod duration;
+mod field;
+mod items;
+mod suggest;
+
+pub use bounds::{Bound, Bounds, Literal};
+pub use container::{ContainerAttrs, Upgrade, container};
+pub use duration::{DurationError, parse as parse_duration};
+pub use field::{FieldAttrs, field};
+
+use syn::{Attribute, Ident};
+
+use crate::ctxt::Ctxt;
+
+/// Names that are understood on a type, in the order in which they are documented.
+const ON_TYPES: &[&str] = &[
+    "queue",
+    "kind",
+    "version",
+    "upgrade_from",
+    "alias",
+    "codec",
+    "poison_threshold",
+    "timeout",
+    "backoff",
+    "validate",
+    "crate",
+];
+/// Names that are understood on a field.
+const ON_FIELDS: &[&str] =
+    &["key", "range", "length", "non_empty", "url", "email", "pattern", "nested", "with"];
+
+/// An attribute that may be given once.
+pub struct Slot<T>(Option<(Ident, T)>);
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> Slot<T> {
+    fn set(&mut self, ctxt: &Ctxt, name: &Ident, value: T) {
+        if self.0.is_some() {
+            ctxt.error(name, format!("`{name}` is given twice; remove one of them"));
+        } else {
+            self.0 = Some((name.clone(), value));
+        }
+    }
+
+    pub fn get(&self) -> Option<&T> {
+        self.0.as_ref().map(|(_, value)| value)
+    }
+
+    /// The name as written, for errors about the attribute as a whole.
+    pub fn name(&self) -> Option<&Ident> {
+        self.0.as_ref().map(|(name, _)| name)
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// Variants take no attributes of their own.
+pub fn variant(ctxt: &Ctxt, attrs: &[Attribute]) {
+    for attr in attrs.iter().filter(|attr| attr.path().is_ident("message")) {
+        ctxt.error(
+            attr,
+            "a variant takes no `message` attribute; put rules on its fields, and what concerns the message on the enum",
+        );
+    }
+}

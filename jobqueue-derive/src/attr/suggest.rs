@@ -1,0 +1,38 @@
+//! Sentences about names that are not understood.
+
+use syn::Ident;
+
+/// The error for a name that is understood neither here nor elsewhere.
+pub fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
+    let advice = match meant(name, known) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => {
+            let known: Vec<_> = known.iter().map(|known| format!("`{known}`")).collect();
+            format!("use one of {}", known.join(", "))
+        }
+    };
+    syn::Error::new(name.span(), format!("unknown attribute `{name}`; {advice}"))
+}
+
+/// The known name that is most like a misspelt one.
+pub fn meant<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
+    let written = name.to_string();
+    let nearest = known.iter().map(|known| (distance(&written, known), *known)).min();
+    nearest.filter(|(distance, known)| *distance <= 1 + known.len() / 4).map(|(_, known)| known)
+}
+
+/// Levenshtein's distance.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

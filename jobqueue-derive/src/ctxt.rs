@@ -1,0 +1,49 @@
+//! Accumulates mistakes, so that all of them are reported at once.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+
+use proc_macro2::Span;
+use quote::ToTokens;
+
+/// The mistakes found so far. Dropping it without [`check`](Ctxt::check) panics: an error that nobody
+/// reports would become a wrong program.
+pub struct Ctxt {
+    errors: RefCell<Option<Vec<syn::Error>>>,
+}
+
+impl Ctxt {
+    pub fn new() -> Self {
+        Self { errors: RefCell::new(Some(Vec::new())) }
+    }
+
+    /// Reports a mistake over all tokens of `tokens`.
+    pub fn error(&self, tokens: impl ToTokens, message: impl Display) {
+        self.push(syn::Error::new_spanned(tokens, message));
+    }
+
+    /// Reports a mistake at a place.
+    pub fn error_at(&self, span: Span, message: impl Display) {
+        self.push(syn::Error::new(span, message));
+    }
+
+    pub fn push(&self, error: syn::Error) {
+        if let Some(errors) = self.errors.borrow_mut().as_mut() {
+            errors.push(error);
+        }
+    }
+
+    /// All mistakes, or none.
+    pub fn check(self) -> Result<(), Vec<syn::Error>> {
+        let errors = self.errors.borrow_mut().take().unwrap_or_default();
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+}
+
+impl Drop for Ctxt {
+    fn drop(&mut self) {
+        if !std::thread::panicking() && self.errors.borrow().is_some() {
+            panic!("the mistakes found by the derive macro were not reported");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Emits the implementations. The input has no mistakes that [`crate::check`] can find.
+//!
+//! Everything that is emitted is reached through absolute paths or through `__jobqueue`, so that names which
+//! the user's module shadows do not matter.
+
+mod generics;
+mod message;
+mod rules;
+mod validate;
+
+pub use generics::message_clause;
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use crate::ast::{Container, Purpose};
+
+pub fn expand(container: &Container<'_>) -> TokenStream {
+    let validate = validate::expand(container);
+    let message = (container.purpose == Purpose::Message).then(|| message::expand(container));
+    wrap(container, quote! { #validate #message })
+}
+
+/// Puts `items` where their names cannot clash, with `__jobqueue` in scope.
+pub fn wrap(container: &Container<'_>, items: TokenStream) -> TokenStream {
+    let krate = match container.attrs.krate.get() {
+        Some(path) => quote!(#path),
+        None => quote!(::jobqueue),
+    };
+    quote! {
+        #[doc(hidden)]
+        #[allow(non_upper_case_globals, unused_qualifications, clippy::absolute_paths)]
+        const _: () = {
+            use #krate::__private as __jobqueue;
+            #items
+        };
+    }
+}

@@ -1,0 +1,131 @@
+//! The call for each rule on a field: `__value`, `__path` and `__violations` are in scope.
+//!
+//! The field's type is given to each function, so that a trait error points at the type in the user's source.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Ident, LitFloat};
+
+use crate::ast::Field;
+use crate::attr::{Bound, Bounds, Literal};
+use crate::check::is_checked_by_compiler;
+use crate::shape::Shape;
+
+pub fn expand(field: &Field<'_>, params: &[&Ident]) -> TokenStream {
+    let attrs = &field.attrs;
+    let ty = field.ty;
+    let mut calls = TokenStream::new();
+    if let Some(bounds) = attrs.range.get() {
+        calls.extend(range(field, bounds, &Shape::of(ty, params)));
+    }
+    if let Some(bounds) = attrs.length.get() {
+        calls.extend(length(field, bounds));
+    }
+    if attrs.non_empty.is_set() {
+        calls.extend(quote! { __jobqueue::non_empty::<#ty>(__value, __path, __violations); });
+    }
+    if attrs.url.is_set() {
+        calls.extend(quote! { __jobqueue::url::<#ty>(__value, __path, __violations); });
+    }
+    if attrs.email.is_set() {
+        calls.extend(quote! { __jobqueue::email::<#ty>(__value, __path, __violations); });
+    }
+    if let Some(pattern) = attrs.pattern.get() {
+        calls.extend(quote! {
+            static __PATTERN: __jobqueue::Pattern = __jobqueue::Pattern::new(#pattern);
+            __jobqueue::pattern::<#ty>(__value, __path, __violations, &__PATTERN);
+        });
+    }
+    if let Some(rule) = attrs.with.get() {
+        calls.extend(quote! { __jobqueue::custom::<#ty, _, _>(__value, __path, __violations, #rule); });
+    }
+    if attrs.nested.is_set() {
+        calls.extend(quote! {
+            <#ty as __jobqueue::Validate>::validate_into(__value, __path, __violations);
+        });
+    }
+    calls
+}
+
+fn range(field: &Field<'_>, bounds: &Bounds, shape: &Shape) -> TokenStream {
+    let ty = field.ty;
+    let number = |bound: &Bound| in_type(bound, shape);
+    let low = match &bounds.low {
+        Some(low) => {
+            let low = number(low);
+            quote!(__jobqueue::Limit::Included(#low))
+        }
+        None => quote!(__jobqueue::Limit::None),
+    };
+    let high = match &bounds.high {
+        Some(high) => {
+            let high = number(high);
+            let limit = if bounds.closed { quote!(Included) } else { quote!(Excluded) };
+            quote!(__jobqueue::Limit::#limit(#high))
+        }
+        None => quote!(__jobqueue::Limit::None),
+    };
+    let order = shape.number().and_then(|primitive| {
+        let primitive = Ident::new(primitive, proc_macro2::Span::call_site());
+        order(bounds, quote!(::core::primitive::#primitive), number)
+    });
+    quote! {
+        #order
+        __jobqueue::range::<#ty>(__value, __path, __violations, #low, #high);
+    }
+}
+
+fn length(field: &Field<'_>, bounds: &Bounds) -> TokenStream {
+    let ty = field.ty;
+    let as_written = |bound: &Bound| bound.expr.to_token_stream();
+    let min = match &bounds.low {
+        Some(low) => as_written(low),
+        None => quote!(0),
+    };
+    let max = match &bounds.high {
+        Some(high) if bounds.closed => as_written(high),
+        Some(high) => {
+            let high = as_written(high);
+            quote!(const { (#high) - 1 })
+        }
+        None => quote!(::core::primitive::usize::MAX),
+    };
+    let order = order(bounds, quote!(::core::primitive::usize), as_written);
+    quote! {
+        #order
+        __jobqueue::length::<#ty>(__value, __path, __violations, #min, #max);
+    }
+}
+
+/// An assertion about bounds that are constants, whose values the macro cannot see.
+fn order(
+    bounds: &Bounds,
+    primitive: TokenStream,
+    number: impl Fn(&Bound) -> TokenStream,
+) -> Option<TokenStream> {
+    let (Some(low), Some(high)) = (&bounds.low, &bounds.high) else { return None };
+    if !is_checked_by_compiler(bounds) {
+        return None;
+    }
+    let (low, high) = (number(low), number(high));
+    let sign = if bounds.closed { quote!(<=) } else { quote!(<) };
+    Some(quote_spanned! {bounds.tokens.span()=>
+        const {
+            let low: #primitive = #low;
+            let high: #primitive = #high;
+            ::core::assert!(low #sign high, "no value is in this range; swap the bounds");
+        }
+    })
+}
+
+/// The bound as a literal of the field's type: a whole number is fine as a bound of a float.
+fn in_type(bound: &Bound, shape: &Shape) -> TokenStream {
+    match (&bound.literal, shape) {
+        (Literal::Integer { negative, magnitude }, Shape::Float(_)) => {
+            let literal = LitFloat::new(&format!("{magnitude}.0"), bound.expr.span());
+            if *negative { quote!(-#literal) } else { quote!(#literal) }
+        }
+        _ => bound.expr.to_token_stream(),
+    }
+}

@@ -1,0 +1,95 @@
+//! `impl Validate`.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+
+use super::generics::validate_clause;
+use super::rules;
+use crate::ast::{Body, Container, Field, Step, Variant};
+use crate::check::type_params;
+
+pub fn expand(container: &Container<'_>) -> TokenStream {
+    let ident = container.ident;
+    let (impl_generics, ty_generics, _) = container.generics.split_for_impl();
+    let clause = validate_clause(container);
+    let body = match &container.body {
+        Body::Struct(fields) => of_struct(container, fields),
+        Body::Enum(variants) => of_enum(container, variants),
+        Body::Union(_) => TokenStream::new(),
+    };
+    let whole = container.attrs.validate.get().map(|rule| {
+        quote! { __jobqueue::whole::<Self, _>(self, __path, __violations, #rule); }
+    });
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics __jobqueue::Validate for #ident #ty_generics #clause {
+            #[allow(unused_variables)]
+            fn validate_into(&self, __path: &__jobqueue::Path<'_>, __violations: &mut __jobqueue::Violations) {
+                #body
+                #whole
+            }
+        }
+    }
+}
+
+fn of_struct(container: &Container<'_>, fields: &[Field<'_>]) -> TokenStream {
+    let fields = with_rules(fields).map(|field| {
+        let member = &field.member;
+        of_field(container, field, quote!(&self.#member))
+    });
+    quote! { #(#fields)* }
+}
+
+fn of_enum(container: &Container<'_>, variants: &[Variant<'_>]) -> TokenStream {
+    let arms: Vec<_> = variants.iter().filter_map(|variant| of_variant(container, variant)).collect();
+    if arms.is_empty() {
+        return TokenStream::new();
+    }
+    let rest = (arms.len() < variants.len()).then(|| quote! { _ => {} });
+    quote! { match self { #(#arms)* #rest } }
+}
+
+fn of_variant(container: &Container<'_>, variant: &Variant<'_>) -> Option<TokenStream> {
+    let mut patterns = Vec::new();
+    let mut fields = Vec::new();
+    for (index, field) in with_rules(&variant.fields).enumerate() {
+        let member = &field.member;
+        let binding = format_ident!("__field{index}");
+        patterns.push(quote!(#member: #binding));
+        fields.push(of_field(container, field, quote!(#binding)));
+    }
+    if fields.is_empty() {
+        return None;
+    }
+    let ident = variant.ident;
+    let prefix = variant.prefix.iter().map(|name| {
+        quote! { let __path = &__jobqueue::Path::field(__path, #name); }
+    });
+    Some(quote! {
+        Self::#ident { #(#patterns,)* .. } => {
+            #(#prefix)*
+            #(#fields)*
+        }
+    })
+}
+
+fn with_rules<'f, 'a>(fields: &'f [Field<'a>]) -> impl Iterator<Item = &'f Field<'a>> {
+    fields.iter().filter(|field| field.attrs.rules().next().is_some())
+}
+
+/// `value` is an expression for a reference to the field.
+fn of_field(container: &Container<'_>, field: &Field<'_>, value: TokenStream) -> TokenStream {
+    let step = match &field.step {
+        Some(Step::Field(name)) => quote! { let __path = &__jobqueue::Path::field(__path, #name); },
+        Some(Step::Index(index)) => quote! { let __path = &__jobqueue::Path::index(__path, #index); },
+        None => TokenStream::new(),
+    };
+    let rules = rules::expand(field, &type_params(container));
+    quote! {
+        {
+            #step
+            let __value = #value;
+            #rules
+        }
+    }
+}

@@ -1,0 +1,11 @@
+use jobqueue::QueueMessage;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "thumbnail")]
+enum Thumbnail {
+    #[message(non_empty)]
+    Small(String),
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+use jobqueue::Validate;
+
+#[derive(Validate)]
+struct Part {
+    #[message(length(..=1.5))]
+    a: String,
+}
+
+fn main() {}

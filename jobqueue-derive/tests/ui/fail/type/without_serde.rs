@@ -1,0 +1,9 @@
+use jobqueue::QueueMessage;
+
+#[derive(QueueMessage)]
+#[message(queue = "thumbnails", kind = "thumbnail")]
+struct Thumbnail {
+    width: u32,
+}
+
+fn main() {}

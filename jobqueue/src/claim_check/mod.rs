@@ -1,0 +1,162 @@
+//! Claim checks: payloads and checkpoints that are too large for a message, kept in blobs.
+//!
+//! Knows blobs and references; knows nothing of queues beyond their names, nothing of workers.
+//!
+//! The order keeps every reference good: a blob is written before the message that refers to it, and deleted after
+//! it. A crash between the two leaves an orphan, which [`sweep`](crate::sweep) removes when nothing can need it.
+
+mod payload;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+pub(crate) use payload::PayloadError;
+
+use crate::envelope::{Payload, Sha256Digest, StoredReference};
+use crate::storage::{BlobStore, PutBlob, StoreError, StoreErrorKind};
+use crate::vocabulary::clock::Clock;
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::{BlobName, ContainerName, NameError, QueueName};
+
+/// The container for payloads and checkpoints.
+pub(crate) const CONTAINER: &str = "jobqueue-payloads";
+
+/// Blob metadata: seconds since 1970 after which no message refers to the blob, or `never`.
+pub(crate) const EXPIRES: &str = "expires";
+
+/// The most bytes of a payload unless configured otherwise: 32 MiB.
+pub const DEFAULT_MAX_PAYLOAD_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Stores, loads and removes what messages refer to.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimChecks {
+    blobs: Arc<dyn BlobStore>,
+    clock: Arc<dyn Clock>,
+    container: ContainerName,
+    max_bytes: u64,
+}
+
+impl ClaimChecks {
+    pub(crate) fn new(
+        blobs: Arc<dyn BlobStore>,
+        clock: Arc<dyn Clock>,
+        max_bytes: u64,
+    ) -> Result<Self, NameError> {
+        Ok(Self { blobs, clock, container: ContainerName::new(CONTAINER)?, max_bytes })
+    }
+
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
+    /// A reference for `data`, unique, nothing written yet.
+    pub(crate) fn reference(&self, queue: &QueueName, data: &[u8]) -> StoredReference {
+        StoredReference::for_data(day(self.clock.now()), queue, data)
+    }
+
+    /// The blob's name and how to write it, for storages that write it in a transaction of the caller's.
+    pub(crate) fn blob(
+        &self,
+        reference: &StoredReference,
+        expires: Option<SystemTime>,
+    ) -> Result<(BlobName, PutBlob), NameError> {
+        let name = BlobName::new(self.container.clone(), reference.to_string())?;
+        let expires = expires.map_or_else(|| "never".to_owned(), |time| seconds(time).to_string());
+        Ok((name, PutBlob::if_absent().with_metadata(Metadata::new().with(EXPIRES, expires))))
+    }
+
+    /// Writes `data` under `reference`. `expires` is when the message vanishes by itself.
+    pub(crate) async fn store(
+        &self,
+        reference: &StoredReference,
+        data: Bytes,
+        expires: Option<SystemTime>,
+    ) -> Result<(), StoreError> {
+        let (name, options) = self.blob(reference, expires).map_err(|e| invalid(e, reference))?;
+        let mut uncertain = false;
+        // Twice for a missing container, twice for a lost answer.
+        for _ in 0..4 {
+            match self.blobs.put_blob(&name, data.clone(), options.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => {
+                    self.blobs.create_container(&self.container).await?;
+                }
+                // The name is unique: what exists under it is what an earlier try wrote.
+                Err(e) if e.kind() == StoreErrorKind::BlobAlreadyExists && uncertain => return Ok(()),
+                Err(e) if e.is_ambiguous() && !uncertain => uncertain = true,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(StoreError::new(StoreErrorKind::Unavailable, "put payload", &name).ambiguous(true))
+    }
+
+    /// The bytes of a payload, wherever they are, of a message that was found in `queue`. No payload is JSON's `null`.
+    pub(crate) async fn payload(&self, queue: &QueueName, payload: &Payload) -> Result<Bytes, PayloadError> {
+        let data = match payload {
+            Payload::None => Bytes::from_static(b"null"),
+            Payload::Json(raw) => Bytes::copy_from_slice(raw.get().as_bytes()),
+            Payload::Binary(bytes) => bytes.clone(),
+            Payload::Stored(reference) => self.load(queue, reference).await?,
+        };
+        if data.len() as u64 > self.max_bytes {
+            return Err(PayloadError::TooLarge { limit: self.max_bytes });
+        }
+        Ok(data)
+    }
+
+    /// Reads and verifies what `reference` names, for a message that was found in `queue`.
+    pub(crate) async fn load(
+        &self,
+        queue: &QueueName,
+        reference: &StoredReference,
+    ) -> Result<Bytes, PayloadError> {
+        let own =
+            reference.queue() == queue || reference.queue().dead_letter().is_ok_and(|dead| dead == *queue);
+        if !own {
+            return Err(PayloadError::OtherQueue);
+        }
+        if reference.size > self.max_bytes {
+            return Err(PayloadError::TooLarge { limit: self.max_bytes });
+        }
+        let (name, _) = self.blob(reference, None).map_err(|_| PayloadError::OtherQueue)?;
+        let blob = match self.blobs.get_blob(&name, reference.size).await {
+            Ok(blob) => blob,
+            Err(e) => return Err(PayloadError::from_store(e)),
+        };
+        if blob.data.len() as u64 != reference.size || Sha256Digest::of(&blob.data) != reference.sha256 {
+            return Err(PayloadError::Corrupt);
+        }
+        Ok(blob.data)
+    }
+
+    /// Deletes what `reference` names; a blob that is gone is deleted.
+    pub(crate) async fn remove(&self, reference: &StoredReference) -> Result<(), StoreError> {
+        let (name, _) = self.blob(reference, None).map_err(|e| invalid(e, reference))?;
+        match self.blobs.delete_blob(&name, None).await {
+            Err(e)
+                if !matches!(e.kind(), StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound) =>
+            {
+                Err(e)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn invalid(error: NameError, reference: &StoredReference) -> StoreError {
+    StoreError::new(StoreErrorKind::InvalidInput, "name payload", reference).with_source(error)
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// `YYYYMMDD` in UTC: what the names of blobs begin with, so that a sweep can list by age.
+pub(crate) fn day(time: SystemTime) -> String {
+    let timestamp = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
+    timestamp.to_zoned(TimeZone::UTC).strftime("%Y%m%d").to_string()
+}

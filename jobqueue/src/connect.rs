@@ -1,0 +1,96 @@
+//! From one string to a storage: the only place that knows all adapters.
+
+use crate::memory;
+use crate::storage::Storage;
+use crate::vocabulary::error::{Error, ErrorKind};
+
+impl Storage {
+    /// A storage in this process's memory, for tests: gone when the last handle is dropped.
+    pub fn memory() -> Self {
+        memory::open()
+    }
+
+    /// Opens the storage that a string names:
+    ///
+    /// | string | storage | feature |
+    /// |---|---|---|
+    /// | `sqlite:PATH` | one SQLite file, shared by the processes of one machine; created if missing | `sqlite` |
+    /// | `memory:` | this process's memory, for tests | |
+    /// | `UseDevelopmentStorage=true` | Azurite on this machine | `azure` |
+    /// | `DefaultEndpointsProtocol=…;AccountName=…;AccountKey=…` | an Azure Storage account, by key | `azure` |
+    /// | `QueueEndpoint=…;BlobEndpoint=…;SharedAccessSignature=…` | an Azure Storage account, by SAS | `azure` |
+    /// | `https://ACCOUNT.queue.core.windows.net` | an Azure Storage account, by Entra ID | `azure` |
+    ///
+    /// # Errors
+    /// What is wrong with the string (never quoting a secret), or what the storage says.
+    pub async fn connect(connection: &str) -> Result<Self, Error> {
+        let connection = connection.trim();
+        if connection == "memory:" || connection == "memory" {
+            return Ok(Self::memory());
+        }
+        if let Some(path) = connection.strip_prefix("sqlite:") {
+            return sqlite(path).await;
+        }
+        let is_azure = connection.starts_with("https://")
+            || connection.starts_with("http://")
+            || connection.contains('=');
+        if is_azure {
+            return azure(connection).await;
+        }
+        Err(Error::new(
+            ErrorKind::Configuration,
+            "the storage string is none; use `sqlite:PATH`, `memory:`, `UseDevelopmentStorage=true`, an Azure connection string, or `https://ACCOUNT.queue.core.windows.net`",
+        ))
+    }
+}
+
+#[cfg(feature = "sqlite")]
+async fn sqlite(path: &str) -> Result<Storage, Error> {
+    if path.is_empty() {
+        return Err(Error::new(
+            ErrorKind::Configuration,
+            "`sqlite:` lacks the path of a file; write `sqlite:jobs.db`",
+        ));
+    }
+    let opened = crate::sqlite::Options::new(path).open().await;
+    opened.map_err(|e| {
+        Error::new(ErrorKind::Storage, format!("the SQLite file `{path}` cannot be used")).with_source(e)
+    })
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn sqlite(_: &str) -> Result<Storage, Error> {
+    Err(missing_feature("sqlite"))
+}
+
+#[cfg(feature = "azure")]
+async fn azure(connection: &str) -> Result<Storage, Error> {
+    use crate::azure::Options;
+
+    let is_endpoint = connection.starts_with("https://") || connection.starts_with("http://");
+    let options = if is_endpoint {
+        Options::from_endpoint(connection)
+    } else {
+        Options::from_connection_string(connection)
+    };
+    // Neither error quotes the string, which may hold a key.
+    let opened = match options {
+        Ok(options) => options.open().await,
+        Err(error) => Err(error),
+    };
+    opened.map_err(|e| {
+        Error::new(ErrorKind::Configuration, "the Azure storage string cannot be used").with_source(e)
+    })
+}
+
+#[cfg(not(feature = "azure"))]
+async fn azure(_: &str) -> Result<Storage, Error> {
+    Err(missing_feature("azure"))
+}
+
+#[cfg(any(not(feature = "sqlite"), not(feature = "azure")))]
+fn missing_feature(name: &str) -> Error {
+    let text =
+        format!("this program was built without the feature `{name}` of jobqueue; add it to Cargo.toml");
+    Error::new(ErrorKind::Configuration, text)
+}

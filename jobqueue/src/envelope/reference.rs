@@ -1,0 +1,116 @@
+//! References to payloads and checkpoints in blobs.
+//!
+//! A reference names a blob that the framework wrote, in the framework's container, for one queue. Its grammar can
+//! express neither a URL nor a path, another account or container: `YYYYMMDD/<queue>/<uuid>`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::vocabulary::name::QueueName;
+
+/// Where a payload is, how long it is, and what it must hash to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredReference {
+    day: String,
+    queue: QueueName,
+    id: Uuid,
+    /// The length in bytes.
+    pub size: u64,
+    /// The SHA-256 of the bytes.
+    pub sha256: Sha256Digest,
+}
+
+impl StoredReference {
+    /// A new, unique reference for `data`, to be written on `day` (`YYYYMMDD`).
+    pub fn for_data(day: impl Into<String>, queue: &QueueName, data: &[u8]) -> Self {
+        Self {
+            day: day.into(),
+            queue: queue.clone(),
+            id: Uuid::new_v4(),
+            size: data.len() as u64,
+            sha256: Sha256Digest::of(data),
+        }
+    }
+
+    /// Reads the three attributes of a reference.
+    ///
+    /// # Errors
+    /// [`ReferenceError`] when one of them is missing or outside the grammar.
+    pub fn parse(reference: &str, size: Option<u64>, sha256: Option<&str>) -> Result<Self, ReferenceError> {
+        let mut parts = reference.split('/');
+        let (Some(day), Some(queue), Some(id), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(ReferenceError("it is not of the form YYYYMMDD/<queue>/<uuid>"));
+        };
+        if day.len() != 8 || !day.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(ReferenceError("it does not begin with a day"));
+        }
+        let queue = QueueName::new(queue).map_err(|_| ReferenceError("it does not name a queue"))?;
+        let id = Uuid::try_parse(id).ok().filter(|uuid| uuid.hyphenated().to_string() == id);
+        let id = id.ok_or(ReferenceError("it does not end with a UUID"))?;
+        let size = size.ok_or(ReferenceError("the size is missing"))?;
+        let sha256 =
+            sha256.and_then(|text| text.parse().ok()).ok_or(ReferenceError("the SHA-256 is missing"))?;
+        Ok(Self { day: day.to_owned(), queue, id, size, sha256 })
+    }
+
+    /// The queue it was written for.
+    pub fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+}
+
+/// The blob's name, and the `dataref` on the wire.
+impl fmt::Display for StoredReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.day, self.queue, self.id.hyphenated())
+    }
+}
+
+/// A reference that the grammar does not allow. Its text does not quote the reference, which anybody may have written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the reference to the payload is not one of this framework's: {0}")]
+pub struct ReferenceError(&'static str);
+
+/// A SHA-256.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Sha256Digest([u8; 32]);
+
+impl Sha256Digest {
+    /// The digest of `data`.
+    pub fn of(data: &[u8]) -> Self {
+        Self(Sha256::digest(data).into())
+    }
+}
+
+impl fmt::Display for Sha256Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Sha256Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Sha256Digest {
+    type Err = ReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, ReferenceError> {
+        let bad = ReferenceError("the SHA-256 is not 64 hexadecimal digits");
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(bad);
+        }
+        let mut digest = [0; 32];
+        for (index, byte) in digest.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|_| bad)?;
+        }
+        Ok(Self(digest))
+    }
+}

@@ -1,0 +1,166 @@
+use super::text::TextError;
+use super::*;
+use crate::vocabulary::name::QueueName;
+use crate::vocabulary::settings::MessageEncoding;
+
+fn json(text: &str) -> Payload {
+    Payload::Json(RawValue::from_string(text.to_owned()).unwrap())
+}
+
+fn event(text: &str) -> Envelope {
+    match parse(text) {
+        Ok(Parsed::Event(envelope)) => *envelope,
+        other => panic!("not an event: {other:?}"),
+    }
+}
+
+fn full() -> Envelope {
+    let queue = QueueName::new("slicerequest").unwrap();
+    let mut envelope = Envelope::new("0190", "app", "mosaic.slice", json(r#"{"slice":3}"#));
+    envelope.version = 2;
+    envelope.time = Some("2026-11-20T06:00:00Z".into());
+    envelope.subject = Some("key".into());
+    envelope.content_type = Some("application/json".into());
+    envelope.not_before = Some("2026-12-20T06:00:00Z".into());
+    envelope.history = History {
+        attempts: 2,
+        excused: 3,
+        deferred: 1,
+        last_error: Some("no".into()),
+        checkpoint: Some(Checkpoint::Stored(StoredReference::for_data("20261120", &queue, b"abc"))),
+        past: Some("[]".into()),
+    };
+    envelope.dead_letter = Some(DeadLetterNote {
+        reason: "rejected".into(),
+        queue: "slicerequest".into(),
+        time: "2026-11-20T07:00:00Z".into(),
+        deliveries: 9,
+        worker: Some("w".into()),
+    });
+    envelope.insert_header("tenant", "blue").unwrap();
+    envelope
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let written = full().to_json().unwrap();
+    let read = event(&written);
+    assert_eq!(read.to_json().unwrap(), written);
+    assert_eq!(read.history, full_history(&read));
+    assert_eq!(read.headers()["tenant"], "blue");
+}
+
+/// Everything but the random reference.
+fn full_history(read: &Envelope) -> History {
+    History { checkpoint: read.history.checkpoint.clone(), ..full().history }
+}
+
+#[test]
+fn unknown_attributes_survive() {
+    let read = event(r#"{"specversion":"1.0","id":"1","source":"s","type":"t","other":[1, 2],"n":7}"#);
+    let again = read.to_json().unwrap();
+    assert!(again.contains(r#""other":[1, 2]"#) && again.contains(r#""n":7"#), "{again}");
+}
+
+#[test]
+fn f87_payloads_keep_every_byte() {
+    for data in [r#""""#, r#""  a \r\n ""#, r#"{ "a" :  1.50 }"#, "[ ]", "1e400", "18446744073709551616"] {
+        let written = Envelope::new("1", "s", "t", json(data)).to_json().unwrap();
+        match event(&written).payload {
+            Payload::Json(read) => assert_eq!(read.get(), data),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn f90_what_xml_cannot_carry_is_escaped() {
+    let mut envelope = Envelope::new("1", "s", "t", json("\"a\u{ffff}\u{fffe}b\""));
+    envelope.history.last_error = Some("x\u{1}\u{ffff}".into());
+    let written = envelope.to_json().unwrap();
+    assert!(!written.contains(['\u{ffff}', '\u{fffe}', '\u{1}']));
+    assert_eq!(event(&written).history.last_error.as_deref(), Some("x\u{1}\u{ffff}"));
+}
+
+#[test]
+fn f91_base64_is_read_in_every_common_form() {
+    let json = full().to_json().unwrap();
+    let wire = to_wire(json.clone(), MessageEncoding::Base64);
+    let folded = wire.as_bytes().chunks(60).map(|l| String::from_utf8_lossy(l) + "\r\n").collect::<String>();
+    let url_safe = wire.replace('+', "-").replace('/', "_");
+    for form in [&wire, &folded, &url_safe, wire.trim_end_matches('=')] {
+        assert_eq!(event(form).to_json().unwrap(), json);
+    }
+    for (bad, error) in [("", TextError::NeitherJsonNorBase64), ("£", TextError::NeitherJsonNorBase64)] {
+        assert!(matches!(parse(bad), Err(EnvelopeError::Text(e)) if e == error), "{bad:?}");
+    }
+    assert!(matches!(parse("/////w=="), Err(EnvelopeError::Text(TextError::NotUtf8))));
+}
+
+#[test]
+fn f92_f94_malformed_events_are_told_from_each_other() {
+    let cases = [
+        (r#"{"specversion":"1.0","id":"1","source":"s"}"#, "type"),
+        (r#"{"specversion":"1.0","id":"","source":"s","type":"t"}"#, "`id`"),
+        (r#"{"specversion":"0.3","id":"1","source":"s","type":"t"}"#, "CloudEvents"),
+        (r#"{"specversion":"1.0","id":"1","source":"s","type":"t","schemaversion":0}"#, "schemaversion"),
+        (r#"{"specversion":"1.0","id":"1","source":"s","type":"t","attempts":-1}"#, "attempts"),
+        (r#"{"specversion":"1.0","id":"1","id":"2","source":"s","type":"t"}"#, "twice"),
+        (r#"{"specversion":"1.0","id":7,"source":"s","type":"t"}"#, "wrong type"),
+        (r#"{"specversion":"1.0""#, "early"),
+        (r#"{"specversion":"1.0","id":"1","source":"s","type":"t","data_base64":"*"}"#, "base64"),
+    ];
+    for (text, part) in cases {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    let many = (0..300).map(|n| format!(r#""a{n}":1,"#)).collect::<String>();
+    assert!(parse(&format!(r#"{{"specversion":"1.0",{many}"id":"1"}}"#)).is_err());
+}
+
+#[test]
+fn f101_f102_references_can_name_nothing_outside_the_framework() {
+    let good = "20261120/orders/0f0f0f0f-0000-4000-8000-000000000000";
+    let sha = "00".repeat(32);
+    assert!(StoredReference::parse(good, Some(1), Some(&sha)).is_ok());
+    for bad in [
+        "http://169.254.169.254/latest",
+        "../orders/0f0f0f0f-0000-4000-8000-000000000000",
+        "20261120/or%2eders/0f0f0f0f-0000-4000-8000-000000000000",
+        "20261120//0f0f0f0f-0000-4000-8000-000000000000",
+        "/20261120/orders/0f0f0f0f-0000-4000-8000-000000000000",
+        "20261120/orders/0f0f0f0f-0000-4000-8000-000000000000?sig=x",
+        "20261120/orders/0F0F0F0F-0000-4000-8000-000000000000",
+        "20261120/orders/x/0f0f0f0f-0000-4000-8000-000000000000",
+    ] {
+        assert!(StoredReference::parse(bad, Some(1), Some(&sha)).is_err(), "{bad}");
+    }
+    assert!(StoredReference::parse(good, None, Some(&sha)).is_err());
+    assert!(StoredReference::parse(good, Some(1), Some("xyz")).is_err());
+}
+
+#[test]
+fn bare_json_of_foreign_producers_is_recognised() {
+    for text in [r#"{"a":1}"#, "[1]", "7", "true", "\"text\"", "-1"] {
+        assert!(matches!(parse(text), Ok(Parsed::Bare(raw)) if raw.get() == text), "{text}");
+    }
+    let functions = r#"{"$AzureWebJobsParentId":"x","a":{"b": 1}}"#;
+    assert!(matches!(parse(functions), Ok(Parsed::Bare(raw)) if raw.get() == r#"{"a":{"b": 1}}"#));
+}
+
+#[test]
+fn f88_f89_limits_are_those_of_the_service() {
+    let plain = MessageEncoding::Plain;
+    assert!(fits(&"a".repeat(65_536), plain) && !fits(&"a".repeat(65_537), plain));
+    assert!(!fits(&"&".repeat(65_536), plain) && fits(&"&".repeat(26_200), plain));
+    let base64 = MessageEncoding::Base64;
+    assert!(fits(&"a".repeat(49_152), base64) && !fits(&"a".repeat(49_153), base64));
+}
+
+#[test]
+fn header_names_of_the_framework_cannot_be_taken() {
+    let mut envelope = full();
+    for bad in ["", "Tenant", "a-b", "data", "attempts", "averyverylongattribute"] {
+        assert!(envelope.insert_header(bad, "x").is_err(), "{bad}");
+    }
+}

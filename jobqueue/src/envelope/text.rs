@@ -1,0 +1,90 @@
+//! Between JSON and the text of a message: base64 or plain, what XML can carry, what fits.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use crate::vocabulary::settings::MessageEncoding;
+
+/// The most bytes of a message's text.
+const MAX_TEXT: usize = 65_536;
+/// The most bytes of the text once escaped for XML: the service's limit for a request body is 131,584, of which the
+/// elements around the text need some.
+const MAX_ESCAPED: usize = 131_000;
+
+const LENIENT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::URL_SAFE, LENIENT);
+
+/// Why a text is not an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    /// Neither JSON nor base64.
+    #[error("the text is neither JSON nor base64")]
+    NeitherJsonNorBase64,
+    /// Base64 of something that is not UTF-8.
+    #[error("the text is base64, but not of UTF-8")]
+    NotUtf8,
+}
+
+/// Writes JSON as the text of a message.
+pub fn to_wire(json: String, encoding: MessageEncoding) -> String {
+    match encoding {
+        MessageEncoding::Plain => json,
+        MessageEncoding::Base64 => STANDARD.encode(json),
+    }
+}
+
+/// Reads the text of a message, plain or base64. Accepted base64: standard or URL-safe alphabet, padded or not, with
+/// white space anywhere.
+///
+/// # Errors
+/// [`TextError`].
+pub fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
+    // Everything JSON can begin with, except what base64 can begin with too.
+    let trimmed = text.trim_start_matches([' ', '\t', '\r', '\n', '\u{feff}']);
+    match trimmed.bytes().next() {
+        Some(b'{' | b'[' | b'"' | b'-') => return Ok(Cow::Borrowed(trimmed)),
+        None => return Err(TextError::NeitherJsonNorBase64),
+        Some(_) => {}
+    }
+    // Numbers and `true`, `false`, `null` are base64 as well as JSON; what they could decode to is never UTF-8 JSON.
+    if serde_json::from_str::<serde::de::IgnoredAny>(trimmed).is_ok() {
+        return Ok(Cow::Borrowed(trimmed));
+    }
+    let packed: String = trimmed.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let bytes = STANDARD.decode(&packed).or_else(|_| URL_SAFE.decode(&packed));
+    let bytes = bytes.map_err(|_| TextError::NeitherJsonNorBase64)?;
+    String::from_utf8(bytes).map(Cow::Owned).map_err(|_| TextError::NotUtf8)
+}
+
+/// Whether JSON fits into a message in this encoding.
+pub fn fits(json: &str, encoding: MessageEncoding) -> bool {
+    match encoding {
+        MessageEncoding::Plain => json.len() <= MAX_TEXT && escaped_len(json) <= MAX_ESCAPED,
+        MessageEncoding::Base64 => json.len().div_ceil(3) * 4 <= MAX_TEXT,
+    }
+}
+
+/// The length once escaped for XML by the most thorough escaper.
+fn escaped_len(text: &str) -> usize {
+    let cost = |b: u8| match b {
+        b'"' | b'\'' => 6,
+        b'&' => 5,
+        b'<' | b'>' => 4,
+        _ => 1,
+    };
+    text.bytes().map(cost).sum()
+}
+
+/// Writes what XML 1.0 cannot carry as JSON escapes. serde_json has escaped control characters already; what is left
+/// stands inside strings.
+pub(super) fn xml_safe(json: String) -> String {
+    if json.contains(['\u{fffe}', '\u{ffff}']) {
+        json.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
+    } else {
+        json
+    }
+}

@@ -1,0 +1,120 @@
+//! A golden file: kind, version, media type and payload of one example, as JSON.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::GoldenError;
+use crate::QueueMessage;
+use crate::codec::Codec;
+
+/// The content of a golden file.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Golden {
+    pub(super) kind: String,
+    pub(super) version: u32,
+    datacontenttype: String,
+    #[serde(flatten)]
+    payload: Payload,
+}
+
+/// As in a CloudEvent: JSON readable, anything else in base64.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+enum Payload {
+    #[serde(rename = "data")]
+    Json(Value),
+    #[serde(rename = "data_base64")]
+    Base64(String),
+}
+
+impl Golden {
+    pub(super) fn of<M: QueueMessage>(payload: &[u8]) -> Self {
+        let media_type = M::Codec::CONTENT_TYPE;
+        let json = media_type.ends_with("json").then(|| serde_json::from_slice(payload).ok()).flatten();
+        Self {
+            kind: M::KIND.to_owned(),
+            version: M::VERSION,
+            datacontenttype: media_type.to_owned(),
+            payload: json.map_or_else(|| Payload::Base64(STANDARD.encode(payload)), Payload::Json),
+        }
+    }
+
+    pub(super) fn payload_bytes(&self, path: &Path) -> Result<Vec<u8>, GoldenError> {
+        match &self.payload {
+            Payload::Json(value) => Ok(value.to_string().into_bytes()),
+            Payload::Base64(text) => STANDARD.decode(text).map_err(|error| malformed(path, &error)),
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        // Strings, a number and a `Value` always have a JSON form.
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    pub(super) fn read(path: &Path) -> Result<Option<Self>, GoldenError> {
+        match fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| malformed(path, &error)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(GoldenError::Io { path: path.to_owned(), source }),
+        }
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<(), GoldenError> {
+        let io = |source| GoldenError::Io { path: path.to_owned(), source };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(io)?;
+        }
+        fs::write(path, format!("{:#}\n", self.to_json())).map_err(io)
+    }
+}
+
+fn malformed(path: &Path, problem: &dyn std::fmt::Display) -> GoldenError {
+    GoldenError::Malformed { path: path.to_owned(), problem: problem.to_string() }
+}
+
+/// All golden files in a folder, sorted by name. A folder that does not exist is empty.
+pub(super) fn all(folder: &Path) -> Result<Vec<(PathBuf, Golden)>, GoldenError> {
+    let io = |source| GoldenError::Io { path: folder.to_owned(), source };
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(io(error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(io)?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths {
+        if let Some(golden) = Golden::read(&path)? {
+            found.push((path, golden));
+        }
+    }
+    Ok(found)
+}
+
+/// `<kind>.v<version>[.<example>].json`, with what file systems dislike written as `%XX`.
+pub(super) fn name(kind: &str, version: u32, example: &str) -> String {
+    let example = if example.is_empty() { String::new() } else { format!(".{}", portable(example)) };
+    format!("{}.v{version}{example}.json", portable(kind))
+}
+
+fn portable(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => name.push(char::from(byte)),
+            other => name.push_str(&format!("%{other:02X}")),
+        }
+    }
+    name
+}

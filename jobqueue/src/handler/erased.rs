@@ -1,0 +1,103 @@
+//! Typed outside, untyped inside: where handlers lose their message type.
+
+use std::any::Any;
+use std::fmt;
+
+use tower::util::BoxCloneSyncService;
+
+use super::extract::{ExtractError, States};
+use super::function::Handler;
+use super::job::Job;
+use crate::codec::decode_message;
+use crate::vocabulary::message::{DecodeError, MessageDefaults, QueueMessage};
+use crate::vocabulary::outcome::{BoxError, JobError};
+
+/// A handler and the layers around it.
+pub(crate) type JobService = BoxCloneSyncService<Job, (), BoxError>;
+
+/// Reads a payload of a version as the handler's message.
+type Decode = fn(u32, &[u8]) -> Result<Box<dyn Any + Send>, DecodeError>;
+
+/// A handler without its types.
+pub(crate) struct Registration {
+    pub(crate) queue: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) version: u32,
+    pub(crate) defaults: MessageDefaults,
+    pub(crate) accepts: fn(&str) -> bool,
+    pub(crate) aliases: &'static [&'static str],
+    pub(crate) decode: Decode,
+    pub(crate) check: fn(&States) -> Result<(), ExtractError>,
+    pub(crate) service: JobService,
+}
+
+impl Registration {
+    pub(crate) fn new<A: 'static, H: Handler<A>>(handler: H) -> Self {
+        let service = tower::service_fn(move |mut job: Job| {
+            let started = match job.take_message::<H::Message>() {
+                Some(message) => handler.call(message, &job).map_err(JobError::retry),
+                // A layer called its service twice; the message is gone.
+                None => Err(JobError::retry("a layer ran the handler twice; retry by the queue instead")),
+            };
+            async move {
+                let outcome = match started {
+                    Ok(running) => running.await,
+                    Err(error) => Err(error),
+                };
+                outcome.map_err(|error| Box::new(Failure(error)) as BoxError)
+            }
+        });
+        Self {
+            queue: H::Message::QUEUE,
+            kind: H::Message::KIND,
+            version: H::Message::VERSION,
+            defaults: H::Message::DEFAULTS,
+            accepts: H::Message::accepts,
+            aliases: H::Message::ALIASES,
+            decode: |version, data| {
+                decode_message::<H::Message>(version, data)
+                    .map(|message| Box::new(message) as Box<dyn Any + Send>)
+            },
+            check: H::check,
+            service: JobService::new(service),
+        }
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("queue", &self.queue)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Carries a handler's error through tower's layers, which speak boxed errors.
+struct Failure(JobError);
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source().source()
+    }
+}
+
+/// The handler's error as it was; an error of a layer's own is a failure to be tried again.
+pub(crate) fn recover(error: BoxError) -> JobError {
+    match error.downcast::<Failure>() {
+        Ok(failure) => failure.0,
+        Err(other) => JobError::retry(other),
+    }
+}

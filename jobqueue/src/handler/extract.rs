@@ -1,0 +1,122 @@
+//! What a handler can ask for besides its message.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+
+use super::job::Job;
+use crate::vocabulary::job::JobInfo;
+
+/// A type that a handler can take as an argument after its message.
+///
+/// Ready-made: [`Context`](crate::Context), [`State`], [`Extension`], [`JobInfo`]. Implement it for what your handlers need often.
+///
+/// ```
+/// use jobqueue::{ExtractError, FromJob, Job};
+///
+/// struct Tenant(String);
+///
+/// impl FromJob for Tenant {
+///     fn from_job(job: &Job) -> Result<Self, ExtractError> {
+///         let tenant = job.info().headers.get("tenant").cloned();
+///         tenant.map(Tenant).ok_or_else(|| ExtractError::new("the message has no header `tenant`"))
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a handler",
+    label = "this is neither the message nor something a handler can ask for",
+    note = "a handler takes its message first, then `Context`, `State<T>`, `Extension<T>`, `JobInfo` or a type that implements `FromJob`"
+)]
+pub trait FromJob: Sized {
+    /// Takes the value from the job.
+    ///
+    /// # Errors
+    /// When the job does not have it. The delivery then counts as a failed attempt.
+    fn from_job(job: &Job) -> Result<Self, ExtractError>;
+
+    /// Checks when the worker is built that the value will be there.
+    ///
+    /// # Errors
+    /// What is missing, and how to add it.
+    fn check(states: &States) -> Result<(), ExtractError> {
+        let _ = states;
+        Ok(())
+    }
+}
+
+/// Why a handler's argument cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ExtractError(String);
+
+impl ExtractError {
+    /// An error with this text, which should say what to do.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// Values that all handlers of a worker share, one of each type.
+#[derive(Default)]
+pub struct States(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
+
+impl States {
+    pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, state: T) -> bool {
+        self.0.insert(TypeId::of::<T>(), Box::new(state)).is_some()
+    }
+
+    /// The shared value of a type.
+    pub fn get<T: 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for States {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "States({})", self.0.len())
+    }
+}
+
+/// A value that all handlers of the worker share, given to the builder by [`state`](crate::WorkerBuilder::state). It is
+/// cloned for each delivery, so put what is large into an `Arc`.
+#[derive(Debug, Clone, Copy)]
+pub struct State<T>(pub T);
+
+impl<T: Clone + Send + Sync + 'static> FromJob for State<T> {
+    fn from_job(job: &Job) -> Result<Self, ExtractError> {
+        job.states().get::<T>().cloned().map(State).ok_or_else(missing_state::<T>)
+    }
+
+    fn check(states: &States) -> Result<(), ExtractError> {
+        states.get::<T>().map(drop).ok_or_else(missing_state::<T>)
+    }
+}
+
+fn missing_state<T>() -> ExtractError {
+    let name = type_name::<T>();
+    ExtractError::new(format!(
+        "no state of type `{name}` was given; add `.state(…)` with one to the worker's builder"
+    ))
+}
+
+/// A value that a layer has added to this delivery by [`Job::insert`].
+#[derive(Debug, Clone, Copy)]
+pub struct Extension<T>(pub T);
+
+impl<T: Clone + Send + Sync + 'static> FromJob for Extension<T> {
+    fn from_job(job: &Job) -> Result<Self, ExtractError> {
+        job.get::<T>().cloned().map(Extension).ok_or_else(|| {
+            ExtractError::new(format!(
+                "no layer has added a `{}` to the job; add the layer to the worker's builder",
+                type_name::<T>()
+            ))
+        })
+    }
+}
+
+impl FromJob for JobInfo {
+    fn from_job(job: &Job) -> Result<Self, ExtractError> {
+        Ok(job.info().clone())
+    }
+}

@@ -1,0 +1,83 @@
+//! Async functions as handlers.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::extract::{ExtractError, FromJob, States};
+use super::job::Job;
+use crate::vocabulary::message::QueueMessage;
+use crate::vocabulary::outcome::JobError;
+
+/// What a handler returns before it has run.
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send>>;
+
+/// A function that does a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to eight extractors.
+///
+/// ```
+/// # use jobqueue::{Context, JobError, QueueMessage, State}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+/// # #[derive(Clone)] struct Mailer;
+/// async fn deliver(mail: Mail, ctx: Context, State(mailer): State<Mailer>) -> Result<(), JobError> {
+///     println!("attempt {} for {}", ctx.info().attempt, mail.to);
+///     Ok(())
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler",
+    label = "not an async function of a message",
+    note = "a handler is `async fn(message, …) -> Result<(), JobError>`; its message derives `QueueMessage`, and each further argument is `Context`, `State<T>`, `Extension<T>`, `JobInfo` or implements `FromJob`",
+    note = "its future must be `Send`: keep no `Rc`, `RefCell` borrow or `MutexGuard` across an `.await`"
+)]
+pub trait Handler<Arguments>: Clone + Send + Sync + 'static {
+    /// The type of messages it handles.
+    type Message: QueueMessage;
+
+    /// Starts the handler.
+    ///
+    /// # Errors
+    /// An argument that cannot be had.
+    fn call(&self, message: Self::Message, job: &Job) -> Result<HandlerFuture, ExtractError>;
+
+    /// Checks when the worker is built that all arguments will be there.
+    ///
+    /// # Errors
+    /// What is missing, and how to add it.
+    fn check(states: &States) -> Result<(), ExtractError>;
+}
+
+macro_rules! handler {
+    ($($argument:ident)*) => {
+        #[diagnostic::do_not_recommend]
+        impl<F, Fut, M, $($argument,)*> Handler<(M, $($argument,)*)> for F
+        where
+            F: Fn(M, $($argument,)*) -> Fut + Clone + Send + Sync + 'static,
+            Fut: Future<Output = Result<(), JobError>> + Send + 'static,
+            M: QueueMessage,
+            $($argument: FromJob,)*
+        {
+            type Message = M;
+
+            fn call(&self, message: M, job: &Job) -> Result<HandlerFuture, ExtractError> {
+                let _ = job;
+                Ok(Box::pin(self(message, $($argument::from_job(job)?,)*)))
+            }
+
+            fn check(states: &States) -> Result<(), ExtractError> {
+                let _ = states;
+                $($argument::check(states)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+handler!();
+handler!(A);
+handler!(A B);
+handler!(A B C);
+handler!(A B C D);
+handler!(A B C D E);
+handler!(A B C D E G);
+handler!(A B C D E G H);
+handler!(A B C D E G H I);

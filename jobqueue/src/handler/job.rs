@@ -1,0 +1,57 @@
+//! The request that goes through tower's layers to the handler.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::extract::States;
+use crate::vocabulary::job::JobInfo;
+
+/// One delivery on its way to its handler: what tower layers around handlers see.
+///
+/// A layer may read [`info`](Self::info) and add values with [`insert`](Self::insert), which handlers take by
+/// [`Extension`](crate::Extension).
+pub struct Job {
+    info: Arc<JobInfo>,
+    states: Arc<States>,
+    extensions: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    message: Option<Box<dyn Any + Send>>,
+}
+
+impl Job {
+    pub(crate) fn new(info: Arc<JobInfo>, states: Arc<States>, message: Box<dyn Any + Send>) -> Self {
+        Self { info, states, extensions: HashMap::new(), message: Some(message) }
+    }
+
+    /// What is known about the job besides its message.
+    pub fn info(&self) -> &JobInfo {
+        &self.info
+    }
+
+    /// The worker's shared state.
+    pub fn states(&self) -> &States {
+        &self.states
+    }
+
+    /// Adds a value for this delivery; a former one of the same type is replaced.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.extensions.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    /// A value that was added for this delivery.
+    pub fn get<T: 'static>(&self) -> Option<&T> {
+        self.extensions.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+
+    pub(super) fn take_message<M: 'static>(&mut self) -> Option<M> {
+        self.message.take()?.downcast().ok().map(|message| *message)
+    }
+}
+
+/// The message is not shown.
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("info", &self.info).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,28 @@
+//! Leases on messages that renew themselves.
+//!
+//! ```text
+//!            renewed                    answer lost, then "not found"
+//!          ┌────────┐                 ┌───────────────────────────────► Uncertain ─┐
+//!          ▼        │                 │                                            │ deadline
+//!  get ──► Held ────┴─────────────────┤                                            ▼
+//!                                     ├── taken by another, or deadline ─────────► Lost
+//!                                     └── delete, release ───────────────────────► Closed
+//! ```
+//!
+//! A [`Lease`] owns the pop receipt of one delivery: every touch of the message goes through it, one after the other, and
+//! each works with the receipt the one before left. The [`Keeper`] renews all leases of the process from a thread and
+//! runtime of its own, so that a handler that blocks its thread cannot lose the message.
+//!
+//! Knows the queue half of the port and texts; knows nothing of envelopes, queues or workers.
+
+mod keeper;
+mod owner;
+mod touch;
+mod wheel;
+
+pub(crate) use keeper::Keeper;
+pub(crate) use owner::{Lease, LeaseTerms, Loss};
+pub(crate) use touch::{Deleted, TouchError};
+
+#[cfg(test)]
+mod tests;

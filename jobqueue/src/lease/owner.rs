@@ -1,0 +1,238 @@
+//! The owner of one delivery's pop receipt.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::keeper::Keeper;
+use super::wheel::Slot;
+use crate::storage::{Late, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
+use crate::vocabulary::name::QueueName;
+
+/// On what terms a message is leased.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseTerms {
+    /// How long each lease and each renewal lasts.
+    pub(crate) visibility: Duration,
+    /// How long the lease is renewed at most.
+    pub(crate) max_run_time: Duration,
+    /// Whether an expired receipt may still be used while nobody else has the message.
+    pub(crate) late: Late,
+}
+
+/// Why a lease is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The storage says that somebody else has the message, or that it is gone.
+    Taken,
+    /// The deadline passed before a renewal got through.
+    Expired,
+    /// The job has run for as long as it may. The message is still ours until the deadline.
+    MaxRunTime,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Held,
+    /// An update was applied without our learning the new receipt; the message is ours until the deadline.
+    Uncertain,
+    Lost(Loss),
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) receipt: PopReceipt,
+    /// Nobody else can get the message before this, measured from before the request was sent.
+    pub(super) deadline: Instant,
+    /// When the first update was sent whose answer is missing.
+    pub(super) unanswered_since: Option<Instant>,
+    pub(super) phase: Phase,
+    /// The job has run for as long as it may: no more renewals, the token has fired.
+    overrun: bool,
+    slot: Option<Slot>,
+}
+
+/// One delivery's lease.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(super) queue: QueueName,
+    pub(super) id: MessageId,
+    pub(super) terms: LeaseTerms,
+    /// For what the worker does itself.
+    pub(super) store: Arc<dyn QueueStore>,
+    /// For what the keeper does on its own runtime.
+    pub(super) keeper_store: Arc<dyn QueueStore>,
+    pub(super) keeper: Keeper,
+    /// One touch at a time.
+    pub(super) turn: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+    run_until: Instant,
+    lost: CancellationToken,
+    this: Weak<Lease>,
+}
+
+impl Lease {
+    /// Takes over a message that was asked for at `requested`. The keeper renews it from now on.
+    pub(crate) fn start(
+        keeper: &Keeper,
+        store: Arc<dyn QueueStore>,
+        keeper_store: Arc<dyn QueueStore>,
+        queue: QueueName,
+        leased: &LeasedMessage,
+        requested: Instant,
+        terms: LeaseTerms,
+    ) -> Arc<Self> {
+        let deadline = requested + terms.visibility;
+        let lease = Arc::new_cyclic(|this| Self {
+            queue,
+            id: leased.message.id.clone(),
+            run_until: requested + terms.max_run_time,
+            terms,
+            store,
+            keeper_store,
+            keeper: keeper.clone(),
+            turn: tokio::sync::Mutex::new(()),
+            state: Mutex::new(State {
+                receipt: leased.message.receipt.clone(),
+                deadline,
+                unanswered_since: None,
+                phase: Phase::Held,
+                overrun: false,
+                slot: None,
+            }),
+            lost: CancellationToken::new(),
+            this: this.clone(),
+        });
+        lease.schedule(&mut lease.state());
+        lease
+    }
+
+    /// The storage's identity of the message.
+    pub(crate) fn message_id(&self) -> &MessageId {
+        &self.id
+    }
+
+    /// Fires when the lease is lost, before another can have got the message.
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        &self.lost
+    }
+
+    /// Why the lease is lost, once it is.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        let state = self.state();
+        match state.phase {
+            Phase::Lost(loss) => Some(loss),
+            _ => state.overrun.then_some(Loss::MaxRunTime),
+        }
+    }
+
+    /// Whether an answer is missing, so that the receipt may be outdated.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        let state = self.state();
+        state.phase == Phase::Uncertain || state.unanswered_since.is_some()
+    }
+
+    /// Until when nobody else can get the message.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.state().deadline
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn weak(&self) -> Weak<Self> {
+        self.this.clone()
+    }
+
+    pub(super) fn message(&self) -> MessageRef {
+        MessageRef { id: self.id.clone(), receipt: self.state().receipt.clone() }
+    }
+
+    /// The token fires this long before the deadline, so that it fires before a successor can start.
+    fn margin(&self) -> Duration {
+        (self.terms.visibility / 20).clamp(Duration::from_millis(5), Duration::from_secs(1))
+    }
+
+    /// Enters into the wheel the next moment something has to be done.
+    pub(super) fn schedule(&self, state: &mut State) {
+        self.unschedule(state);
+        let give_up = state.deadline - self.margin().min(self.terms.visibility / 2);
+        let at = match state.phase {
+            Phase::Held if state.overrun => give_up,
+            Phase::Held => {
+                let left = state.deadline.saturating_duration_since(Instant::now());
+                // 70 % of the time left, spread so that leases taken together are not renewed together.
+                let share = rand::rng().random_range(0.65..=0.72);
+                (Instant::now() + left.mul_f64(share)).min(give_up).min(self.run_until)
+            }
+            Phase::Uncertain => give_up,
+            Phase::Lost(_) | Phase::Closed => return,
+        };
+        state.slot = Some(self.keeper.watch(at, self.this.clone()));
+    }
+
+    fn unschedule(&self, state: &mut State) {
+        if let Some(slot) = state.slot.take() {
+            self.keeper.forget(slot);
+        }
+    }
+
+    /// Called when an entry in the wheel is due. True if a renewal is to be sent; the moment of giving up is then in
+    /// the wheel already.
+    pub(super) fn is_renewal_due(&self) -> bool {
+        let mut state = self.state();
+        state.slot = None;
+        let now = Instant::now();
+        let give_up = state.deadline - self.margin().min(self.terms.visibility / 2);
+        match state.phase {
+            Phase::Lost(_) | Phase::Closed => false,
+            Phase::Held | Phase::Uncertain if now >= give_up => {
+                self.lose(&mut state, Loss::Expired);
+                false
+            }
+            phase => {
+                state.slot = Some(self.keeper.watch(give_up, self.this.clone()));
+                if now >= self.run_until {
+                    // Cut off while the message is still ours, so that the failed attempt can be counted.
+                    state.overrun = true;
+                    self.lost.cancel();
+                }
+                phase == Phase::Held && !state.overrun
+            }
+        }
+    }
+
+    pub(super) fn lose(&self, state: &mut State, loss: Loss) {
+        self.unschedule(state);
+        if matches!(state.phase, Phase::Held | Phase::Uncertain) {
+            state.phase = Phase::Lost(loss);
+            self.lost.cancel();
+            tracing::debug!(queue = %self.queue, message = %self.id, ?loss, "lease lost");
+        }
+    }
+
+    pub(super) fn close(&self, state: &mut State) {
+        self.unschedule(state);
+        state.phase = Phase::Closed;
+    }
+
+    /// Stops renewing; the message comes back by itself when the lease runs out.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.state();
+        self.close(&mut state);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = state.slot.take() {
+            self.keeper.forget(slot);
+        }
+    }
+}

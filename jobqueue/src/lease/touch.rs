@@ -1,0 +1,251 @@
+//! What can be done to a leased message: renew, save text, release, delete. Each waits for its turn.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::owner::{Lease, Loss, Phase};
+use crate::storage::{Late, QueueStore, StoreError, StoreErrorKind, UpdateMessage, Updated};
+
+/// The longest a single request may take, however long the lease.
+const MAX_CALL: Duration = Duration::from_secs(30);
+
+/// Why a touch failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TouchError {
+    /// The lease is lost: nothing was changed by this call.
+    #[error("the lease on the message is lost; another worker may have it")]
+    Lost,
+    /// An answer is missing: the change may have been made, and no further one can be.
+    #[error("an answer of the storage was lost; whether the lease is still held is unknown")]
+    Uncertain(#[source] Option<StoreError>),
+    /// The storage refused; the lease is still held.
+    #[error("the storage refused the change")]
+    Refused(#[source] StoreError),
+    /// The message was settled before.
+    #[error("the message is settled already")]
+    Closed,
+}
+
+/// How sure a deletion is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deleted {
+    /// The storage said so.
+    Certainly,
+    /// The storage did not answer, or an earlier missing answer makes the receipt worthless.
+    Perhaps,
+}
+
+impl Lease {
+    /// Sends a renewal, and again while time allows; the keeper calls it.
+    pub(super) async fn renew(&self) {
+        let _turn = self.turn.lock().await;
+        let outcome = self.change(&*self.keeper_store, self.terms.visibility, None, 2).await;
+        let mut state = self.state();
+        match outcome {
+            Ok(()) => tracing::trace!(queue = %self.queue, message = %self.id, "lease renewed"),
+            Err(error) => {
+                tracing::debug!(queue = %self.queue, message = %self.id, %error, "lease not renewed");
+            }
+        }
+        // Refused or unanswered: again after a part of the time left.
+        self.schedule(&mut state);
+    }
+
+    /// Replaces the text and renews. Runs on the keeper's runtime to its end even if the caller is dropped.
+    pub(crate) async fn save(&self, text: String) -> Result<(), TouchError> {
+        let lease = self.strong()?;
+        let saved = self.keeper.run(async move {
+            let _turn = lease.turn.lock().await;
+            if lease.is_uncertain() {
+                return Err(TouchError::Uncertain(None));
+            }
+            let outcome = lease.change(&*lease.keeper_store, lease.terms.visibility, Some(text), 2).await;
+            let mut state = lease.state();
+            lease.schedule(&mut state);
+            outcome
+        });
+        saved.await.unwrap_or(Err(TouchError::Lost))
+    }
+
+    /// Makes the message visible after `delay`, with a new text if given, and ends the lease.
+    pub(crate) async fn release(&self, delay: Duration, text: Option<String>) -> Result<(), TouchError> {
+        let _turn = self.turn.lock().await;
+        let outcome = self.change(&*self.store, delay, text, 2).await;
+        let mut state = self.state();
+        if state.phase == Phase::Held {
+            self.close(&mut state);
+        }
+        outcome
+    }
+
+    /// Releases in the background, for drops.
+    pub(crate) fn release_later(&self, delay: Duration, text: Option<String>) {
+        let Ok(lease) = self.strong() else { return };
+        self.keeper.spawn(async move {
+            if let Err(error) = lease.release(delay, text).await {
+                tracing::debug!(queue = %lease.queue, message = %lease.id, %error, "message not released");
+            }
+        });
+    }
+
+    /// Deletes the message and ends the lease.
+    pub(crate) async fn delete(&self) -> Result<Deleted, TouchError> {
+        let _turn = self.turn.lock().await;
+        let may_be_late = self.terms.late == Late::IfUnclaimed;
+        let phase = self.state().phase;
+        match phase {
+            Phase::Closed => return Err(TouchError::Closed),
+            Phase::Lost(Loss::Expired) if may_be_late => {}
+            Phase::Lost(_) => return Err(TouchError::Lost),
+            Phase::Held if !may_be_late && Instant::now() >= self.deadline() => {
+                self.lose(&mut self.state(), Loss::Expired);
+                return Err(TouchError::Lost);
+            }
+            Phase::Held | Phase::Uncertain => {}
+        }
+        let doubtful = self.is_uncertain();
+        let outcome = self.try_delete(doubtful).await;
+        let mut state = self.state();
+        match outcome {
+            Err(TouchError::Lost) => self.lose(&mut state, Loss::Taken),
+            _ => self.close(&mut state),
+        }
+        outcome
+    }
+
+    async fn try_delete(&self, doubtful: bool) -> Result<Deleted, TouchError> {
+        let mut unanswered = None;
+        for _ in 0..2 {
+            let message = self.message();
+            let call = self.store.delete(&self.queue, &message, self.terms.late);
+            match self.in_time(call, 2).await {
+                Ok(()) => return Ok(Deleted::Certainly),
+                Err(error) if error.is_lease_lost() => {
+                    return match (unanswered.is_some(), doubtful, error.kind()) {
+                        // The first request did it; only its answer was lost.
+                        (true, false, StoreErrorKind::MessageNotFound) => Ok(Deleted::Certainly),
+                        // Deleted by our first request, or the receipt was outdated by a renewal without answer.
+                        (true, _, _) | (_, true, _) => Ok(Deleted::Perhaps),
+                        (false, false, _) => Err(TouchError::Lost),
+                    };
+                }
+                Err(error) if error.is_ambiguous() || error.is_retryable() => {
+                    let wait = error.retry_after().unwrap_or(Duration::from_millis(50));
+                    unanswered = error.is_ambiguous().then_some(error).or(unanswered);
+                    tokio::time::sleep(wait.min(self.time_left() / 4)).await;
+                }
+                Err(error) => return Err(TouchError::Refused(error)),
+            }
+        }
+        match unanswered {
+            Some(_) => Ok(Deleted::Perhaps),
+            None => Err(TouchError::Refused(StoreError::new(
+                StoreErrorKind::Unavailable,
+                "delete message",
+                &self.queue,
+            ))),
+        }
+    }
+
+    /// Sends an update with the receipt at hand, at most `tries` times. A missing answer followed by "not found" means
+    /// that the first request was applied: the receipt is lost to us, the message is not lost to others.
+    async fn change(
+        &self,
+        store: &dyn QueueStore,
+        visibility: Duration,
+        text: Option<String>,
+        tries: u32,
+    ) -> Result<(), TouchError> {
+        self.check_held()?;
+        let mut refused = None;
+        for _ in 0..tries {
+            let sent = Instant::now();
+            if sent >= self.deadline() {
+                break;
+            }
+            let change = UpdateMessage { visibility, text: text.clone(), late: self.terms.late };
+            let message = self.message();
+            let call = store.update(&self.queue, &message, change);
+            match self.in_time(call, 3).await {
+                Ok(updated) => return self.applied(updated, sent + visibility),
+                Err(error) if error.is_lease_lost() => return Err(self.not_found()),
+                Err(error) if error.is_ambiguous() => {
+                    self.state().unanswered_since.get_or_insert(sent);
+                    refused = Some(error);
+                }
+                Err(error) if error.is_retryable() => {
+                    let wait = error.retry_after().unwrap_or(Duration::from_millis(100));
+                    tokio::time::sleep(wait.min(self.time_left() / 4)).await;
+                    refused = Some(error);
+                }
+                Err(error) => return Err(TouchError::Refused(error)),
+            }
+        }
+        match refused {
+            None => Err(TouchError::Lost),
+            Some(error) if error.is_ambiguous() => Err(TouchError::Uncertain(Some(error))),
+            Some(error) => Err(TouchError::Refused(error)),
+        }
+    }
+
+    fn check_held(&self) -> Result<(), TouchError> {
+        let mut state = self.state();
+        match state.phase {
+            Phase::Held if Instant::now() < state.deadline => Ok(()),
+            Phase::Held => {
+                self.lose(&mut state, Loss::Expired);
+                Err(TouchError::Lost)
+            }
+            Phase::Uncertain => Err(TouchError::Uncertain(None)),
+            Phase::Lost(_) => Err(TouchError::Lost),
+            Phase::Closed => Err(TouchError::Closed),
+        }
+    }
+
+    fn applied(&self, updated: Updated, deadline: Instant) -> Result<(), TouchError> {
+        let mut state = self.state();
+        state.receipt = updated.receipt;
+        state.deadline = deadline;
+        state.unanswered_since = None;
+        Ok(())
+    }
+
+    fn not_found(&self) -> TouchError {
+        let mut state = self.state();
+        match state.unanswered_since {
+            Some(sent) => {
+                state.phase = Phase::Uncertain;
+                state.deadline = sent + self.terms.visibility;
+                TouchError::Uncertain(None)
+            }
+            None => {
+                self.lose(&mut state, Loss::Taken);
+                TouchError::Lost
+            }
+        }
+    }
+
+    fn time_left(&self) -> Duration {
+        self.deadline().saturating_duration_since(Instant::now())
+    }
+
+    /// Gives a request a `share`-th of the time left, so that there is time for another.
+    async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+        share: u32,
+    ) -> Result<T, StoreError> {
+        let limit = (self.time_left() / share).clamp(Duration::from_millis(10), MAX_CALL);
+        match timeout(limit, call).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                Err(StoreError::new(StoreErrorKind::Timeout, "touch message", &self.queue).ambiguous(true))
+            }
+        }
+    }
+
+    fn strong(&self) -> Result<std::sync::Arc<Self>, TouchError> {
+        self.weak().upgrade().ok_or(TouchError::Closed)
+    }
+}

@@ -1,0 +1,140 @@
+//! Moving a message to the dead-letter queue: copy, then delete.
+//!
+//! After a crash between the two the job is in both queues; it is never in neither. The next delivery finds the copy
+//! and only deletes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::channel::ensure;
+use super::claimed::{Claimed, Content, references};
+use super::examine::Rejection;
+use super::send::rfc3339;
+use super::settle::Settled;
+use crate::envelope::{Checkpoint, DeadLetterNote, Envelope, Parsed, Payload, StoredReference, parse};
+use crate::lease::Deleted;
+use crate::storage::{MAX_MESSAGES, PutMessage, StoreErrorKind};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::QueueName;
+use crate::vocabulary::outcome::printable;
+
+/// The kind of dead letters whose text is no event: the text stands in `data`, byte for byte.
+pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
+
+/// How long a message that could not be moved waits before the next try.
+pub(crate) const BURY_RETRY: Duration = Duration::from_secs(30);
+
+impl Claimed {
+    /// Copies the message to the dead-letter queue, with reason and history, then deletes it.
+    ///
+    /// If the copy cannot be stored the message stays where it is.
+    pub(crate) async fn bury(&self, rejection: &Rejection) -> Result<Settled, Error> {
+        let _saving = self.saving.lock().await;
+        let grave = self.channel.name.dead_letter()?;
+        let mut envelope = self.dead_envelope(rejection)?;
+        let outlived = self.make_blobs_permanent(&mut envelope).await?;
+        let rendered = self.render(&mut envelope)?;
+        for (reference, data) in rendered.blobs {
+            self.channel.claim_checks.store(&reference, data, None).await?;
+        }
+        if !self.is_buried(&grave, &envelope.id).await {
+            self.put_into(&grave, rendered.text).await?;
+        }
+        match self.lease.delete().await {
+            Ok(Deleted::Certainly) => {
+                self.remove(outlived).await;
+                Ok(Settled::Certainly)
+            }
+            Ok(Deleted::Perhaps) => Ok(Settled::Perhaps),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn dead_envelope(&self, rejection: &Rejection) -> Result<Envelope, Error> {
+        let mut envelope = match &*self.content() {
+            Content::Event(envelope) => (**envelope).clone(),
+            Content::Unreadable(text) => self.wrap_unreadable(text.as_deref())?,
+        };
+        envelope.history.last_error = Some(printable(&rejection.detail, crate::envelope::MAX_ERROR_CHARS));
+        envelope.dead_letter = Some(DeadLetterNote {
+            reason: rejection.reason.as_str().to_owned(),
+            queue: self.channel.name.as_str().to_owned(),
+            time: rfc3339(Some(self.channel.options.clock.now()))?,
+            deliveries: self.dequeue_count,
+            worker: Some(self.channel.options.source.to_string()),
+        });
+        Ok(envelope)
+    }
+
+    fn wrap_unreadable(&self, text: Option<&str>) -> Result<Envelope, Error> {
+        let payload = match text {
+            None => Payload::None,
+            Some(text) => {
+                let raw: Result<Box<RawValue>, _> = serde_json::value::to_raw_value(text);
+                Payload::Json(raw.map_err(|e| {
+                    Error::new(ErrorKind::Undecodable, "the text cannot be kept").with_source(e)
+                })?)
+            }
+        };
+        let id = self.lease.message_id().to_string();
+        let mut envelope = Envelope::new(id, &*self.channel.options.source, UNREADABLE_KIND, payload);
+        envelope.content_type = Some("text/plain".to_owned());
+        Ok(envelope)
+    }
+
+    /// Dead letters never expire, so what they refer to must not either. Returns the blobs that the copy does not need.
+    async fn make_blobs_permanent(&self, envelope: &mut Envelope) -> Result<Vec<StoredReference>, Error> {
+        if self.expires.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut outlived = Vec::new();
+        for old in references(envelope) {
+            // What cannot be read now is not made readable by waiting; the reference is kept as evidence.
+            let Ok(data) = self.channel.claim_checks.load(&self.channel.name, &old).await else { continue };
+            let new = self.channel.claim_checks.reference(&self.channel.name, &data);
+            self.channel.claim_checks.store(&new, data, None).await?;
+            match (&mut envelope.payload, &mut envelope.history.checkpoint) {
+                (Payload::Stored(reference), _) if *reference == old => *reference = new,
+                (_, Some(Checkpoint::Stored(reference))) if *reference == old => *reference = new,
+                _ => {}
+            }
+            outlived.push(old);
+        }
+        Ok(outlived)
+    }
+
+    /// Whether a copy lies in the dead-letter queue already, as far as a peek shows.
+    async fn is_buried(&self, grave: &QueueName, id: &str) -> bool {
+        if self.dequeue_count <= 1 {
+            return false;
+        }
+        let Ok(lying) = self.channel.store().peek(grave, MAX_MESSAGES).await else { return false };
+        let texts = lying.iter().filter_map(|message| message.text.as_deref().ok());
+        texts.into_iter().any(|text| matches!(parse(text), Ok(Parsed::Event(found)) if found.id == id))
+    }
+
+    async fn put_into(&self, grave: &QueueName, text: String) -> Result<(), Error> {
+        let store = self.channel.store();
+        for _ in 0..2 {
+            match store.put(grave, PutMessage::new(text.clone())).await {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
+                    ensure(store, grave, &Metadata::new()).await?;
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Storage,
+            format!("the dead-letter queue `{grave}` is deleted again and again"),
+        ))
+    }
+}
+
+/// A text that was kept as it was, of a dead letter of [`UNREADABLE_KIND`].
+pub(crate) fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
+    (envelope.kind == UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
+}

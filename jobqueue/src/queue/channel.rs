@@ -1,0 +1,197 @@
+//! One queue of a storage without its message type: what `Queue<M>` and the worker share.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::settings::{REFRESH, SettingsCache};
+use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
+use crate::lease::{Keeper, LeaseTerms};
+use crate::storage::{Late, QueueProperties, QueueStore, Storage, StoreError, StoreErrorKind};
+use crate::vocabulary::clock::{Clock, SystemClock};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::MessageDefaults;
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::QueueName;
+use crate::vocabulary::settings::{QueueSettings, SettingOverrides};
+
+/// How long the creation of a queue that is just being deleted is waited for.
+const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
+
+/// How a channel behaves.
+#[derive(Debug, Clone)]
+pub(crate) struct ChannelOptions {
+    pub(crate) defaults: MessageDefaults,
+    pub(crate) overrides: SettingOverrides,
+    pub(crate) settings_refresh: Duration,
+    pub(crate) max_payload_bytes: u64,
+    pub(crate) max_run_time: Duration,
+    pub(crate) late: Late,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// `None`: the keeper of the process.
+    pub(crate) keeper: Option<Keeper>,
+    /// Who sends and settles, for the event's `source` and for dead letters.
+    pub(crate) source: Arc<str>,
+}
+
+/// Jobs run at most this long unless configured otherwise: 12 hours.
+pub(crate) const DEFAULT_MAX_RUN_TIME: Duration = Duration::from_secs(12 * 3600);
+
+impl Default for ChannelOptions {
+    fn default() -> Self {
+        Self {
+            defaults: MessageDefaults::new(),
+            overrides: SettingOverrides::default(),
+            settings_refresh: REFRESH,
+            max_payload_bytes: DEFAULT_MAX_PAYLOAD_BYTES,
+            max_run_time: DEFAULT_MAX_RUN_TIME,
+            late: Late::Refuse,
+            clock: Arc::new(SystemClock),
+            keeper: None,
+            source: default_source(),
+        }
+    }
+}
+
+/// `/jobqueue/<program>`: a URI reference, as CloudEvents asks.
+fn default_source() -> Arc<str> {
+    static SOURCE: OnceLock<Arc<str>> = OnceLock::new();
+    let source = SOURCE.get_or_init(|| {
+        let program = std::env::current_exe().ok();
+        let stem = program.as_deref().and_then(|path| path.file_stem()).map(|stem| stem.to_string_lossy());
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+        let name: String = stem.as_deref().unwrap_or("program").chars().take(80).map(plain).collect();
+        format!("/jobqueue/{name}").into()
+    });
+    Arc::clone(source)
+}
+
+/// One queue of a storage.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) storage: Storage,
+    pub(crate) name: QueueName,
+    pub(crate) claim_checks: ClaimChecks,
+    pub(crate) options: ChannelOptions,
+    settings: SettingsCache,
+    keeper: Keeper,
+    keeper_store: Arc<dyn QueueStore>,
+}
+
+impl Channel {
+    /// Opens a queue, and creates it if it is missing.
+    pub(crate) async fn open(
+        storage: &Storage,
+        name: QueueName,
+        options: ChannelOptions,
+    ) -> Result<Arc<Self>, Error> {
+        let metadata = QueueSettings::initial_metadata(&options.defaults);
+        let properties = ensure(&**storage.queues(), &name, &metadata).await?;
+        let settings = SettingsCache::new(
+            &name,
+            &properties,
+            options.defaults,
+            options.overrides,
+            options.settings_refresh,
+        );
+        let keeper = match &options.keeper {
+            Some(keeper) => keeper.clone(),
+            None => Keeper::process().map_err(|e| {
+                Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
+                    .with_source(e)
+            })?,
+        };
+        let claim_checks = ClaimChecks::new(
+            Arc::clone(storage.blobs()),
+            Arc::clone(&options.clock),
+            options.max_payload_bytes,
+        )?;
+        let keeper_store = storage.queues_apart();
+        Ok(Arc::new(Self {
+            storage: storage.clone(),
+            name,
+            claim_checks,
+            options,
+            settings,
+            keeper,
+            keeper_store,
+        }))
+    }
+
+    pub(crate) fn store(&self) -> &dyn QueueStore {
+        &**self.storage.queues()
+    }
+
+    pub(crate) fn store_handle(&self) -> Arc<dyn QueueStore> {
+        Arc::clone(self.storage.queues())
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    pub(crate) fn keeper_store(&self) -> Arc<dyn QueueStore> {
+        Arc::clone(&self.keeper_store)
+    }
+
+    /// The settings as they were read last.
+    pub(crate) fn settings(&self) -> Arc<QueueSettings> {
+        self.settings.present()
+    }
+
+    /// The settings, read again if they are older than the refresh interval.
+    pub(crate) async fn fresh_settings(&self) -> Arc<QueueSettings> {
+        self.settings.fresh(self.store(), &self.name).await
+    }
+
+    pub(crate) fn terms(&self, settings: &QueueSettings) -> LeaseTerms {
+        LeaseTerms {
+            visibility: settings.timeout,
+            max_run_time: self.options.max_run_time,
+            late: self.options.late,
+        }
+    }
+}
+
+/// Makes sure that a queue exists, waiting while a deleted one of the name is being removed.
+pub(super) async fn ensure(
+    store: &dyn QueueStore,
+    name: &QueueName,
+    metadata: &Metadata,
+) -> Result<QueueProperties, Error> {
+    let mut wait = Duration::from_millis(500);
+    let give_up = tokio::time::Instant::now() + WAIT_FOR_DELETION;
+    loop {
+        let found = match store.queue_properties(name).await {
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, metadata).await,
+            found => found,
+        };
+        match found {
+            Ok(properties) => return Ok(properties),
+            Err(e)
+                if e.kind() == StoreErrorKind::QueueBeingDeleted && tokio::time::Instant::now() < give_up =>
+            {
+                tracing::info!(queue = %name, "the queue is being deleted; waiting to create it again");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(Duration::from_secs(10));
+            }
+            Err(e) => {
+                let retryable = e.is_retryable();
+                let text = format!("the queue `{name}` cannot be opened");
+                return Err(Error::new(ErrorKind::Storage, text).retryable(retryable).with_source(e));
+            }
+        }
+    }
+}
+
+async fn create(
+    store: &dyn QueueStore,
+    name: &QueueName,
+    metadata: &Metadata,
+) -> Result<QueueProperties, StoreError> {
+    match store.create_queue(name, metadata).await {
+        Ok(_) => Ok(QueueProperties::new(metadata.clone(), 0)),
+        // Another process was faster, or an operator has set it up differently: theirs holds.
+        Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_properties(name).await,
+        Err(e) => Err(e),
+    }
+}

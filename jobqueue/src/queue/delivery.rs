@@ -1,0 +1,173 @@
+//! A message received by hand.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use super::claimed::Claimed;
+use super::examine::Rejection;
+use super::settle::{Excuse, Settled};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::outcome::{Reason, printable};
+
+/// A leased message. The lease renews itself until the delivery is completed, released, dead-lettered or dropped.
+///
+/// Dropped without one of them, it is released: the message is visible again at once, without a counted attempt.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+/// # let storage = Storage::memory();
+/// let mails = storage.queue::<Mail>().await?;
+/// mails.send(&Mail { to: "ada@example.org".into() }).await?;
+/// if let Some(delivery) = mails.receive(Duration::from_secs(1)).await? {
+///     println!("to {}", delivery.message().to);
+///     delivery.complete().await?;
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "a delivery that is dropped is released"]
+pub struct Delivery<M> {
+    message: M,
+    info: JobInfo,
+    claimed: Option<Claimed>,
+}
+
+impl<M> Delivery<M> {
+    pub(super) fn new(message: M, info: JobInfo, claimed: Claimed) -> Self {
+        Self { message, info, claimed: Some(claimed) }
+    }
+
+    /// The message.
+    pub fn message(&self) -> &M {
+        &self.message
+    }
+
+    /// What is known about the job besides its message.
+    pub fn info(&self) -> &JobInfo {
+        &self.info
+    }
+
+    /// Fires when the lease is lost, before another worker can have got the message: stop working on it.
+    pub fn lost(&self) -> CancellationToken {
+        self.claimed.as_ref().map_or_else(CancellationToken::new, |claimed| claimed.lease.lost().clone())
+    }
+
+    /// Deletes the message: the work is done.
+    ///
+    /// # Errors
+    /// [`is_lease_lost`](Error::is_lease_lost): the work may be done again by another.
+    /// [`is_lease_uncertain`](Error::is_lease_uncertain): no answer told whether the message is deleted.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not be deleted.
+    pub async fn complete(mut self) -> Result<(), Error> {
+        match self.take()?.complete().await? {
+            Settled::Certainly => Ok(()),
+            Settled::Perhaps => Err(Error::new(
+                ErrorKind::LeaseUncertain,
+                "no answer told whether the message is deleted; it may be delivered again",
+            )),
+        }
+    }
+
+    /// Makes the message visible again after `delay` (at most 7 days), without counting an attempt.
+    ///
+    /// # Errors
+    /// [`is_lease_lost`](Error::is_lease_lost), or what the storage says.
+    pub async fn release(mut self, delay: Duration) -> Result<(), Error> {
+        self.take()?.excuse(delay, Excuse::Plain).await
+    }
+
+    /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days); at the poison
+    /// threshold it is dead-lettered instead.
+    ///
+    /// # Errors
+    /// [`is_lease_lost`](Error::is_lease_lost), or what the storage says.
+    pub async fn fail(mut self, delay: Duration, error: impl fmt::Display) -> Result<(), Error> {
+        let claimed = self.take()?;
+        let text = error.to_string();
+        if self.info.attempt >= self.info.max_attempts {
+            claimed.bury(&Rejection::new(Reason::ATTEMPTS_EXHAUSTED, text)).await.map(drop)
+        } else {
+            claimed.retry(delay, &text).await
+        }
+    }
+
+    /// Moves the message to the dead-letter queue with this reason.
+    ///
+    /// # Errors
+    /// [`is_lease_lost`](Error::is_lease_lost), or what the storage says; the message is then still in its queue.
+    pub async fn dead_letter(mut self, reason: impl fmt::Display) -> Result<(), Error> {
+        let detail = printable(&reason.to_string(), 2_000);
+        self.take()?.bury(&Rejection::new(Reason::REJECTED, detail)).await.map(drop)
+    }
+
+    /// Saves progress with the message and renews the lease. Later deliveries find it by [`resume`](Self::resume).
+    ///
+    /// # Errors
+    /// [`is_lease_lost`](Error::is_lease_lost): stop. [`is_lease_uncertain`](Error::is_lease_uncertain): finish, save no more.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
+    pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
+        self.claimed()?.save_progress(to_json(progress)?).await
+    }
+
+    /// What [`checkpoint`](Self::checkpoint) saved last, in this or an earlier delivery.
+    ///
+    /// # Errors
+    /// When it cannot be read as `T`, or its blob cannot be had.
+    pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        self.claimed()?.saved().await?.progress().map(from_json).transpose()
+    }
+
+    fn claimed(&self) -> Result<&Claimed, Error> {
+        self.claimed.as_ref().ok_or_else(settled)
+    }
+
+    fn take(&mut self) -> Result<Claimed, Error> {
+        self.claimed.take().ok_or_else(settled)
+    }
+}
+
+fn settled() -> Error {
+    Error::new(ErrorKind::LeaseLost, "the message is settled already")
+}
+
+pub(crate) fn to_json<T: Serialize + ?Sized>(progress: &T) -> Result<String, Error> {
+    serde_json::to_string(progress)
+        .map_err(|e| Error::new(ErrorKind::Invalid, "the progress has no JSON form").with_source(e))
+}
+
+pub(crate) fn from_json<T: DeserializeOwned>(json: &str) -> Result<T, Error> {
+    serde_json::from_str(json).map_err(|e| {
+        let text = format!(
+            "the checkpoint is not of the type asked for (line {}, column {}); keep reading what former releases saved",
+            e.line(),
+            e.column()
+        );
+        Error::new(ErrorKind::Undecodable, text)
+    })
+}
+
+/// The message is not shown: it may be confidential.
+impl<M> fmt::Debug for Delivery<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl<M> Drop for Delivery<M> {
+    fn drop(&mut self) {
+        if let Some(claimed) = self.claimed.take() {
+            claimed.excuse_later();
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! From errors of the parts to the error of the public API.
+
+use crate::envelope::EnvelopeError;
+use crate::lease::TouchError;
+use crate::storage::{StoreError, StoreErrorKind};
+use crate::vocabulary::error::{Error, ErrorKind};
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        let kind = match error.kind() {
+            StoreErrorKind::TooLarge => ErrorKind::TooLarge,
+            StoreErrorKind::InvalidInput => ErrorKind::Invalid,
+            _ => ErrorKind::Storage,
+        };
+        let retryable = error.is_retryable();
+        Self::new(kind, "the storage failed").retryable(retryable).with_source(error)
+    }
+}
+
+impl From<EnvelopeError> for Error {
+    fn from(error: EnvelopeError) -> Self {
+        let kind = match error {
+            EnvelopeError::HeaderName(_) => ErrorKind::Invalid,
+            _ => ErrorKind::Undecodable,
+        };
+        Self::new(kind, "the event cannot be read or written").with_source(error)
+    }
+}
+
+impl From<TouchError> for Error {
+    fn from(error: TouchError) -> Self {
+        let (kind, retryable) = match &error {
+            TouchError::Lost | TouchError::Closed => (ErrorKind::LeaseLost, false),
+            TouchError::Uncertain(_) => (ErrorKind::LeaseUncertain, false),
+            TouchError::Refused(source) => (ErrorKind::Storage, source.is_retryable()),
+        };
+        let text = match kind {
+            ErrorKind::LeaseLost => {
+                "the lease is lost; stop working on the message, another worker may have it"
+            }
+            ErrorKind::LeaseUncertain => {
+                "whether the lease is still held is unknown; finish, but save no more"
+            }
+            _ => "the message could not be changed",
+        };
+        Self::new(kind, text).retryable(retryable).with_source(error)
+    }
+}
+
+/// The error of a message that was not sent: certainly not stored, or perhaps.
+pub(super) fn send_error(error: StoreError, maybe_stored: bool) -> Error {
+    let retryable = error.is_retryable();
+    let (kind, text) = match error.kind() {
+        StoreErrorKind::TooLarge => (ErrorKind::TooLarge, "the message is too large for the storage"),
+        _ if maybe_stored => {
+            (ErrorKind::Unknown, "whether the message is stored is unknown; send it again under the same id")
+        }
+        _ => (ErrorKind::Rejected, "the message is not stored; send it again when the cause is mended"),
+    };
+    Error::new(kind, text).retryable(retryable).with_source(error)
+}

@@ -1,0 +1,149 @@
+//! From a leased text to a job that can be run, or the reason why not.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::channel::Channel;
+use super::claimed::{Claimed, Content};
+use crate::claim_check::PayloadError;
+use crate::envelope::{Envelope, EnvelopeError, Parsed, Payload, parse};
+use crate::lease::Lease;
+use crate::storage::{LeasedMessage, MAX_VISIBILITY};
+use crate::vocabulary::outcome::{Reason, chain};
+use crate::vocabulary::settings::QueueSettings;
+
+/// What a leased message turned out to be.
+#[derive(Debug)]
+pub(crate) enum Examined {
+    /// A job, and its payload.
+    Ready(Claimed, Bytes),
+    /// Not to be run before this time has passed.
+    NotYet(Claimed, Duration),
+    /// The payload's blob cannot be had now.
+    Unavailable(Claimed, PayloadError),
+    /// Never to be run.
+    Rejected(Claimed, Rejection),
+}
+
+/// Why a message is dead-lettered without being run.
+#[derive(Debug, Clone)]
+pub(crate) struct Rejection {
+    pub(crate) reason: Reason,
+    pub(crate) detail: String,
+}
+
+impl Rejection {
+    pub(crate) fn new(reason: Reason, detail: impl Into<String>) -> Self {
+        Self { reason, detail: detail.into() }
+    }
+}
+
+/// As what a text without an envelope is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BareAs {
+    pub(crate) kind: &'static str,
+    pub(crate) version: u32,
+}
+
+impl Channel {
+    /// Starts the lease of a message that was asked for at `requested`, and reads the message.
+    pub(crate) async fn examine(
+        self: &Arc<Self>,
+        leased: LeasedMessage,
+        requested: Instant,
+        settings: Arc<QueueSettings>,
+        bare: Option<BareAs>,
+    ) -> Examined {
+        let lease = Lease::start(
+            self.keeper(),
+            self.store_handle(),
+            self.keeper_store(),
+            self.name.clone(),
+            &leased,
+            requested,
+            self.terms(&settings),
+        );
+        let kept = Arc::clone(&settings);
+        let claimed = |content| Claimed::new(Arc::clone(self), lease, &leased, kept, content);
+        let text = match &leased.text {
+            Ok(text) => text,
+            Err(problem) => {
+                let rejection = Rejection::new(Reason::DECODE_ERROR, problem.clone());
+                return Examined::Rejected(claimed(Content::Unreadable(None)), rejection);
+            }
+        };
+        let envelope = match parse(text) {
+            Ok(Parsed::Event(envelope)) => *envelope,
+            Ok(Parsed::Bare(raw)) => match bare {
+                Some(bare) => foreign(&leased, bare, raw),
+                None => {
+                    let detail = "the text has no envelope, and the queue has not exactly one message type";
+                    let rejection = Rejection::new(Reason::DECODE_ERROR, detail);
+                    return Examined::Rejected(claimed(Content::Unreadable(Some(text.clone()))), rejection);
+                }
+            },
+            Err(error) => {
+                let reason = match error {
+                    EnvelopeError::Reference(_) => Reason::BAD_REFERENCE,
+                    _ => Reason::DECODE_ERROR,
+                };
+                let rejection = Rejection::new(reason, chain(&error));
+                return Examined::Rejected(claimed(Content::Unreadable(Some(text.clone()))), rejection);
+            }
+        };
+        let not_before = not_before(&envelope);
+        let deliveries = leased.dequeue_count.saturating_sub(envelope.history.excused);
+        let (attempts, most) = (envelope.history.attempts, settings.poison_threshold);
+        let rejection = if deliveries > settings.max_deliveries {
+            let detail = format!(
+                "delivered {deliveries} times with {attempts} failures reported; the job probably kills its worker"
+            );
+            Some(Rejection::new(Reason::MAX_DELIVERIES, detail))
+        } else if attempts >= most {
+            let last = envelope.history.last_error.clone().unwrap_or_default();
+            Some(Rejection::new(Reason::ATTEMPTS_EXHAUSTED, last))
+        } else {
+            None
+        };
+        let payload = envelope.payload.clone();
+        let claimed = claimed(Content::Event(Box::new(envelope)));
+        if let Some(rejection) = rejection {
+            return Examined::Rejected(claimed, rejection);
+        }
+        if let Some(wait) = not_before.and_then(|time| time.duration_since(self.options.clock.now()).ok())
+            && !wait.is_zero()
+        {
+            return Examined::NotYet(claimed, wait.min(MAX_VISIBILITY));
+        }
+        self.with_payload(claimed, payload).await
+    }
+
+    async fn with_payload(&self, claimed: Claimed, payload: Payload) -> Examined {
+        match self.claim_checks.payload(&self.name, &payload).await {
+            Ok(data) => Examined::Ready(claimed, data),
+            Err(error) => match error.reason() {
+                Some(reason) => Examined::Rejected(claimed, Rejection::new(reason, chain(&error))),
+                None => Examined::Unavailable(claimed, error),
+            },
+        }
+    }
+}
+
+/// The envelope for the bare payload of a foreign producer. Its id is the storage's, which stays the same at every
+/// delivery.
+fn foreign(leased: &LeasedMessage, bare: BareAs, raw: Box<RawValue>) -> Envelope {
+    let id = leased.message.id.as_str();
+    let mut envelope = Envelope::new(id, "/jobqueue/foreign", bare.kind, Payload::Json(raw));
+    envelope.version = bare.version;
+    envelope
+}
+
+fn not_before(envelope: &Envelope) -> Option<SystemTime> {
+    let time: Timestamp = envelope.not_before.as_deref()?.parse().ok()?;
+    Some(SystemTime::from(time))
+}

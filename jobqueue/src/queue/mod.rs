@@ -1,0 +1,31 @@
+//! Typed queues: send, receive, and what can be done with a delivery.
+//!
+//! Knows messages, envelopes, claim checks, leases and the storage port; knows nothing of adapters, workers or handlers.
+
+mod bury;
+mod channel;
+mod claimed;
+mod dead_letters;
+mod delivery;
+mod errors;
+mod examine;
+mod progress;
+mod read;
+mod receive;
+mod send;
+mod settings;
+mod settle;
+pub(crate) mod trace;
+mod typed;
+
+pub use dead_letters::{DeadLetter, DeadLetters, RedriveOptions, Redriven};
+pub use delivery::Delivery;
+pub use send::{SendOptions, Sent};
+pub use typed::Queue;
+
+pub(crate) use bury::BURY_RETRY;
+pub(crate) use channel::{Channel, ChannelOptions};
+pub(crate) use claimed::Claimed;
+pub(crate) use delivery::{from_json, to_json};
+pub(crate) use examine::{BareAs, Examined, Rejection};
+pub(crate) use settle::{Excuse, Settled};

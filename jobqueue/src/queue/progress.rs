@@ -1,0 +1,86 @@
+//! What a job has saved: its progress, and the results of its durable steps.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::claimed::Claimed;
+use crate::vocabulary::error::{Error, ErrorKind};
+
+/// The checkpoint of a message: one document for both.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    /// What the handler saved as its progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    progress: Option<Box<RawValue>>,
+    /// The results of finished steps, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    steps: BTreeMap<String, Box<RawValue>>,
+}
+
+impl Saved {
+    /// The progress as JSON.
+    pub(crate) fn progress(&self) -> Option<&str> {
+        self.progress.as_deref().map(RawValue::get)
+    }
+
+    /// The result of a step as JSON.
+    pub(crate) fn step(&self, name: &str) -> Option<&str> {
+        self.steps.get(name).map(|result| result.get())
+    }
+}
+
+impl Claimed {
+    /// What was saved last, read from the message or its blob at the first call.
+    pub(crate) async fn saved(&self) -> Result<Saved, Error> {
+        let mut saved = self.saved.lock().await;
+        if let Some(saved) = &*saved {
+            return Ok(saved.clone());
+        }
+        let read = match self.load_checkpoint().await? {
+            None => Saved::default(),
+            Some(json) => serde_json::from_str(&json).map_err(|e| {
+                Error::new(ErrorKind::Undecodable, "the checkpoint is not one of this framework's")
+                    .with_source(e)
+            })?,
+        };
+        Ok(saved.insert(read).clone())
+    }
+
+    /// Saves progress (JSON), keeping the steps.
+    pub(crate) async fn save_progress(&self, json: String) -> Result<(), Error> {
+        self.change_saved(|saved| {
+            saved.progress = Some(raw(json)?);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Saves the result of a step (JSON), keeping progress and the other steps.
+    pub(crate) async fn save_step(&self, name: &str, json: String) -> Result<(), Error> {
+        self.change_saved(|saved| {
+            saved.steps.insert(name.to_owned(), raw(json)?);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn change_saved(&self, change: impl FnOnce(&mut Saved) -> Result<(), Error>) -> Result<(), Error> {
+        let mut next = self.saved().await?;
+        let mut saved = self.saved.lock().await;
+        if let Some(newest) = &*saved {
+            next = newest.clone();
+        }
+        change(&mut next)?;
+        let json = super::delivery::to_json(&next)?;
+        self.checkpoint(json).await?;
+        *saved = Some(next);
+        Ok(())
+    }
+}
+
+fn raw(json: String) -> Result<Box<RawValue>, Error> {
+    RawValue::from_string(json)
+        .map_err(|e| Error::new(ErrorKind::Invalid, "the progress is not JSON").with_source(e))
+}

@@ -1,0 +1,24 @@
+//! Reading a message that was only looked at.
+
+use super::channel::Channel;
+use crate::codec::decode_message;
+use crate::envelope::{Parsed, parse};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::QueueMessage;
+
+impl Channel {
+    /// Decodes a text as `M`.
+    pub(crate) async fn read<M: QueueMessage>(&self, text: &str) -> Result<M, Error> {
+        let envelope = match parse(text)? {
+            Parsed::Bare(raw) => return Ok(decode_message(M::VERSION, raw.get().as_bytes())?),
+            Parsed::Event(envelope) => envelope,
+        };
+        if !M::accepts(&envelope.kind) {
+            return Err(Error::new(ErrorKind::Undecodable, "the message is of another kind"));
+        }
+        let data = self.claim_checks.payload(&self.name, &envelope.payload).await.map_err(|e| {
+            Error::new(ErrorKind::Undecodable, "the message's payload cannot be had").with_source(e)
+        })?;
+        Ok(decode_message(envelope.version, &data)?)
+    }
+}

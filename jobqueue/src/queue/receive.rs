@@ -1,0 +1,67 @@
+//! Getting messages, and waiting for them without asking all the time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::time::Instant;
+
+use super::channel::Channel;
+use crate::storage::{Arrivals, GetMessages, MAX_MESSAGES, Received, StoreError};
+use crate::vocabulary::settings::QueueSettings;
+
+/// The first pause after an empty answer.
+pub(crate) const FIRST_IDLE_DELAY: Duration = Duration::from_millis(100);
+
+impl Channel {
+    /// Leases up to `count` messages. The instant is from before the request, so that deadlines are safe.
+    pub(crate) async fn get(
+        &self,
+        count: u32,
+        settings: &QueueSettings,
+    ) -> Result<(Received, Instant), StoreError> {
+        let options = GetMessages { count: count.clamp(1, MAX_MESSAGES), visibility: settings.timeout };
+        let requested = Instant::now();
+        let received = self.store().get(&self.name, options).await?;
+        Ok((received, requested))
+    }
+
+    /// A wait between empty answers, of at most `max` at a time.
+    pub(crate) fn idle(self: &Arc<Self>, max: Duration) -> Idle {
+        Idle { arrivals: self.store().arrivals(&self.name), delay: FIRST_IDLE_DELAY.min(max), max }
+    }
+}
+
+/// The pause between two looks at an empty queue: doubled with jitter up to a maximum, cut short when the storage rings
+/// or a delay runs out.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    arrivals: Option<Arrivals>,
+    delay: Duration,
+    max: Duration,
+}
+
+impl Idle {
+    /// Work was found: the next pause is short again.
+    pub(crate) fn reset(&mut self) {
+        self.delay = FIRST_IDLE_DELAY.min(self.max);
+    }
+
+    /// Pauses. `next_visible_in` is what the storage said about the next message; cancel-safe.
+    pub(crate) async fn pause(&mut self, next_visible_in: Option<Duration>) {
+        let jittered = self.delay.mul_f64(rand::rng().random_range(0.75..=1.0));
+        self.delay = (self.delay * 2).min(self.max);
+        match &mut self.arrivals {
+            None => tokio::time::sleep(jittered).await,
+            Some(arrivals) => {
+                // The bell tells arrivals at once, so that the clock is needed for delays only.
+                let longest = self.max.max(Duration::from_secs(5));
+                let wait = next_visible_in.map_or(longest, |wait| wait.min(longest));
+                tokio::select! {
+                    () = arrivals.wait() => {}
+                    () = tokio::time::sleep(wait.max(Duration::from_millis(1))) => {}
+                }
+            }
+        }
+    }
+}

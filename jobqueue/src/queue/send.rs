@@ -1,0 +1,312 @@
+//! Sending: from a message to a stored text.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::channel::Channel;
+use super::errors::send_error;
+use crate::codec::{Codec, encode_message};
+use crate::envelope::{Envelope, Payload, StoredReference, fits, to_wire};
+use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage, StoreError};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::QueueMessage;
+use crate::vocabulary::settings::MessageEncoding;
+use crate::vocabulary::trace::TraceContext;
+
+/// How long a send is tried before it is reported as failed.
+const SEND_BUDGET: Duration = Duration::from_secs(30);
+/// The most resends, not counting the first.
+const RESENDS: u32 = 4;
+
+/// What a sender can say about a message besides its content.
+///
+/// ```
+/// use jobqueue::SendOptions;
+/// use std::time::Duration;
+///
+/// let tomorrow = SendOptions::new().delay(Duration::from_secs(86_400)).header("tenant", "blue");
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct SendOptions {
+    pub(super) delay: Option<Duration>,
+    pub(super) at: Option<SystemTime>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) key: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) headers: BTreeMap<String, String>,
+}
+
+impl SendOptions {
+    /// Visible at once, never expires.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Not to be run before this time has passed. Longer than 7 days is possible: the message then hops, that is, it is
+    /// received and put back every 7 days.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Not to be run before this moment, by the sender's clock.
+    #[must_use]
+    pub fn at(mut self, moment: SystemTime) -> Self {
+        self.at = Some(moment);
+        self
+    }
+
+    /// Vanishes after this time, processed or not: at least 1 second, and longer than the delay. The default is never.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// What the message is about, instead of the field marked `key`.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// The job's id, instead of a new one. Sending twice under one id is how to be safe after
+    /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown): effects are to be idempotent by id.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers find it in
+    /// [`JobInfo::headers`](crate::JobInfo::headers).
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+}
+
+/// A message that was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    pub(super) id: String,
+    pub(super) message: MessageRef,
+}
+
+impl Sent {
+    /// The job's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+/// A message ready to be stored, and the blob to be stored before it.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) id: String,
+    pub(crate) put: PutMessage,
+    pub(crate) blob: Option<(StoredReference, Bytes)>,
+    pub(crate) expires: Option<SystemTime>,
+}
+
+impl Channel {
+    /// Validates and encodes a message; nothing is stored yet.
+    pub(crate) fn prepare<M: QueueMessage>(
+        &self,
+        message: &M,
+        options: SendOptions,
+    ) -> Result<Prepared, Error> {
+        let data = encode_message(message)?;
+        let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
+        let id = match options.id.clone() {
+            Some(id) if id.is_empty() || id.len() > 256 => {
+                return Err(Error::new(ErrorKind::Invalid, "a job's id has 1 to 256 bytes"));
+            }
+            Some(id) => id,
+            None => Uuid::now_v7().to_string(),
+        };
+        let payload = payload::<M::Codec>(&data)?;
+        let mut envelope = Envelope::new(id, &*self.options.source, M::KIND, payload);
+        envelope.version = M::VERSION;
+        envelope.content_type = Some(M::Codec::CONTENT_TYPE.to_owned());
+        envelope.subject = key.filter(|key| !key.is_empty());
+        self.prepare_envelope(envelope, data.into(), options)
+    }
+
+    /// The same for an envelope; `data` is the payload's bytes, in case it has to go into a blob.
+    pub(crate) fn prepare_envelope(
+        &self,
+        mut envelope: Envelope,
+        data: Bytes,
+        options: SendOptions,
+    ) -> Result<Prepared, Error> {
+        let now = self.options.clock.now();
+        let delay = delay(&options, now)?;
+        if options.ttl.is_some_and(|ttl| ttl <= delay || ttl < Duration::from_secs(1)) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "the time to live must be at least 1 second and longer than the delay",
+            ));
+        }
+        if delay > MAX_VISIBILITY {
+            envelope.not_before = Some(rfc3339(now.checked_add(delay))?);
+        }
+        for (name, value) in &options.headers {
+            envelope.insert_header(name, value)?;
+        }
+        envelope.time = Some(rfc3339(Some(now))?);
+        let trace = super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
+        envelope.traceparent.get_or_insert_with(|| trace.to_string());
+
+        let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
+        let (text, blob) = self.fit(&mut envelope, data, self.settings().encoding)?;
+        let put = PutMessage::new(text).with_delay(delay.min(MAX_VISIBILITY)).with_ttl(options.ttl);
+        Ok(Prepared { id: envelope.id, put, blob, expires })
+    }
+
+    /// The envelope's text; if it is too large, its payload moves into a blob that is yet to be written.
+    pub(super) fn fit(
+        &self,
+        envelope: &mut Envelope,
+        data: Bytes,
+        encoding: MessageEncoding,
+    ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
+        let json = envelope.to_json()?;
+        if fits(&json, encoding) {
+            return Ok((to_wire(json, encoding), None));
+        }
+        let too_large = |text: String| Err(Error::new(ErrorKind::TooLarge, text));
+        if matches!(envelope.payload, Payload::Stored(_) | Payload::None) {
+            return too_large("the event's attributes alone are too large for a message".to_owned());
+        }
+        let (bytes, limit) = (data.len() as u64, self.claim_checks.max_bytes());
+        if bytes > limit {
+            return too_large(format!("the payload has {bytes} bytes; {limit} are allowed"));
+        }
+        let reference = self.claim_checks.reference(&self.name, &data);
+        envelope.payload = Payload::Stored(reference.clone());
+        let json = envelope.to_json()?;
+        if !fits(&json, encoding) {
+            return too_large("the event's attributes alone are too large for a message".to_owned());
+        }
+        Ok((to_wire(json, encoding), Some((reference, data))))
+    }
+
+    /// Stores a prepared message: first its blob, then the message.
+    pub(crate) async fn dispatch(&self, prepared: Prepared) -> Result<Sent, Error> {
+        self.store_blob(&prepared).await?;
+        let message = self.put_patiently(&prepared.put, None).await?;
+        Ok(Sent { id: prepared.id, message })
+    }
+
+    /// Stores many; the answers stand in the order of the messages.
+    pub(crate) async fn dispatch_all(&self, prepared: Vec<Prepared>) -> Vec<Result<Sent, Error>> {
+        let mut answers: Vec<Option<Result<Sent, Error>>> = Vec::with_capacity(prepared.len());
+        for one in &prepared {
+            // Without its blob a message must not be stored.
+            let blob = self.store_blob(one).await;
+            answers.push(blob.err().map(Err));
+        }
+        let puts = prepared.iter().zip(&answers).filter(|(_, failed)| failed.is_none());
+        let puts: Vec<PutMessage> = puts.map(|(one, _)| one.put.clone()).collect();
+        let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
+        let mut all = Vec::with_capacity(prepared.len());
+        for (one, answer) in prepared.into_iter().zip(answers) {
+            all.push(match answer {
+                Some(failed) => failed,
+                None => match outcomes.next() {
+                    Some(Ok(outcome)) => Ok(Sent { id: one.id, message: outcome.message }),
+                    Some(Err(error)) if error.is_retryable() || error.is_ambiguous() => {
+                        let message = self.put_patiently(&one.put, Some(error)).await;
+                        message.map(|message| Sent { id: one.id, message })
+                    }
+                    Some(Err(error)) => Err(send_error(error, false)),
+                    None => {
+                        Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message"))
+                    }
+                },
+            });
+        }
+        all
+    }
+
+    async fn store_blob(&self, prepared: &Prepared) -> Result<(), Error> {
+        let Some((reference, data)) = &prepared.blob else { return Ok(()) };
+        let stored = self.claim_checks.store(reference, data.clone(), prepared.expires).await;
+        stored.map_err(|error| send_error(error, false))
+    }
+
+    /// Puts a message, and again while the storage asks to wait. After a lost answer it is sent once more: at most two
+    /// messages come of it, under one id.
+    async fn put_patiently(&self, put: &PutMessage, first: Option<StoreError>) -> Result<MessageRef, Error> {
+        let started = Instant::now();
+        let mut unanswered = 0;
+        let mut failed = first;
+        for resend in 0..=RESENDS {
+            let error = match failed.take() {
+                Some(error) => error,
+                None => match self.store().put(&self.name, put.clone()).await {
+                    Ok(outcome) => return Ok(outcome.message),
+                    Err(error) => error,
+                },
+            };
+            unanswered += u32::from(error.is_ambiguous());
+            let wait = error.retry_after().unwrap_or_else(|| crate::Backoff::DEFAULT.delay(1) / 4);
+            let hopeless = !(error.is_retryable() || error.is_ambiguous()) || unanswered > 1;
+            if hopeless || resend == RESENDS || started.elapsed() + wait > SEND_BUDGET {
+                return Err(send_error(error, unanswered > 0));
+            }
+            tokio::time::sleep(wait).await;
+        }
+        Err(Error::new(ErrorKind::Unknown, "the message was not acknowledged"))
+    }
+}
+
+fn payload<C: Codec>(data: &[u8]) -> Result<Payload, Error> {
+    if !is_json(C::CONTENT_TYPE) {
+        return Ok(Payload::Binary(Bytes::copy_from_slice(data)));
+    }
+    let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
+    let text = std::str::from_utf8(data).map_err(|_| invalid("the codec says JSON and writes no UTF-8"))?;
+    let raw =
+        RawValue::from_string(text.to_owned()).map_err(|_| invalid("the codec says JSON and writes none"))?;
+    Ok(Payload::Json(raw))
+}
+
+/// Whether a media type is JSON: `application/json`, `…+json`, parameters aside.
+pub(super) fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json")
+}
+
+fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
+    const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 86_400);
+    let delay = match (options.delay, options.at) {
+        (Some(_), Some(_)) => {
+            return Err(Error::new(ErrorKind::Invalid, "give a delay or a moment, not both"));
+        }
+        (Some(delay), None) => delay,
+        // A moment that has passed is now.
+        (None, Some(moment)) => moment.duration_since(now).unwrap_or_default(),
+        (None, None) => Duration::ZERO,
+    };
+    if delay > TEN_YEARS {
+        return Err(Error::new(ErrorKind::Invalid, "a delay may be at most 10 years"));
+    }
+    Ok(delay)
+}
+
+pub(crate) fn rfc3339(time: Option<SystemTime>) -> Result<String, Error> {
+    let timestamp = time.and_then(|time| Timestamp::try_from(time).ok());
+    let timestamp =
+        timestamp.ok_or_else(|| Error::new(ErrorKind::Invalid, "a moment is outside the calendar"))?;
+    Ok(format!("{timestamp:.3}"))
+}

@@ -1,0 +1,19 @@
+//! The trace of the job that the current task works on, so that what it sends belongs to the same trace.
+
+use std::future::Future;
+
+use crate::vocabulary::trace::TraceContext;
+
+tokio::task_local! {
+    static CURRENT: TraceContext;
+}
+
+/// The trace of the current task's job, if it works on one.
+pub(crate) fn current() -> Option<TraceContext> {
+    CURRENT.try_with(|context| *context).ok()
+}
+
+/// Runs a future as part of a trace.
+pub(crate) fn scope<F: Future>(context: TraceContext, future: F) -> impl Future<Output = F::Output> {
+    CURRENT.scope(context, future)
+}

@@ -1,0 +1,281 @@
+//! The queue as applications see it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::channel::{Channel, ChannelOptions};
+use super::dead_letters::DeadLetters;
+use super::delivery::Delivery;
+use super::examine::{BareAs, Examined, Rejection};
+use super::send::{Prepared, SendOptions, Sent};
+use super::settle::Excuse;
+use crate::codec::decode_message;
+use crate::storage::{Late, MAX_MESSAGES, Storage, StoreErrorKind};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::{DecodeError, QueueMessage};
+use crate::vocabulary::name::QueueName;
+use crate::vocabulary::outcome::{Reason, chain};
+use crate::vocabulary::settings::QueueSettings;
+
+/// Between two looks of [`Queue::receive`] at a queue on a storage that cannot ring, in the end.
+const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
+/// How long a message that is not for this program is left to others.
+const NOT_MINE: Duration = Duration::from_secs(10);
+
+/// A queue of messages of type `M`. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::{QueueMessage, SendOptions, Storage};
+/// use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "mails", kind = "mail")]
+/// struct Mail {
+///     #[message(email)]
+///     to: String,
+/// }
+///
+/// let storage = Storage::memory();
+/// let mails = storage.queue::<Mail>().await?;
+/// mails.send(&Mail { to: "ada@example.org".into() }).await?;
+/// mails.send_with(&Mail { to: "bob@example.org".into() }, SendOptions::new().delay(Duration::from_secs(60))).await?;
+/// assert_eq!(mails.len().await?, 2);
+/// # Ok(()) }
+/// ```
+pub struct Queue<M> {
+    channel: Arc<Channel>,
+    message: PhantomData<fn() -> M>,
+}
+
+impl Storage {
+    /// The queue of `M`, [`QueueMessage::QUEUE`]. It is created if it is missing, with what the type declares.
+    ///
+    /// # Errors
+    /// What the storage says, permissions first of all.
+    pub async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
+        self.queue_named(M::QUEUE).await
+    }
+
+    /// A queue of `M` under another name.
+    ///
+    /// # Errors
+    /// A name that is not allowed, or what the storage says.
+    pub async fn queue_named<M: QueueMessage>(&self, name: &str) -> Result<Queue<M>, Error> {
+        let options = ChannelOptions { defaults: M::DEFAULTS, ..ChannelOptions::default() };
+        Ok(Queue::of(Channel::open(self, QueueName::new(name)?, options).await?))
+    }
+}
+
+impl<M: QueueMessage> Queue<M> {
+    pub(crate) fn of(channel: Arc<Channel>) -> Self {
+        Self { channel, message: PhantomData }
+    }
+
+    /// The queue's name.
+    pub fn name(&self) -> &QueueName {
+        &self.channel.name
+    }
+
+    /// Validates a message and stores it. After `Ok` it is delivered until it is settled: see the guarantees.
+    ///
+    /// # Errors
+    /// [`is_rejected`](Error::is_rejected): certainly not stored. [`is_outcome_unknown`](Error::is_outcome_unknown): perhaps
+    /// stored; send it again under the same id ([`SendOptions::id`]) and make effects idempotent by id.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not be stored.
+    pub async fn send(&self, message: &M) -> Result<Sent, Error> {
+        self.send_with(message, SendOptions::new()).await
+    }
+
+    /// The same with a delay, a time to live, a key, an id or headers.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); also options that contradict each other.
+    pub async fn send_with(&self, message: &M, options: SendOptions) -> Result<Sent, Error> {
+        self.channel.fresh_settings().await;
+        let prepared = self.channel.prepare(message, options)?;
+        self.channel.dispatch(prepared).await
+    }
+
+    /// Stores many messages with as few requests and commits as the storage allows. Nothing is sent if one of them is
+    /// not valid; otherwise each has its own answer, in order.
+    ///
+    /// # Errors
+    /// The first message that is not valid.
+    pub async fn send_all<'a>(
+        &self,
+        messages: impl IntoIterator<Item = &'a M>,
+    ) -> Result<Vec<Result<Sent, Error>>, Error> {
+        self.channel.fresh_settings().await;
+        let prepare = |message| self.channel.prepare(message, SendOptions::new());
+        let prepared: Vec<Prepared> = messages.into_iter().map(prepare).collect::<Result<_, _>>()?;
+        Ok(self.channel.dispatch_all(prepared).await)
+    }
+
+    /// Takes a message back that nobody has received yet. False if somebody has, or if it is gone.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
+        match self.channel.store().delete(&self.channel.name, &sent.message, Late::IfUnclaimed).await {
+            Ok(()) => Ok(true),
+            Err(e) if e.is_lease_lost() => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Waits up to `wait` for a message and leases it; `None` if none came. What cannot be read on the way is
+    /// dead-lettered.
+    ///
+    /// # Errors
+    /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a message it was about to return comes back when its lease is over, or at once.
+    pub async fn receive(&self, wait: Duration) -> Result<Option<Delivery<M>>, Error> {
+        let give_up = Instant::now() + wait;
+        let mut idle = self.channel.idle(MAX_RECEIVE_PAUSE);
+        loop {
+            let settings = self.channel.fresh_settings().await;
+            let (received, requested) = self.channel.get(1, &settings).await?;
+            let next = received.next_visible_in;
+            if let Some(leased) = received.messages.into_iter().next() {
+                idle.reset();
+                let bare = Some(BareAs { kind: M::KIND, version: M::VERSION });
+                let examined = self.channel.examine(leased, requested, settings, bare).await;
+                if let Some(delivery) = self.open(examined).await? {
+                    return Ok(Some(delivery));
+                }
+                continue;
+            }
+            if tokio::time::timeout_at(give_up, idle.pause(next)).await.is_err() {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn open(&self, examined: Examined) -> Result<Option<Delivery<M>>, Error> {
+        match examined {
+            Examined::Rejected(claimed, rejection) => {
+                claimed.bury(&rejection).await?;
+                Ok(None)
+            }
+            Examined::NotYet(claimed, wait) => {
+                claimed.excuse(wait, Excuse::Plain).await?;
+                Ok(None)
+            }
+            Examined::Unavailable(claimed, error) => {
+                claimed.retry(NOT_MINE, &chain(&error)).await?;
+                Ok(None)
+            }
+            Examined::Ready(claimed, data) => {
+                let Some(info) = claimed.info() else { return Ok(None) };
+                if !M::accepts(&info.kind) {
+                    claimed.excuse(NOT_MINE, Excuse::Unknown).await?;
+                    return Ok(None);
+                }
+                match decode_message::<M>(info.version, &data) {
+                    Ok(message) => Ok(Some(Delivery::new(message, info, claimed))),
+                    Err(error) if error.is_newer_version() => {
+                        claimed.excuse(NOT_MINE, Excuse::Unknown).await?;
+                        Ok(None)
+                    }
+                    Err(error) => {
+                        claimed.bury(&Rejection::undecodable(&error)).await?;
+                        Ok(None)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at up to 32 visible messages without leasing them.
+    ///
+    /// # Errors
+    /// What the storage says. What cannot be read stands in the list as an error.
+    pub async fn peek(&self) -> Result<Vec<Result<M, Error>>, Error> {
+        let peeked = self.channel.store().peek(&self.channel.name, MAX_MESSAGES).await?;
+        let mut messages = Vec::with_capacity(peeked.len());
+        for message in peeked {
+            messages.push(match &message.text {
+                Ok(text) => self.channel.read::<M>(text).await,
+                Err(problem) => Err(Error::new(ErrorKind::Undecodable, problem.clone())),
+            });
+        }
+        Ok(messages)
+    }
+
+    /// About how many messages there are, invisible ones included; never below the real number.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn len(&self) -> Result<u64, Error> {
+        Ok(self.channel.store().queue_properties(&self.channel.name).await?.approximate_count)
+    }
+
+    /// Whether there is no message, invisible ones included.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.len().await? == 0)
+    }
+
+    /// The settings that hold for this queue, at most 30 seconds old.
+    pub async fn settings(&self) -> Arc<QueueSettings> {
+        self.channel.fresh_settings().await
+    }
+
+    /// The queue's dead letters.
+    ///
+    /// # Errors
+    /// When the queue's name leaves no room for `-poison`.
+    pub fn dead_letters(&self) -> Result<DeadLetters<M>, Error> {
+        DeadLetters::new(Arc::clone(&self.channel))
+    }
+
+    /// Deletes all messages, also those that are being worked on. Their payloads in blobs are left to a sweep.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn clear(&self) -> Result<(), Error> {
+        match self.channel.store().clear(&self.channel.name).await {
+            Err(e) if e.kind() != StoreErrorKind::QueueNotFound => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn channel(&self) -> &Arc<Channel> {
+        &self.channel
+    }
+}
+
+impl Rejection {
+    /// For a payload that is not of its type.
+    pub(crate) fn undecodable(error: &DecodeError) -> Self {
+        let reason = match error {
+            DecodeError::Invalid(_) => Reason::INVALID,
+            _ => Reason::DECODE_ERROR,
+        };
+        Self::new(reason, chain(error))
+    }
+}
+
+impl<M> Clone for Queue<M> {
+    fn clone(&self) -> Self {
+        Self { channel: Arc::clone(&self.channel), message: PhantomData }
+    }
+}
+
+impl<M> fmt::Debug for Queue<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Queue").field(&self.channel.name).finish()
+    }
+}

@@ -1,0 +1,47 @@
+//! Copying a store while it is in use.
+
+use std::path::{Path, PathBuf};
+
+use tokio::sync::oneshot;
+
+use super::error::{Cause, from_sql};
+use super::{open, schema};
+use crate::storage::{StoreError, StoreErrorKind};
+
+/// Copies the store in the file `from` to a new file `to`, as it is at one moment, while others go on using it.
+///
+/// Never copy the file itself while it is open anywhere: the copy lacks what is in the log, and closing the copied
+/// file ends all locks that SQLite holds on it in this process, after which acknowledged work can be lost.
+///
+/// # Errors
+/// `InvalidInput` when `to` exists or `from` is no store; `Full` when there is no room.
+///
+/// # Cancel safety
+/// When dropped, the copy is finished in the background.
+pub async fn backup(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Result<(), StoreError> {
+    let (from, to) = (from.into(), to.into());
+    let subject = from.display().to_string();
+    let (reply, answer) = oneshot::channel();
+    let copying = std::thread::Builder::new()
+        .name("jobqueue-backup".to_owned())
+        .spawn(move || drop(reply.send(copy(&from, &to))));
+    let done = match copying {
+        Ok(_) => answer.await.unwrap_or_else(|_| Err(failed("the thread that copied has ended"))),
+        Err(error) => Err(failed(&error.to_string())),
+    };
+    done.map_err(|cause| cause.error("back up storage", subject))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
+    if to.symlink_metadata().is_ok() {
+        return Err(Cause::new(StoreErrorKind::InvalidInput, "the file to copy to exists; name a new one"));
+    }
+    let connection = open::existing(from)?;
+    schema::require_current(&connection)?;
+    connection.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map_err(from_sql)?;
+    Ok(())
+}
+
+fn failed(detail: &str) -> Cause {
+    Cause::new(StoreErrorKind::Unavailable, detail)
+}

@@ -1,0 +1,170 @@
+//! One write transaction, in which many operations may run: its time, its source of ids, and the queues it touches.
+//!
+//! Counts and arrivals of a queue are gathered here and written once when the transaction ends.
+
+use std::time::SystemTime;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::clock::{StoreClock, to_instant};
+use super::error::{Applied, Failure};
+use crate::storage::{Operation, StoreError, StoreErrorKind};
+use crate::vocabulary::name::QueueName;
+
+/// An open write transaction.
+pub(super) struct Batch<'c> {
+    connection: &'c Connection,
+    now: i64,
+    sequence: i64,
+    changed: bool,
+    queues: Vec<(QueueName, Option<QueueRow>)>,
+}
+
+/// A queue as this transaction knows it.
+struct QueueRow {
+    id: i64,
+    arrivals: i64,
+    arrived: i64,
+    messages: i64,
+}
+
+/// A queue in which messages arrived, and the count of all arrivals by then.
+pub(super) type Arrived = (QueueName, i64);
+
+impl<'c> Batch<'c> {
+    /// Begins to use a transaction that holds the write lock.
+    pub(super) fn begin(connection: &'c Connection, clock: &StoreClock) -> rusqlite::Result<Self> {
+        let (seen, sequence) = connection
+            .prepare_cached("SELECT now, sequence FROM jobqueue_store WHERE id = 1")?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(Self { connection, now: clock.now(seen), sequence, changed: false, queues: Vec::new() })
+    }
+
+    /// The connection, for statements.
+    pub(super) fn connection(&self) -> &'c Connection {
+        self.connection
+    }
+
+    /// The time of this transaction, in milliseconds since 1970.
+    pub(super) fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// The time of this transaction.
+    pub(super) fn instant(&self) -> SystemTime {
+        to_instant(self.now)
+    }
+
+    /// A number nobody has had before, for a message or a tag.
+    pub(super) fn next(&mut self) -> Applied<i64> {
+        let next = self.sequence;
+        self.sequence = next.checked_add(1).ok_or_else(|| {
+            StoreError::new(StoreErrorKind::Full, "draw a number", "").with_detail("all numbers are used up")
+        })?;
+        self.changed = true;
+        Ok(next)
+    }
+
+    /// Notes that something was written, so that the transaction is committed.
+    pub(super) fn touch(&mut self) {
+        self.changed = true;
+    }
+
+    /// The row id of a queue.
+    ///
+    /// # Errors
+    /// `QueueNotFound`.
+    pub(super) fn queue(&mut self, operation: Operation, name: &QueueName) -> Applied<i64> {
+        match self.row(name)? {
+            Some(row) => Ok(row.id),
+            None => Err(StoreError::new(StoreErrorKind::QueueNotFound, operation.as_str(), name).into()),
+        }
+    }
+
+    /// Notes that the queue has `messages` more messages, or less.
+    pub(super) fn count(&mut self, name: &QueueName, messages: i64) -> rusqlite::Result<()> {
+        self.changed = true;
+        if let Some(row) = self.row(name)? {
+            row.messages += messages;
+        }
+        Ok(())
+    }
+
+    /// Notes that a message of the queue may be visible now.
+    pub(super) fn arrive(&mut self, name: &QueueName) -> rusqlite::Result<()> {
+        self.changed = true;
+        if let Some(row) = self.row(name)? {
+            row.arrived += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes what is gathered about a queue and forgets it, before its row is changed directly.
+    pub(super) fn flush(&mut self, name: &QueueName) -> rusqlite::Result<()> {
+        if let Some(at) = self.queues.iter().position(|(known, _)| known == name)
+            && let (_, Some(row)) = self.queues.swap_remove(at)
+        {
+            self.write_queue(&row)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was gathered; `None` when nothing was changed and there is nothing to commit.
+    pub(super) fn finish(self) -> rusqlite::Result<Option<Vec<Arrived>>> {
+        if !self.changed {
+            return Ok(None);
+        }
+        self.connection
+            .prepare_cached("UPDATE jobqueue_store SET now = ?1, sequence = ?2 WHERE id = 1")?
+            .execute(params![self.now, self.sequence])?;
+        let mut arrived = Vec::new();
+        for (name, row) in &self.queues {
+            let Some(row) = row else { continue };
+            self.write_queue(row)?;
+            if row.arrived > 0 {
+                arrived.push((name.clone(), row.arrivals + row.arrived));
+            }
+        }
+        Ok(Some(arrived))
+    }
+
+    fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {
+        // Few queues in a transaction: looking through them is quicker than hashing.
+        let known = self.queues.iter().position(|(known, _)| known == name);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let row = self.find(name)?;
+                self.queues.push((name.clone(), row));
+                self.queues.len() - 1
+            }
+        };
+        Ok(self.queues.get_mut(at).and_then(|(_, row)| row.as_mut()))
+    }
+
+    fn find(&self, name: &QueueName) -> rusqlite::Result<Option<QueueRow>> {
+        self.connection
+            .prepare_cached("SELECT id, arrivals FROM jobqueue_queue WHERE name = ?1")?
+            .query_row([name.as_str()], |row| {
+                Ok(QueueRow { id: row.get(0)?, arrivals: row.get(1)?, arrived: 0, messages: 0 })
+            })
+            .optional()
+    }
+
+    fn write_queue(&self, row: &QueueRow) -> rusqlite::Result<()> {
+        if row.messages == 0 && row.arrived == 0 {
+            return Ok(());
+        }
+        self.connection
+            .prepare_cached(
+                "UPDATE jobqueue_queue SET messages = messages + ?2, arrivals = arrivals + ?3 WHERE id = ?1",
+            )?
+            .execute(params![row.id, row.messages, row.arrived])?;
+        Ok(())
+    }
+}
+
+/// A refusal of `operation` on `subject`.
+pub(super) fn refuse(kind: StoreErrorKind, operation: Operation, subject: impl std::fmt::Display) -> Failure {
+    Failure::Refused(StoreError::new(kind, operation.as_str(), subject))
+}

@@ -1,0 +1,42 @@
+//! Making and removing containers.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::sqlite::batch::{Batch, refuse};
+use crate::sqlite::error::Applied;
+use crate::storage::{Operation, StoreErrorKind};
+use crate::vocabulary::name::ContainerName;
+
+/// Makes a container if it is missing.
+pub(super) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
+    let made = batch
+        .connection()
+        .prepare_cached("INSERT INTO jobqueue_container (name) VALUES (?1) ON CONFLICT DO NOTHING")?
+        .execute([name.as_str()])?;
+    if made > 0 {
+        batch.touch();
+    }
+    Ok(())
+}
+
+/// Removes a container. Its blobs are out of reach at once, and are removed bit by bit.
+pub(super) fn delete(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
+    let id = find(batch.connection(), Operation::DeleteContainer, name)?;
+    batch.touch();
+    let connection = batch.connection();
+    connection.execute("INSERT INTO jobqueue_garbage (kind, owner) VALUES ('container', ?1)", [id])?;
+    connection.execute("DELETE FROM jobqueue_container WHERE id = ?1", [id])?;
+    Ok(())
+}
+
+/// The row id of a container.
+///
+/// # Errors
+/// `ContainerNotFound`.
+pub(super) fn find(connection: &Connection, operation: Operation, name: &ContainerName) -> Applied<i64> {
+    connection
+        .prepare_cached("SELECT id FROM jobqueue_container WHERE name = ?1")?
+        .query_row([name.as_str()], |row| row.get(0))
+        .optional()?
+        .ok_or_else(|| refuse(StoreErrorKind::ContainerNotFound, operation, name))
+}

@@ -1,0 +1,11 @@
+//! Operations on blobs, each as a function inside a transaction, and the port over them.
+
+mod container;
+mod lease;
+mod read;
+mod row;
+mod store;
+mod write;
+
+pub(super) use store::check_put;
+pub(super) use write::put;

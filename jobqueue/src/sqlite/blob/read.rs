@@ -1,0 +1,61 @@
+//! Reading and listing blobs.
+
+use bytes::Bytes;
+use rusqlite::params;
+
+use super::container;
+use super::row::{BlobRow, select_blob};
+use crate::sqlite::error::{Applied, Failure};
+use crate::sqlite::reader::View;
+use crate::storage::rules::limits::MAX_LISTED_BLOBS;
+use crate::storage::{Blob, BlobListing, BlobProperties, Operation, StoreError, StoreErrorKind};
+use crate::vocabulary::name::{BlobName, ContainerName};
+
+/// Reads a blob, if it has at most `max_bytes`; the content of a longer one is not touched.
+pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {
+    let row = BlobRow::require(&view.connection, Operation::GetBlob, blob)?;
+    if row.length > max_bytes {
+        let detail = format!("it has {} bytes; {max_bytes} are allowed", row.length);
+        let error = StoreError::new(StoreErrorKind::TooLarge, Operation::GetBlob.as_str(), blob);
+        return Err(Failure::Refused(error.with_detail(detail)));
+    }
+    let data: Vec<u8> = view
+        .connection
+        .prepare_cached("SELECT content FROM jobqueue_blob WHERE id = ?1")?
+        .query_row([row.id], |row| row.get(0))?;
+    Ok(Blob { data: Bytes::from(data), properties: row.properties(view.now) })
+}
+
+/// What is known about a blob.
+pub(super) fn properties(view: &View<'_>, blob: &BlobName) -> Applied<BlobProperties> {
+    Ok(BlobRow::require(&view.connection, Operation::BlobProperties, blob)?.properties(view.now))
+}
+
+/// A page of names that begin with `prefix`, after `marker`, which is the last name of the page before.
+pub(super) fn list(
+    view: &View<'_>,
+    name: &ContainerName,
+    prefix: &str,
+    marker: Option<&str>,
+) -> Applied<BlobListing> {
+    let container = container::find(&view.connection, Operation::ListBlobs, name)?;
+    let mut statement = view
+        .connection
+        .prepare_cached(select_blob!("WHERE container = ?1 AND name >= ?2 AND name > ?3 ORDER BY name"))?;
+    // No name is empty: all are greater.
+    let mut rows = statement.query(params![container, prefix, marker.unwrap_or("")])?;
+    let mut listing = BlobListing::default();
+    while let Some(row) = rows.next()? {
+        let row = BlobRow::read(row)?;
+        if !row.name.starts_with(prefix) {
+            break;
+        }
+        if listing.blobs.len() == MAX_LISTED_BLOBS {
+            listing.next = listing.blobs.last().map(|(name, _)| name.clone());
+            break;
+        }
+        let properties = row.properties(view.now);
+        listing.blobs.push((row.name, properties));
+    }
+    Ok(listing)
+}

@@ -1,0 +1,131 @@
+//! A blob's row without its content.
+
+use std::time::Duration;
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::container;
+use crate::sqlite::batch::refuse;
+use crate::sqlite::clock::{to_duration, to_instant, to_millis};
+use crate::sqlite::error::Applied;
+use crate::sqlite::metadata;
+use crate::storage::rules::BlobLease;
+use crate::storage::{BlobProperties, ETag, LeaseDuration, LeaseId, Operation, StoreErrorKind};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::BlobName;
+
+/// What [`BlobRow::read`] reads, in its order.
+macro_rules! select_blob {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, name, etag, modified_at, metadata, length, lease_id, lease_breaking, lease_millis, lease_until
+             FROM jobqueue_blob ",
+            $rest
+        )
+    };
+}
+pub(super) use select_blob;
+
+/// A blob without its content.
+pub(super) struct BlobRow {
+    pub(super) id: i64,
+    pub(super) name: String,
+    pub(super) etag: i64,
+    pub(super) modified_at: i64,
+    pub(super) metadata: Metadata,
+    pub(super) length: u64,
+    pub(super) lease: BlobLease,
+}
+
+impl BlobRow {
+    /// Reads a row of `select_blob!`.
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(0)?,
+            name: row.get(1)?,
+            etag: row.get(2)?,
+            modified_at: row.get(3)?,
+            metadata: metadata::from_text(row.get_ref(4)?.as_str()?)?,
+            length: u64::try_from(row.get::<_, i64>(5)?).unwrap_or(0),
+            lease: read_lease(row)?,
+        })
+    }
+
+    /// Finds a blob; `None` if its container has none of that name.
+    ///
+    /// # Errors
+    /// `ContainerNotFound`.
+    pub(super) fn find(
+        connection: &Connection,
+        operation: Operation,
+        blob: &BlobName,
+    ) -> Applied<Option<Self>> {
+        let container = container::find(connection, operation, blob.container())?;
+        Ok(connection
+            .prepare_cached(select_blob!("WHERE container = ?1 AND name = ?2"))?
+            .query_row(params![container, blob.name()], Self::read)
+            .optional()?)
+    }
+
+    /// Finds a blob.
+    ///
+    /// # Errors
+    /// `ContainerNotFound`, `BlobNotFound`.
+    pub(super) fn require(connection: &Connection, operation: Operation, blob: &BlobName) -> Applied<Self> {
+        Self::find(connection, operation, blob)?
+            .ok_or_else(|| refuse(StoreErrorKind::BlobNotFound, operation, blob))
+    }
+
+    /// What the port tells of it.
+    pub(super) fn properties(&self, now: i64) -> BlobProperties {
+        BlobProperties {
+            length: self.length,
+            etag: tag(self.etag),
+            modified: to_instant(self.modified_at),
+            metadata: self.metadata.clone(),
+            lease: self.lease.state(to_instant(now)),
+        }
+    }
+}
+
+/// A tag as the port shows it.
+pub(super) fn tag(number: i64) -> ETag {
+    ETag::new(format!("\"0x{number:016X}\""))
+}
+
+/// A lease as the row's columns `lease_id`, `lease_breaking`, `lease_millis`, `lease_until`.
+pub(super) type LeaseColumns = (Option<String>, bool, Option<i64>, Option<i64>);
+
+/// A lease for the row.
+pub(super) fn write_lease(lease: &BlobLease) -> LeaseColumns {
+    match lease {
+        BlobLease::Available => (None, false, None, None),
+        BlobLease::Held { id, duration, until } => {
+            let millis = match duration {
+                LeaseDuration::Finite(time) => i64::try_from(time.as_millis()).ok(),
+                LeaseDuration::Infinite => None,
+            };
+            (Some(id.expose()), false, millis, until.map(to_millis))
+        }
+        BlobLease::Breaking { id, until } => (Some(id.expose()), true, None, Some(to_millis(*until))),
+    }
+}
+
+fn read_lease(row: &Row<'_>) -> rusqlite::Result<BlobLease> {
+    let (id, breaking, millis, until): LeaseColumns = (row.get(6)?, row.get(7)?, row.get(8)?, row.get(9)?);
+    let Some(id) = id else { return Ok(BlobLease::Available) };
+    let foreign = || rusqlite::Error::InvalidColumnType(6, "lease_id".to_owned(), Type::Text);
+    let id = LeaseId::parse(&id).ok_or_else(foreign)?;
+    let until = until.map(to_instant);
+    Ok(if breaking {
+        BlobLease::Breaking { id, until: until.ok_or_else(foreign)? }
+    } else {
+        let duration = match millis.map(to_duration) {
+            Some(Duration::ZERO) => return Err(foreign()),
+            Some(time) => LeaseDuration::Finite(time),
+            None => LeaseDuration::Infinite,
+        };
+        BlobLease::Held { id, duration, until }
+    })
+}

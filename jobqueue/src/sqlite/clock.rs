@@ -1,0 +1,101 @@
+//! Time as the file knows it: milliseconds since 1970 that never run backwards.
+//!
+//! Leases and delays are compared with the wall clock, since several processes and several lives of a process share
+//! them. When the wall clock steps back, below what this process or the file has seen, the difference is added from
+//! then on: time neither repeats, which would give leased messages out twice, nor stands still until the
+//! wall clock has caught up, which would freeze delayed ones.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crate::vocabulary::clock::Clock;
+
+/// The end of the year 9999: no instant lies behind it, and so no sum overflows.
+pub(super) const LAST_INSTANT: i64 = 253_402_300_799_999;
+
+/// The clock of an open store.
+#[derive(Debug)]
+pub(super) struct StoreClock {
+    wall: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How far ahead of the wall clock we are.
+    ahead: i64,
+    /// The newest time given out.
+    last: i64,
+}
+
+impl StoreClock {
+    pub(super) fn new(wall: Arc<dyn Clock>) -> Self {
+        Self { wall, state: Mutex::default() }
+    }
+
+    /// The time now, which is never below `seen`, the newest time in the file.
+    pub(super) fn now(&self, seen: i64) -> i64 {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let wall = to_millis(self.wall.now());
+        let floor = seen.max(state.last);
+        if wall + state.ahead < floor {
+            tracing::debug!(by_ms = floor - wall - state.ahead, "the wall clock stepped back");
+            state.ahead = floor - wall;
+        }
+        state.last = (wall + state.ahead).min(LAST_INSTANT);
+        state.last
+    }
+}
+
+/// An instant as milliseconds since 1970, within what the file can hold.
+pub(super) fn to_millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(LAST_INSTANT).min(LAST_INSTANT)
+}
+
+/// The instant that [`to_millis`] wrote.
+pub(super) fn to_instant(millis: i64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + to_duration(millis)
+}
+
+/// A span in milliseconds; a negative one is none.
+pub(super) fn to_duration(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// The instant `wait` after `now`, rounded up so that nothing happens early.
+pub(super) fn after(now: i64, wait: Duration) -> i64 {
+    let millis = wait.as_nanos().div_ceil(1_000_000);
+    now.saturating_add(i64::try_from(millis).unwrap_or(LAST_INSTANT)).min(LAST_INSTANT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocabulary::clock::ManualClock;
+
+    #[test]
+    fn time_goes_on_when_the_wall_clock_steps_back() {
+        let wall = Arc::new(ManualClock::new());
+        let clock = StoreClock::new(wall.clone());
+        let before = clock.now(0);
+        wall.set(wall.now() - Duration::from_secs(3600));
+        assert_eq!(clock.now(0), before);
+        wall.advance(Duration::from_secs(1));
+        assert_eq!(clock.now(0), before + 1000);
+    }
+
+    #[test]
+    fn time_is_never_below_what_the_file_has_seen() {
+        let clock = StoreClock::new(Arc::new(ManualClock::new()));
+        let now = clock.now(0);
+        assert_eq!(clock.now(now + 5000), now + 5000);
+        assert_eq!(clock.now(0), now + 5000);
+    }
+
+    #[test]
+    fn no_wait_overflows() {
+        assert_eq!(after(1, Duration::MAX), LAST_INSTANT);
+        assert_eq!(after(1, Duration::from_nanos(1)), 2);
+    }
+}

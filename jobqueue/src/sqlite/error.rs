@@ -1,0 +1,138 @@
+//! What SQLite's errors mean: the one place where they become [`StoreError`]s.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rusqlite::ErrorCode;
+
+use crate::storage::{StoreError, StoreErrorKind};
+use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
+
+/// Why an operation has no answer of its own; it becomes an error for each operation that it concerns.
+#[derive(Debug, Clone)]
+pub(super) struct Cause {
+    kind: StoreErrorKind,
+    detail: Option<Arc<str>>,
+    ambiguous: bool,
+    source: Option<Arc<rusqlite::Error>>,
+}
+
+impl Cause {
+    pub(super) fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
+        Self { kind, detail: Some(detail.into()), ambiguous: false, source: None }
+    }
+
+    pub(super) fn ambiguous(mut self, ambiguous: bool) -> Self {
+        self.ambiguous = ambiguous;
+        self
+    }
+
+    pub(super) fn with_detail(mut self, detail: impl Into<Arc<str>>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.ambiguous
+    }
+
+    pub(super) fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// Whether nothing may be trusted any more until the file is opened anew.
+    pub(super) fn is_fatal(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Corrupt)
+            || self.source.as_ref().and_then(|error| error.sqlite_error_code())
+                == Some(ErrorCode::SystemIoFailure)
+    }
+
+    /// The error of `operation` on `subject`.
+    pub(super) fn error(&self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
+        let mut error = StoreError::new(self.kind, operation, subject).ambiguous(self.ambiguous);
+        if let Some(detail) = &self.detail {
+            error = error.with_detail(&**detail);
+        }
+        match &self.source {
+            Some(source) => error.with_source(SqlError(Arc::clone(source))),
+            None => error,
+        }
+    }
+}
+
+/// The cause behind an error of SQLite.
+pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
+    use StoreErrorKind as K;
+    let extended = error.sqlite_error().map_or(0, |error| error.extended_code);
+    let (kind, detail) = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            (K::Timeout, "another process or transaction holds the file's write lock")
+        }
+        Some(ErrorCode::DiskFull) => (K::Full, "nothing was written"),
+        Some(ErrorCode::DatabaseCorrupt) => (K::Corrupt, "SQLite found damage in the file"),
+        Some(ErrorCode::NotADatabase) => {
+            (K::Corrupt, "the file is not a SQLite database, or its beginning is damaged")
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            (K::Unavailable, "the disk failed; check it, then open the storage anew")
+        }
+        Some(ErrorCode::ReadOnly) => (K::Unauthorized, "the file cannot be written"),
+        Some(ErrorCode::PermissionDenied) => (K::Unauthorized, "the file may not be accessed"),
+        Some(ErrorCode::CannotOpen) if extended == rusqlite::ffi::SQLITE_CANTOPEN_SYMLINK => {
+            (K::InvalidInput, "the path is a symbolic link; name the file itself")
+        }
+        Some(ErrorCode::CannotOpen) => (K::Unavailable, "the file cannot be opened"),
+        Some(ErrorCode::TooBig) => (K::TooLarge, "SQLite holds at most 1,000,000,000 bytes in a value"),
+        _ => (K::Unavailable, "SQLite failed"),
+    };
+    Cause { kind, detail: Some(detail.into()), ambiguous: false, source: Some(Arc::new(error)) }
+}
+
+/// Why an operation on the file did not give a value.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The rules refuse it: nothing was written on its behalf, and the transaction goes on.
+    Refused(StoreError),
+    /// SQLite failed: the transaction cannot go on.
+    Sql(rusqlite::Error),
+}
+
+/// What an operation inside a transaction gives.
+pub(super) type Applied<T> = Result<T, Failure>;
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// What an operation is about, for its errors.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    Storage,
+    Queue(QueueName),
+    Container(ContainerName),
+    Blob(BlobName),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Storage => Ok(()),
+            Self::Queue(name) => name.fmt(f),
+            Self::Container(name) => name.fmt(f),
+            Self::Blob(name) => name.fmt(f),
+        }
+    }
+}
+
+/// An error of SQLite that several operations share.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct SqlError(Arc<rusqlite::Error>);

@@ -1,0 +1,79 @@
+//! Whether an open store may still be used.
+
+use std::sync::OnceLock;
+
+use super::error::Cause;
+use crate::storage::StoreErrorKind;
+
+/// The health of an open store, shared by its threads.
+#[derive(Debug)]
+pub(super) struct Health {
+    process: u32,
+    poison: OnceLock<Cause>,
+}
+
+impl Health {
+    /// The health of a store that this process has just opened.
+    pub(super) fn new() -> Self {
+        Self { process: std::process::id(), poison: OnceLock::new() }
+    }
+
+    /// Whether the process that opened the store is this one: a child made by `fork` shares the parent's locks and has
+    /// none of its threads.
+    pub(super) fn is_own_process(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Refuses work after damage, and in the child of a `fork`.
+    pub(super) fn check(&self) -> Result<(), Cause> {
+        if !self.is_own_process() {
+            return Err(Cause::new(
+                StoreErrorKind::Unavailable,
+                "it was opened before fork(); open the storage anew in the child process",
+            ));
+        }
+        self.poisoned()
+    }
+
+    /// Refuses work after damage.
+    pub(super) fn poisoned(&self) -> Result<(), Cause> {
+        self.poison.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Stops the store if `cause` is one after which nothing can be trusted: damage in the file, or a failed write or
+    /// sync, after which the kernel may have forgotten pages that SQLite takes for written.
+    pub(super) fn note(&self, cause: &Cause) {
+        if !cause.is_fatal() {
+            return;
+        }
+        let kept = match cause.kind() {
+            StoreErrorKind::Corrupt => cause.clone(),
+            _ => cause.clone().with_detail("the disk failed earlier; check it, then open the storage anew"),
+        };
+        if self.poison.set(kept.ambiguous(false)).is_ok() {
+            tracing::error!(kind = ?cause.kind(), "the store stops: its file cannot be trusted any more");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // F69
+    #[test]
+    fn a_child_made_by_fork_is_refused() {
+        let health = Health { process: std::process::id().wrapping_add(1), poison: OnceLock::new() };
+        assert_eq!(health.check().unwrap_err().kind(), StoreErrorKind::Unavailable);
+        assert!(Health::new().check().is_ok());
+    }
+
+    #[test]
+    fn damage_stops_everything_and_a_full_disk_does_not() {
+        let health = Health::new();
+        health.note(&Cause::new(StoreErrorKind::Full, "full"));
+        assert!(health.check().is_ok());
+        health.note(&Cause::new(StoreErrorKind::Corrupt, "damaged"));
+        assert_eq!(health.check().unwrap_err().kind(), StoreErrorKind::Corrupt);
+    }
+}

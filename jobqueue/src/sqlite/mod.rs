@@ -1,0 +1,59 @@
+//! Queues and blobs in one SQLite file, on one machine, shared by any number of processes.
+//!
+//! ```no_run
+//! # async fn open() -> Result<(), jobqueue::storage::StoreError> {
+//! let storage = jobqueue::sqlite::Options::new("jobs.db").open().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it promises
+//! - **Durability.** An operation is answered after its transaction is committed with `synchronous=FULL`: it survives a
+//!   crash of the process and, on an honest disk, a power cut. [`Synchronous::Normal`] trades the latter for speed.
+//! - **Strictness.** An expired receipt is refused in the statement itself; receipts are 128 random bits.
+//! - **Several processes.** Any number may open the file at once. A commit in one wakes those who wait in others. While
+//!   another holds the write lock, operations wait as long as [`Options::busy_timeout`] says.
+//! - **Loud failure.** A full disk fails the operation and applies nothing. Damage in the file, or a failed
+//!   write or sync, stops the store until it is opened anew; it is never read as an empty queue.
+//! - **Time never runs backwards**, whatever the system's clock does.
+//!
+//! # How it works
+//! One thread per open store writes. It takes every operation that waits and does them in one transaction, so that
+//! many tasks share one sync. Another thread reads, from a snapshot of its own, and never waits for writes.
+//! Checkpoints run between transactions. Expired messages are removed a few at a time.
+//!
+//! # Limits
+//! - The file must be on a local disk: SQLite's log needs shared memory. Network file systems are refused.
+//! - A write-ahead log that was cut off or deleted while no process had the file open reads as if its last
+//!   commits had not happened: SQLite cannot tell it from a crash. Keep `-wal` and `-shm` beside the file.
+//! - After `fork`, a child must open the storage anew; the parent's handle refuses to work there.
+//! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
+//!   closing it would end SQLite's locks on it in this process.
+//! - The application may keep tables of its own in the file and join transactions with [`put_in`]. The file's
+//!   `application_id`, `user_version` and all names that begin with `jobqueue_` are ours.
+
+mod backup;
+mod batch;
+mod bells;
+mod blob;
+mod clock;
+mod error;
+mod health;
+mod metadata;
+mod open;
+mod options;
+mod purge;
+mod queue;
+mod reader;
+mod receipt;
+mod schema;
+mod store;
+mod task;
+mod transaction;
+mod upkeep;
+mod watch;
+mod writer;
+
+pub use backup::backup;
+pub use options::{Options, Synchronous};
+pub use transaction::{put_blob_in, put_in};

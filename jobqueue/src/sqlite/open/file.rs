@@ -1,0 +1,88 @@
+//! What a path may name, checked before SQLite sees it.
+//!
+//! SQLite's locks belong to the process and end when any descriptor of the file is closed, whoever opened it. So
+//! nothing here opens an existing file; what can be asked is asked by path.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::platform::{self, Place};
+use crate::sqlite::error::Cause;
+use crate::storage::StoreErrorKind;
+
+/// Checks `path`, makes an empty file there if there is none, and returns it with its folder resolved.
+pub(super) fn check(path: &Path) -> Result<PathBuf, Cause> {
+    let name = path.file_name().ok_or_else(|| refuse("the path names no file"))?;
+    if path.as_os_str().to_string_lossy().starts_with(":memory:") {
+        return Err(refuse("SQLite in memory is not durable; use the memory storage, `memory:`"));
+    }
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let folder = folder.canonicalize().map_err(|error| refuse(format!("its folder: {error}")))?;
+    check_folder(&folder)?;
+    let file = folder.join(name);
+    check_file(&file)?;
+    Ok(file)
+}
+
+fn check_folder(folder: &Path) -> Result<(), Cause> {
+    let metadata = folder.metadata().map_err(|error| refuse(format!("its folder: {error}")))?;
+    if !metadata.is_dir() {
+        return Err(refuse("what should be its folder is none"));
+    }
+    if platform::is_open_to_all(&metadata) {
+        return Err(refuse("anybody may replace files in its folder; take the right to write from others"));
+    }
+    match platform::place(folder) {
+        Ok(Place::Local) => Ok(()),
+        Ok(Place::Memory) => {
+            tracing::warn!(
+                "the storage's file is on a file system in memory: a restart of the machine loses it"
+            );
+            Ok(())
+        }
+        Ok(Place::Network(kind)) => Err(refuse(format!(
+            "the file is on {kind}, where SQLite's locks and shared memory do not work; use a local disk"
+        ))),
+        Err(error) => {
+            tracing::warn!(%error, "cannot tell what file system the storage's file is on");
+            Ok(())
+        }
+    }
+}
+
+fn check_file(file: &Path) -> Result<(), Cause> {
+    let metadata = match file.symlink_metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return create(file),
+        Err(error) => return Err(refuse(error.to_string())),
+    };
+    if metadata.is_symlink() {
+        return Err(refuse("it is a symbolic link; name the file itself"));
+    }
+    if metadata.is_dir() {
+        return Err(refuse("it is a folder; name a file in it"));
+    }
+    if !metadata.is_file() {
+        return Err(refuse("it is no regular file but a pipe, socket or device"));
+    }
+    if metadata.permissions().readonly() {
+        return Err(refuse("it is read-only; work cannot be taken from a file that cannot be written"));
+    }
+    Ok(())
+}
+
+fn create(file: &Path) -> Result<(), Cause> {
+    match platform::create_private(file) {
+        Ok(()) => Ok(()),
+        // Another process was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_file(file),
+        Err(error) => Err(refuse(format!("it cannot be created: {error}"))),
+    }
+}
+
+fn refuse(detail: impl Into<std::sync::Arc<str>>) -> Cause {
+    Cause::new(StoreErrorKind::InvalidInput, detail)
+}

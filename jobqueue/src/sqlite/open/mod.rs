@@ -1,0 +1,181 @@
+//! Opening the file: everything that must hold before the first operation, and the settings of each connection.
+
+mod file;
+mod log;
+pub(super) mod platform;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::{Cause, from_sql};
+use super::options::{Options, Synchronous};
+use super::{schema, upkeep};
+use crate::storage::StoreErrorKind;
+
+/// 3.51.3, the first without the bug by which a checkpoint could lose a whole write-ahead log.
+const OLDEST_LIBRARY: i32 = 3_051_003;
+
+/// Up to what size a file is checked throughout when it is opened.
+const CHECKED_BYTES: u64 = 64 << 20;
+
+/// How long a statement waits inside SQLite for a lock; what is longer, the writer does by itself.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often to try again what SQLite's own waiting does not cover.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Opens go one after the other: a new file is made by hand, and closing it must not end another's locks.
+static OPENING: Mutex<()> = Mutex::new(());
+
+/// Opens the file for writing, makes or brings up its tables, and checks it.
+pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> {
+    let patience = options.busy_timeout;
+    check_library(rusqlite::version_number())?;
+    let _one_by_one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = file::check(&options.path)?;
+    let mut connection = connect(&file)?;
+    let found = retry(patience, || schema::inspect(&connection))?;
+    if found != schema::Found::Empty {
+        check_content(&connection, &file)?;
+    }
+    retry(patience, || use_log(&connection))?;
+    settle(&connection, options.synchronous).map_err(from_sql)?;
+    if options.synchronous == Synchronous::Full {
+        retry(patience, || log::check(&connection, &log_of(&file)))?;
+    }
+    if retry(patience, || schema::prepare(&mut connection))? {
+        // So that the file alone, without its log, says what it is.
+        upkeep::checkpoint(&connection, "TRUNCATE");
+    }
+    limit(&connection, options.max_bytes).map_err(from_sql)?;
+    // The writer waits for locks by itself, between which it can answer those who have waited too long.
+    connection.busy_timeout(Duration::ZERO).map_err(from_sql)?;
+    Ok((connection, file))
+}
+
+/// Opens the file once more, for reading only.
+pub(super) fn reader(file: &Path) -> Result<Connection, Cause> {
+    let connection = connect(file)?;
+    settle(&connection, Synchronous::Full)
+        .and_then(|()| connection.pragma_update(None, "query_only", true))
+        .map_err(from_sql)?;
+    Ok(connection)
+}
+
+/// Opens a file that must exist, to look at it once.
+pub(super) fn existing(path: &Path) -> Result<Connection, Cause> {
+    let file =
+        path.canonicalize().map_err(|error| Cause::new(StoreErrorKind::InvalidInput, error.to_string()))?;
+    connect(&file)
+}
+
+/// The write-ahead log beside the file.
+pub(super) fn log_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+fn connect(file: &Path) -> Result<Connection, Cause> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(file, flags).map_err(from_sql)?;
+    connection.busy_timeout(READ_PATIENCE).map_err(from_sql)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn settle(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "synchronous", synchronous.pragma())?;
+    // Without these, macOS only hands the data to the disk's cache.
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    // An I/O error in a mapped file is a signal that ends the process.
+    connection.pragma_update(None, "mmap_size", 0)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cache_size", -16_000)
+}
+
+fn limit(connection: &Connection, max_bytes: Option<u64>) -> rusqlite::Result<()> {
+    let Some(bytes) = max_bytes else { return Ok(()) };
+    let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
+    connection.query_row(&format!("PRAGMA max_page_count = {}", pages.max(1)), [], |_| Ok(()))
+}
+
+fn use_log(connection: &Connection) -> Result<(), Cause> {
+    let mode: String = connection
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+        .map_err(from_sql)?;
+    if mode == "wal" {
+        return Ok(());
+    }
+    Err(Cause::new(
+        StoreErrorKind::InvalidInput,
+        format!(
+            "SQLite keeps journal mode {mode}, since the file system cannot carry a write-ahead log; use a local disk"
+        ),
+    ))
+}
+
+/// A large file is only looked at here and there, so that opening stays quick; each page is checked again when read.
+fn check_content(connection: &Connection, file: &Path) -> Result<(), Cause> {
+    let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+    let problem: String = if bytes <= CHECKED_BYTES {
+        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(from_sql)?
+    } else {
+        connection
+            .query_row(
+                "SELECT now, (SELECT count(*) FROM jobqueue_queue), (SELECT max(visible_at) FROM jobqueue_message
+                 WHERE queue = 1), (SELECT max(id) FROM jobqueue_message) FROM jobqueue_store",
+                [],
+                |_| Ok("ok".to_owned()),
+            )
+            .map_err(from_sql)?
+    };
+    if problem == "ok" {
+        return Ok(());
+    }
+    Err(Cause::new(StoreErrorKind::Corrupt, problem))
+}
+
+fn check_library(version: i32) -> Result<(), Cause> {
+    if version >= OLDEST_LIBRARY {
+        return Ok(());
+    }
+    Err(Cause::new(
+        StoreErrorKind::Unsupported,
+        format!(
+            "the SQLite library is {}, which can damage a write-ahead log; link 3.51.3 or newer",
+            rusqlite::version()
+        ),
+    ))
+}
+
+fn retry<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T, Cause>) -> Result<T, Cause> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match attempt() {
+            Err(cause) if cause.kind() == StoreErrorKind::Timeout && Instant::now() < deadline => {
+                std::thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_libraries_are_refused() {
+        assert!(check_library(3_051_002).is_err());
+        assert!(check_library(OLDEST_LIBRARY).is_ok());
+        assert!(check_library(rusqlite::version_number()).is_ok());
+    }
+}

@@ -1,0 +1,257 @@
+//! What is particular to an operating system: where a file lies, who may write its folder, and when it changes.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+
+pub(in crate::sqlite) use changes::{Changes, Stopper, watch};
+
+/// Where a folder lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On a disk of this machine, as far as can be told.
+    Local,
+    /// In memory: gone at the next start of the machine.
+    Memory,
+    /// On another machine, or behind a driver whose locks and shared memory cannot be relied on.
+    Network(&'static str),
+}
+
+/// Creates an empty file that only its owner can read; an error if it exists.
+pub(super) fn create_private(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(drop)
+}
+
+/// Whether anybody on the machine may replace files in this folder.
+pub(super) fn is_open_to_all(folder: &std::fs::Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = folder.permissions().mode();
+        mode & 0o002 != 0 && mode & 0o1000 == 0
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = folder;
+        false
+    }
+}
+
+/// Where `folder` lies.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn place(folder: &Path) -> io::Result<Place> {
+    let magic = u32::try_from(rustix::fs::statfs(folder)?.f_type & 0xffff_ffff).unwrap_or_default();
+    Ok(by_magic(magic))
+}
+
+/// See statfs(2) for the numbers.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn by_magic(magic: u32) -> Place {
+    match magic {
+        0x6969 => Place::Network("NFS"),
+        0x517b | 0xff53_4d42 | 0xfe53_4d42 => Place::Network("SMB"),
+        0x0102_1997 => Place::Network("9p"),
+        0x6573_5546 => Place::Network("FUSE (sshfs, virtiofs and the like)"),
+        0x00c3_6400 => Place::Network("Ceph"),
+        0x5346_414f | 0x6b41_4653 => Place::Network("AFS"),
+        0x7375_7245 => Place::Network("Coda"),
+        0x0bd0_0bd0 => Place::Network("Lustre"),
+        0x4750_4653 => Place::Network("GPFS"),
+        0x0116_1970 => Place::Network("GFS2"),
+        0x7461_636f => Place::Network("OCFS2"),
+        0x786f_4256 => Place::Network("VirtualBox shared folders"),
+        0xbacb_acbc => Place::Network("VMware shared folders"),
+        0x0102_1994 | 0x8584_58f6 => Place::Memory,
+        _ => Place::Local,
+    }
+}
+
+/// Where `folder` lies.
+#[cfg(target_vendor = "apple")]
+pub(super) fn place(folder: &Path) -> io::Result<Place> {
+    const MNT_LOCAL: u32 = 0x1000;
+    let local = rustix::fs::statfs(folder)?.f_flags & MNT_LOCAL != 0;
+    Ok(if local { Place::Local } else { Place::Network("a network volume") })
+}
+
+/// Where `folder` lies: a path that names a server is on it; mapped drives cannot be told from disks.
+#[cfg(windows)]
+pub(super) fn place(folder: &Path) -> io::Result<Place> {
+    use std::path::{Component, Prefix};
+    Ok(match folder.components().next() {
+        Some(Component::Prefix(prefix)) => match prefix.kind() {
+            Prefix::UNC(..) | Prefix::VerbatimUNC(..) => Place::Network("SMB"),
+            _ => Place::Local,
+        },
+        _ => Place::Local,
+    })
+}
+
+/// Where `folder` lies cannot be told here.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows)))]
+pub(super) fn place(_folder: &Path) -> io::Result<Place> {
+    Ok(Place::Local)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod changes {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+    use rustix::fd::OwnedFd;
+    use rustix::fs::inotify;
+
+    /// How long to wait between looks after a change was seen. The file system tells of a write before its commit
+    /// counts: the sync lies between. So one looks several times, less and less often.
+    const AFTER_CHANGE: &[Duration] = &[
+        Duration::from_millis(1),
+        Duration::from_millis(2),
+        Duration::from_millis(2),
+        Duration::from_millis(4),
+        Duration::from_millis(8),
+        Duration::from_millis(16),
+        Duration::from_millis(32),
+        Duration::from_millis(64),
+    ];
+
+    /// How long to wait when nothing changes: only a safety net where changes are told, else the period.
+    const NET: Duration = Duration::from_millis(500);
+    const PERIOD: Duration = Duration::from_millis(15);
+
+    /// Tells when to look at the file again.
+    #[derive(Debug)]
+    pub(in crate::sqlite) struct Changes {
+        stop: Arc<OwnedFd>,
+        told: Option<OwnedFd>,
+        /// Index into [`AFTER_CHANGE`].
+        step: usize,
+    }
+
+    /// Ends a [`Changes::wait`].
+    #[derive(Debug)]
+    pub(in crate::sqlite) struct Stopper(Arc<OwnedFd>);
+
+    impl Stopper {
+        pub(in crate::sqlite) fn stop(&self) {
+            // It can only fail when the counter is full, and then the other side wakes anyway.
+            let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Watches the write-ahead log at `log`, by path: opening it would disturb SQLite's locks.
+    pub(in crate::sqlite) fn watch(log: &Path) -> std::io::Result<(Changes, Stopper)> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let told = tell(log)
+            .inspect_err(
+                |error| tracing::debug!(%error, "no word of changes from the system; polling instead"),
+            )
+            .ok();
+        Ok((Changes { stop: Arc::clone(&stop), told, step: AFTER_CHANGE.len() }, Stopper(stop)))
+    }
+
+    fn tell(log: &Path) -> rustix::io::Result<OwnedFd> {
+        let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        inotify::add_watch(&watch, log, inotify::WatchFlags::MODIFY)?;
+        Ok(watch)
+    }
+
+    impl Changes {
+        /// Waits until it is time to look again.
+        pub(in crate::sqlite) fn wait(&mut self) {
+            let Some(told) = &self.told else { return self.sleep(PERIOD) };
+            match AFTER_CHANGE.get(self.step) {
+                Some(&pause) => {
+                    self.sleep(pause);
+                    self.step += 1;
+                }
+                None => {
+                    let mut ends =
+                        [PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(told, PollFlags::IN)];
+                    let _ = poll(&mut ends, Some(&timespec(NET)));
+                }
+            }
+            if self.take_events() {
+                self.step = 0;
+            }
+        }
+
+        fn sleep(&self, time: Duration) {
+            let _ = poll(&mut [PollFd::new(&*self.stop, PollFlags::IN)], Some(&timespec(time)));
+        }
+
+        fn take_events(&self) -> bool {
+            let mut events = [0_u8; 4096];
+            let mut any = false;
+            while let Some(told) = &self.told
+                && rustix::io::read(told, &mut events).is_ok_and(|bytes| bytes > 0)
+            {
+                any = true;
+            }
+            any
+        }
+    }
+
+    fn timespec(time: Duration) -> Timespec {
+        Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod changes {
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// How often to look.
+    const PERIOD: Duration = Duration::from_millis(15);
+
+    /// Tells when to look at the file again.
+    #[derive(Debug)]
+    pub(in crate::sqlite) struct Changes(mpsc::Receiver<()>);
+
+    /// Ends a [`Changes::wait`].
+    #[derive(Debug)]
+    pub(in crate::sqlite) struct Stopper(mpsc::Sender<()>);
+
+    impl Stopper {
+        pub(in crate::sqlite) fn stop(&self) {
+            let _ = self.0.send(());
+        }
+    }
+
+    /// Looks at a fixed period, since the system has no word of changes that we use.
+    pub(in crate::sqlite) fn watch(_log: &Path) -> std::io::Result<(Changes, Stopper)> {
+        let (stopper, changes) = mpsc::channel();
+        Ok((Changes(changes), Stopper(stopper)))
+    }
+
+    impl Changes {
+        /// Waits until it is time to look again.
+        pub(in crate::sqlite) fn wait(&mut self) {
+            let _ = self.0.recv_timeout(PERIOD);
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    // F70
+    #[test]
+    fn network_file_systems_are_known_by_their_numbers() {
+        for magic in [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x6573_5546] {
+            assert!(matches!(by_magic(magic), Place::Network(_)), "{magic:x}");
+        }
+        assert_eq!(by_magic(0x0102_1994), Place::Memory);
+        for ext4_btrfs_xfs in [0xef53, 0x9123_683e, 0x5846_5342] {
+            assert_eq!(by_magic(ext4_btrfs_xfs), Place::Local);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Removes, a bounded number of rows at a time, what nobody can reach any more: expired messages, and what was in
+//! queues and containers that are gone.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::batch::Batch;
+use super::clock::StoreClock;
+
+/// How many messages to remove in one transaction.
+const MESSAGES: i64 = 500;
+
+/// How many blobs to remove in one transaction.
+const BLOBS: i64 = 16;
+
+/// Does one step; true if there is more to do. Does nothing while another holds the write lock.
+pub(super) fn step(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bool> {
+    if !is_needed(connection, clock)? {
+        return Ok(false);
+    }
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let done = in_transaction(connection, clock);
+    match done {
+        Ok(more) => connection.execute_batch("COMMIT").map(|()| more),
+        Err(error) => {
+            if !connection.is_autocommit() {
+                connection.execute_batch("ROLLBACK")?;
+            }
+            Err(error)
+        }
+    }
+}
+
+fn is_needed(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM jobqueue_message WHERE expires_at <= ?1)
+                 OR EXISTS (SELECT 1 FROM jobqueue_garbage)",
+        )?
+        .query_row([clock.now(0)], |row| row.get(0))
+}
+
+fn in_transaction(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bool> {
+    let mut batch = Batch::begin(connection, clock)?;
+    let mut more = expired(&mut batch)?;
+    more |= garbage(&mut batch)?;
+    batch.finish()?;
+    Ok(more)
+}
+
+fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
+    let mut removed: HashMap<i64, i64> = HashMap::new();
+    let mut statement = batch.connection().prepare_cached(
+        "DELETE FROM jobqueue_message WHERE id IN
+             (SELECT id FROM jobqueue_message WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+         RETURNING queue",
+    )?;
+    let mut rows = statement.query(params![batch.now(), MESSAGES])?;
+    while let Some(row) = rows.next()? {
+        *removed.entry(row.get(0)?).or_default() += 1;
+    }
+    drop(rows);
+    for (queue, messages) in &removed {
+        batch
+            .connection()
+            .prepare_cached("UPDATE jobqueue_queue SET messages = messages - ?2 WHERE id = ?1")?
+            .execute(params![queue, messages])?;
+    }
+    let total: i64 = removed.values().sum();
+    if total > 0 {
+        batch.touch();
+    }
+    Ok(total == MESSAGES)
+}
+
+fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
+    let found: Option<(String, i64)> = batch
+        .connection()
+        .query_row("SELECT kind, owner FROM jobqueue_garbage LIMIT 1", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    let Some((kind, owner)) = found else { return Ok(false) };
+    batch.touch();
+    let (sql, limit) = if kind == "queue" {
+        (
+            "DELETE FROM jobqueue_message WHERE id IN
+                 (SELECT id FROM jobqueue_message WHERE queue = ?1 LIMIT ?2)",
+            MESSAGES,
+        )
+    } else {
+        (
+            "DELETE FROM jobqueue_blob WHERE id IN (SELECT id FROM jobqueue_blob WHERE container = ?1 LIMIT ?2)",
+            BLOBS,
+        )
+    };
+    if batch.connection().execute(sql, params![owner, limit])? == 0 {
+        batch
+            .connection()
+            .execute("DELETE FROM jobqueue_garbage WHERE kind = ?1 AND owner = ?2", params![kind, owner])?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,130 @@
+//! Making, changing and removing queues.
+
+use rusqlite::{OptionalExtension, params};
+
+use crate::sqlite::batch::{Batch, refuse};
+use crate::sqlite::error::Applied;
+use crate::sqlite::metadata;
+use crate::sqlite::reader::View;
+use crate::storage::{Created, Operation, QueueProperties, StoreErrorKind};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::QueueName;
+
+/// A queue as the reader sees it.
+pub(super) struct Found {
+    pub(super) id: i64,
+    metadata: String,
+    messages: i64,
+}
+
+/// Makes a queue unless it is there with the same metadata.
+pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata) -> Applied<Created> {
+    batch.flush(name)?;
+    let present: Option<String> = batch
+        .connection()
+        .prepare_cached("SELECT metadata FROM jobqueue_queue WHERE name = ?1")?
+        .query_row([name.as_str()], |row| row.get(0))
+        .optional()?;
+    match present {
+        None => {
+            // Arrivals never start below those of a former queue of this name, for which bells have rung.
+            let arrivals = batch.next()?;
+            insert(batch, name, &metadata::to_text(wanted), arrivals)?;
+            Ok(Created::New)
+        }
+        Some(text) if metadata::from_text(&text)? == *wanted => Ok(Created::Existed),
+        Some(_) => Err(refuse(StoreErrorKind::QueueAlreadyExists, Operation::CreateQueue, name)),
+    }
+}
+
+/// Removes a queue. Its messages are out of reach at once, and are removed bit by bit.
+pub(super) fn delete(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
+    let id = batch.queue(Operation::DeleteQueue, name)?;
+    discard(batch, name, id)?;
+    Ok(())
+}
+
+/// Gives the name a new, empty queue with the same metadata: that takes no longer with a million messages.
+pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
+    let id = batch.queue(Operation::Clear, name)?;
+    batch.flush(name)?;
+    let (text, arrivals): (String, i64) = batch.connection().query_row(
+        "SELECT metadata, arrivals FROM jobqueue_queue WHERE id = ?1",
+        [id],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    discard(batch, name, id)?;
+    insert(batch, name, &text, arrivals)?;
+    Ok(())
+}
+
+/// Replaces the metadata.
+pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &Metadata) -> Applied<()> {
+    let id = batch.queue(Operation::SetQueueMetadata, name)?;
+    batch.connection().execute(
+        "UPDATE jobqueue_queue SET metadata = ?2 WHERE id = ?1",
+        params![id, metadata::to_text(metadata)],
+    )?;
+    batch.touch();
+    Ok(())
+}
+
+/// Metadata and count. Expired messages that are not yet removed are counted apart, from their index; they are few.
+pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
+    let found = find(view, Operation::QueueProperties, name)?;
+    let expired: i64 = view
+        .connection
+        .prepare_cached("SELECT count(*) FROM jobqueue_message WHERE expires_at <= ?1 AND queue = ?2")?
+        .query_row([view.now, found.id], |row| row.get(0))?;
+    let count = u64::try_from(found.messages - expired).unwrap_or(0);
+    Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
+}
+
+/// All names that begin with `prefix`.
+pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
+    let mut statement =
+        view.connection.prepare_cached("SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name")?;
+    let mut rows = statement.query([prefix])?;
+    let mut names = Vec::new();
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        if !name.starts_with(prefix) {
+            break;
+        }
+        // A name that breaks the rules was written by another program and cannot be asked for.
+        names.extend(QueueName::new(&name));
+    }
+    Ok(names)
+}
+
+/// Looks a queue up.
+///
+/// # Errors
+/// `QueueNotFound`.
+pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> Applied<Found> {
+    view.connection
+        .prepare_cached("SELECT id, metadata, messages FROM jobqueue_queue WHERE name = ?1")?
+        .query_row([name.as_str()], |row| {
+            Ok(Found { id: row.get(0)?, metadata: row.get(1)?, messages: row.get(2)? })
+        })
+        .optional()?
+        .ok_or_else(|| refuse(StoreErrorKind::QueueNotFound, operation, name))
+}
+
+fn discard(batch: &mut Batch<'_>, name: &QueueName, id: i64) -> rusqlite::Result<()> {
+    batch.flush(name)?;
+    batch.touch();
+    let connection = batch.connection();
+    connection.execute("INSERT INTO jobqueue_garbage (kind, owner) VALUES ('queue', ?1)", [id])?;
+    connection.execute("DELETE FROM jobqueue_queue WHERE id = ?1", [id])?;
+    Ok(())
+}
+
+fn insert(batch: &mut Batch<'_>, name: &QueueName, metadata: &str, arrivals: i64) -> rusqlite::Result<()> {
+    batch.touch();
+    batch.connection().execute(
+        "INSERT INTO jobqueue_queue (name, metadata, messages, arrivals) VALUES (?1, ?2, 0, ?3)",
+        params![name.as_str(), metadata, arrivals],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! Deleting leased messages.
+
+use rusqlite::params;
+
+use super::lease::{claim, where_receipt_is_good, why_not};
+use crate::sqlite::batch::Batch;
+use crate::sqlite::error::{Applied, Failure};
+use crate::storage::{Late, MessageRef, Operation, StoreError};
+use crate::vocabulary::name::QueueName;
+
+/// Deletes one message.
+pub(super) fn delete(
+    batch: &mut Batch<'_>,
+    operation: Operation,
+    name: &QueueName,
+    message: &MessageRef,
+    late: Late,
+) -> Applied<()> {
+    let claim = claim(batch, operation, name, message)?;
+    let changed =
+        batch.connection().prepare_cached(where_receipt_is_good!("DELETE FROM jobqueue_message"))?.execute(
+            params![claim.id, claim.queue, claim.receipt.bytes(), batch.now(), late == Late::IfUnclaimed],
+        )?;
+    if changed != 1 {
+        return Err(why_not(batch, operation, name, &claim));
+    }
+    batch.count(name, -1)?;
+    Ok(())
+}
+
+/// Deletes many messages, each with an answer of its own.
+pub(super) fn delete_all(
+    batch: &mut Batch<'_>,
+    name: &QueueName,
+    messages: &[MessageRef],
+    late: Late,
+) -> Applied<Vec<Result<(), StoreError>>> {
+    let mut answers = Vec::with_capacity(messages.len());
+    for message in messages {
+        answers.push(match delete(batch, Operation::DeleteAll, name, message, late) {
+            Ok(()) => Ok(()),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(failure) => return Err(failure),
+        });
+    }
+    Ok(answers)
+}

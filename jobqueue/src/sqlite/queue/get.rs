@@ -1,0 +1,142 @@
+//! Leasing messages.
+
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension, Row, params};
+
+use crate::sqlite::batch::Batch;
+use crate::sqlite::clock::{after, to_duration, to_instant};
+use crate::sqlite::error::Applied;
+use crate::sqlite::receipt::{Receipt, message_ref};
+use crate::storage::{GetMessages, LeasedMessage, Operation, Received};
+use crate::vocabulary::name::QueueName;
+
+/// How many expired messages one get may meet and remove before it returns with what it has.
+const MAX_EXPIRED: usize = 1_000;
+
+const VISIBLE: &str = "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
+    WHERE queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, id LIMIT ?3";
+
+const LEASE: &str = "UPDATE jobqueue_message
+    SET visible_at = ?2, receipt = ?3, dequeue_count = dequeue_count + 1, leased = 1 WHERE id = ?1";
+
+const REMOVE: &str = "DELETE FROM jobqueue_message WHERE id = ?1";
+
+const NEXT: &str = "SELECT visible_at FROM jobqueue_message
+    WHERE queue = ?1 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > visible_at)
+    ORDER BY visible_at LIMIT 1";
+
+/// A visible message.
+struct Candidate {
+    id: i64,
+    text: Result<String, String>,
+    dequeue_count: u32,
+    inserted_at: i64,
+    expires_at: Option<i64>,
+}
+
+/// Leases up to `count` messages, in the order in which they became visible.
+pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages) -> Applied<Received> {
+    let queue = batch.queue(Operation::Get, name)?;
+    let wanted = options.count as usize;
+    let mut messages = Vec::with_capacity(wanted.min(8));
+    let mut expired = 0;
+    loop {
+        let found = candidates(batch, queue, wanted - messages.len())?;
+        let exhausted = found.len() < wanted - messages.len();
+        for candidate in found {
+            if candidate.expires_at.is_some_and(|end| end <= batch.now()) {
+                batch.connection().prepare_cached(REMOVE)?.execute([candidate.id])?;
+                batch.count(name, -1)?;
+                expired += 1;
+            } else {
+                messages.push(lease(batch, candidate, options.visibility)?);
+            }
+        }
+        if exhausted || messages.len() == wanted {
+            break;
+        }
+        if expired >= MAX_EXPIRED {
+            return Ok(Received::new(messages).with_next_visible_in(Some(Duration::ZERO)));
+        }
+    }
+    let wait = if messages.len() < wanted { next_visible(batch, queue)? } else { None };
+    Ok(Received::new(messages).with_next_visible_in(wait))
+}
+
+fn candidates(batch: &Batch<'_>, queue: i64, limit: usize) -> rusqlite::Result<Vec<Candidate>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    batch
+        .connection()
+        .prepare_cached(VISIBLE)?
+        .query_map(params![queue, batch.now(), limit], |row| {
+            Ok(Candidate {
+                id: row.get(0)?,
+                text: text(row, 1)?,
+                dequeue_count: row.get(2)?,
+                inserted_at: row.get(3)?,
+                expires_at: row.get(4)?,
+            })
+        })?
+        .collect()
+}
+
+/// A text that is none, because another program wrote it, is told and does not fail the other messages.
+pub(super) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<String, String>> {
+    let value = row.get_ref(column)?;
+    Ok(value.as_str().map(str::to_owned).map_err(|error| error.to_string()))
+}
+
+fn lease(batch: &mut Batch<'_>, found: Candidate, visibility: Duration) -> rusqlite::Result<LeasedMessage> {
+    let receipt = Receipt::random();
+    let visible_at = after(batch.now(), visibility);
+    let changed =
+        batch.connection().prepare_cached(LEASE)?.execute(params![found.id, visible_at, receipt.bytes()])?;
+    if changed != 1 {
+        return Err(rusqlite::Error::StatementChangedRows(changed));
+    }
+    batch.touch();
+    Ok(LeasedMessage {
+        message: message_ref(found.id, &receipt),
+        text: found.text,
+        dequeue_count: found.dequeue_count.saturating_add(1),
+        inserted: to_instant(found.inserted_at),
+        expires: found.expires_at.map(to_instant),
+        next_visible: to_instant(visible_at),
+    })
+}
+
+fn next_visible(batch: &Batch<'_>, queue: i64) -> rusqlite::Result<Option<Duration>> {
+    let next: Option<i64> = batch
+        .connection()
+        .prepare_cached(NEXT)?
+        .query_row(params![queue, batch.now()], |row| row.get(0))
+        .optional()?;
+    Ok(next.map(|at| to_duration(at - batch.now())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::Connection;
+
+    // F73
+    #[test]
+    fn claims_use_the_index_and_sort_nothing() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();
+        for sql in [VISIBLE, NEXT, LEASE, REMOVE] {
+            let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let none = rusqlite::types::Null;
+            let parameters = vec![none; plan.parameter_count()];
+            let steps: Vec<String> = plan
+                .query_map(rusqlite::params_from_iter(parameters), |row| row.get(3))
+                .unwrap()
+                .map(Result::unwrap)
+                .collect();
+            let text = steps.join("; ");
+            assert!(text.starts_with("SEARCH jobqueue_message USING"), "{sql}: {text}");
+            assert!(!text.contains("TEMP B-TREE") && !text.contains("SCAN"), "{sql}: {text}");
+        }
+    }
+}

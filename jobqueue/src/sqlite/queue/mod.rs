@@ -1,0 +1,12 @@
+//! Operations on queues, each as a function inside a transaction, and the port over them.
+
+mod admin;
+mod delete;
+mod get;
+mod lease;
+mod peek;
+mod put;
+mod store;
+mod update;
+
+pub(super) use put::put;

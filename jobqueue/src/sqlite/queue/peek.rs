@@ -1,0 +1,32 @@
+//! Looking at messages without leasing them.
+
+use rusqlite::params;
+
+use super::admin::find;
+use super::get::text;
+use crate::sqlite::clock::to_instant;
+use crate::sqlite::error::Applied;
+use crate::sqlite::reader::View;
+use crate::sqlite::receipt::message_id;
+use crate::storage::{Operation, PeekedMessage};
+use crate::vocabulary::name::QueueName;
+
+/// The first `count` visible messages.
+pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {
+    let queue = find(view, Operation::Peek, name)?.id;
+    let mut statement = view.connection.prepare_cached(
+        "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
+         WHERE queue = ?1 AND visible_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
+         ORDER BY visible_at, id LIMIT ?3",
+    )?;
+    let messages = statement.query_map(params![queue, view.now, count], |row| {
+        Ok(PeekedMessage {
+            id: message_id(row.get(0)?),
+            text: text(row, 1)?,
+            dequeue_count: row.get(2)?,
+            inserted: to_instant(row.get(3)?),
+            expires: row.get::<_, Option<i64>>(4)?.map(to_instant),
+        })
+    })?;
+    Ok(messages.collect::<rusqlite::Result<_>>()?)
+}

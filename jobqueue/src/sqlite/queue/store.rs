@@ -1,0 +1,179 @@
+//! The queue half of the port: checks arguments, then hands the work to the writer or the reader.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{admin, delete, get, peek, put, update};
+use crate::sqlite::error::{Failure, Subject};
+use crate::sqlite::store::Store;
+use crate::storage::rules::limits;
+use crate::storage::{
+    Arrivals, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
+};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::QueueName;
+
+/// What an operation writes besides a text, roughly, in bytes.
+const ROW: usize = 128;
+
+#[async_trait]
+impl QueueStore for Store {
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
+        limits::check_metadata(Operation::CreateQueue, queue, metadata)?;
+        let (name, metadata) = (queue.clone(), metadata.clone());
+        self.write(Operation::CreateQueue, subject(queue), ROW, move |batch| {
+            admin::create(batch, &name, &metadata)
+        })
+        .await
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let name = queue.clone();
+        self.write(Operation::DeleteQueue, subject(queue), ROW, move |batch| admin::delete(batch, &name))
+            .await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+        let prefix = prefix.to_owned();
+        self.read(Operation::ListQueues, Subject::Storage, move |view| admin::list(view, &prefix)).await
+    }
+
+    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
+        let name = queue.clone();
+        self.read(Operation::QueueProperties, subject(queue), move |view| admin::properties(view, &name))
+            .await
+    }
+
+    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+        let (name, metadata) = (queue.clone(), metadata.clone());
+        self.write(Operation::SetQueueMetadata, subject(queue), ROW, move |batch| {
+            admin::set_metadata(batch, &name, &metadata)
+        })
+        .await
+    }
+
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        limits::check_put(queue, &message)?;
+        let name = queue.clone();
+        let weight = ROW + message.text.len();
+        self.write(Operation::Put, subject(queue), weight, move |batch| put::put(batch, &name, &message))
+            .await
+    }
+
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        let count = messages.len();
+        let name = queue.clone();
+        let weight = messages.iter().map(|message| ROW + message.text.len()).sum();
+        let answers = self.write(Operation::PutAll, subject(queue), weight, move |batch| {
+            let mut answers = Vec::with_capacity(messages.len());
+            for message in &messages {
+                let checked = limits::check_put(&name, message).map_err(Failure::from);
+                answers.push(match checked.and_then(|()| put::put(batch, &name, message)) {
+                    Ok(outcome) => Ok(outcome),
+                    Err(Failure::Refused(error)) => Err(error),
+                    Err(failure) => return Err(failure),
+                });
+            }
+            Ok(answers)
+        });
+        answers.await.unwrap_or_else(|error| for_each(count, error, Operation::PutAll, queue))
+    }
+
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        limits::check_get(queue, &options)?;
+        let name = queue.clone();
+        let weight = ROW * options.count as usize;
+        self.write(Operation::Get, subject(queue), weight, move |batch| get::get(batch, &name, options)).await
+    }
+
+    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        limits::check_peek(queue, count)?;
+        let name = queue.clone();
+        self.read(Operation::Peek, subject(queue), move |view| peek::peek(view, &name, count)).await
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        limits::check_update(queue, &change)?;
+        let (name, message) = (queue.clone(), message.clone());
+        let weight = ROW + change.text.as_ref().map_or(0, String::len);
+        self.write(Operation::Update, subject(queue), weight, move |batch| {
+            update::update(batch, &name, &message, &change)
+        })
+        .await
+    }
+
+    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
+        let (name, message) = (queue.clone(), message.clone());
+        self.write(Operation::Delete, subject(queue), ROW, move |batch| {
+            delete::delete(batch, Operation::Delete, &name, &message, late)
+        })
+        .await
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        late: Late,
+    ) -> Vec<Result<(), StoreError>> {
+        let count = messages.len();
+        let name = queue.clone();
+        let answers = self.write(Operation::DeleteAll, subject(queue), ROW * count, move |batch| {
+            delete::delete_all(batch, &name, &messages, late)
+        });
+        answers.await.unwrap_or_else(|error| for_each(count, error, Operation::DeleteAll, queue))
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let name = queue.clone();
+        self.write(Operation::Clear, subject(queue), ROW, move |batch| admin::clear(batch, &name)).await
+    }
+
+    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
+        Some(self.listen(queue))
+    }
+
+    fn checks_expiry(&self) -> bool {
+        true
+    }
+
+    /// The same threads and connections: they serve any runtime, and none of them can be held up by one.
+    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
+        self
+    }
+}
+
+fn subject(queue: &QueueName) -> Subject {
+    Subject::Queue(queue.clone())
+}
+
+/// The error of a whole command as the answer to each of its parts.
+fn for_each<T>(
+    count: usize,
+    error: StoreError,
+    operation: Operation,
+    queue: &QueueName,
+) -> Vec<Result<T, StoreError>> {
+    let kind = error.kind();
+    let ambiguous = error.is_ambiguous();
+    let error = Arc::new(error);
+    (0..count)
+        .map(|_| {
+            Err(StoreError::new(kind, operation.as_str(), queue)
+                .ambiguous(ambiguous)
+                .with_source(Arc::clone(&error)))
+        })
+        .collect()
+}

@@ -1,0 +1,50 @@
+//! Changing a leased message.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::lease::{claim, where_receipt_is_good, why_not};
+use crate::sqlite::batch::Batch;
+use crate::sqlite::clock::{after, to_instant};
+use crate::sqlite::error::Applied;
+use crate::sqlite::receipt::Receipt;
+use crate::storage::rules::limits::check_before_expiry;
+use crate::storage::{Late, MessageRef, Operation, UpdateMessage, Updated};
+use crate::vocabulary::name::QueueName;
+
+/// Moves the visibility, and the text if there is a new one, and gives the message a new receipt.
+pub(super) fn update(
+    batch: &mut Batch<'_>,
+    name: &QueueName,
+    message: &MessageRef,
+    change: &UpdateMessage,
+) -> Applied<Updated> {
+    let claim = claim(batch, Operation::Update, name, message)?;
+    let now = batch.now();
+    let late = change.late == Late::IfUnclaimed;
+    let found: Option<Option<i64>> = batch
+        .connection()
+        .prepare_cached(where_receipt_is_good!("SELECT expires_at FROM jobqueue_message"))?
+        .query_row(params![claim.id, claim.queue, claim.receipt.bytes(), now, late], |row| row.get(0))
+        .optional()?;
+    let Some(expires_at) = found else {
+        return Err(why_not(batch, Operation::Update, name, &claim));
+    };
+    let visible_at = after(now, change.visibility);
+    check_before_expiry(name, to_instant(visible_at), expires_at.map(to_instant))?;
+    let receipt = Receipt::random();
+    let changed = batch
+        .connection()
+        .prepare_cached(
+            "UPDATE jobqueue_message
+             SET visible_at = ?2, receipt = ?3, leased = 1, text = coalesce(?4, text) WHERE id = ?1",
+        )?
+        .execute(params![claim.id, visible_at, receipt.bytes(), change.text])?;
+    if changed != 1 {
+        return Err(rusqlite::Error::StatementChangedRows(changed).into());
+    }
+    batch.touch();
+    if visible_at <= now {
+        batch.arrive(name)?;
+    }
+    Ok(Updated { receipt: receipt.expose(), next_visible: to_instant(visible_at) })
+}

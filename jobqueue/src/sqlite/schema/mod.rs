@@ -1,0 +1,90 @@
+//! The tables of the file, and which version of them it has.
+//!
+//! The file's `application_id` says that it is ours, its `user_version` which schema it has. A new version of the
+//! schema is a file `vN.sql` that changes version N−1, added to [`MIGRATIONS`].
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::error::{Cause, from_sql};
+use crate::storage::StoreErrorKind;
+
+/// `jobq` in ASCII.
+const APPLICATION_ID: i32 = 0x6a6f_6271;
+
+/// Each brings a file from the version before to its own; the first makes the tables.
+const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+
+/// What kind of file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It has no tables at all.
+    Empty,
+    /// It is ours, with this version.
+    Version(usize),
+}
+
+/// Looks at the file without changing it.
+///
+/// # Errors
+/// Says what to do about a file that is not ours or is newer than this program.
+pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
+    let number =
+        |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(from_sql);
+    let (application, version) = (number("application_id")?, number("user_version")?);
+    if application == APPLICATION_ID {
+        return match usize::try_from(version) {
+            Ok(version) if (1..=MIGRATIONS.len()).contains(&version) => Ok(Found::Version(version)),
+            _ => Err(refuse(format!(
+                "the file has schema version {version}, this program knows 1 to {}; use a newer version of jobqueue",
+                MIGRATIONS.len()
+            ))),
+        };
+    }
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(from_sql)?;
+    if application == 0 && version == 0 && tables == 0 {
+        return Ok(Found::Empty);
+    }
+    Err(refuse(
+        "the file is a SQLite database of another program; give jobqueue a file of its own, and put \
+         tables that share its transactions there"
+            .to_owned(),
+    ))
+}
+
+/// Whether the file has the newest schema, for connections that did not open it through [`prepare`].
+///
+/// # Errors
+/// As [`inspect`], and when the file has no or an older schema.
+pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
+    match inspect(connection)? {
+        Found::Version(version) if version == MIGRATIONS.len() => Ok(()),
+        _ => Err(refuse(
+            "the file has no current jobqueue tables; open it once with sqlite::Options".to_owned(),
+        )),
+    }
+}
+
+/// Brings the file to the newest schema; true if anything was done. Of several processes that try at once, one does it.
+pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
+    if inspect(connection)? == Found::Version(MIGRATIONS.len()) {
+        return Ok(false);
+    }
+    let transaction =
+        connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(from_sql)?;
+    let from = match inspect(&transaction)? {
+        Found::Empty => 0,
+        Found::Version(version) => version,
+    };
+    for step in &MIGRATIONS[from..] {
+        transaction.execute_batch(step).map_err(from_sql)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(from_sql)?;
+    transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64).map_err(from_sql)?;
+    transaction.commit().map_err(from_sql)?;
+    Ok(from < MIGRATIONS.len())
+}
+
+fn refuse(detail: String) -> Cause {
+    Cause::new(StoreErrorKind::InvalidInput, detail)
+}

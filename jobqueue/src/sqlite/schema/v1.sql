@@ -1,0 +1,63 @@
+-- Version 1. The tables carry a prefix, since an application may keep tables of its own in the same file.
+
+-- One row: the newest time anybody has used, and the source of message ids and entity tags.
+CREATE TABLE jobqueue_store (
+    id       INTEGER PRIMARY KEY CHECK (id = 1),
+    now      INTEGER NOT NULL,
+    sequence INTEGER NOT NULL
+) STRICT;
+INSERT INTO jobqueue_store (id, now, sequence) VALUES (1, 0, 1);
+
+-- `messages` counts the rows in jobqueue_message; `arrivals` grows with every put, so that other processes see it.
+CREATE TABLE jobqueue_queue (
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    name     TEXT    NOT NULL UNIQUE,
+    metadata TEXT    NOT NULL,
+    messages INTEGER NOT NULL,
+    arrivals INTEGER NOT NULL
+) STRICT;
+
+-- Instants are milliseconds since 1970. `leased` tells the receipt of a get or update, which expires, from that
+-- of a put, which does not.
+CREATE TABLE jobqueue_message (
+    id            INTEGER PRIMARY KEY,
+    queue         INTEGER NOT NULL,
+    visible_at    INTEGER NOT NULL,
+    expires_at    INTEGER,
+    inserted_at   INTEGER NOT NULL,
+    dequeue_count INTEGER NOT NULL,
+    leased        INTEGER NOT NULL,
+    receipt       BLOB    NOT NULL,
+    text          TEXT    NOT NULL
+) STRICT;
+CREATE INDEX jobqueue_message_visible ON jobqueue_message (queue, visible_at);
+CREATE INDEX jobqueue_message_expiry ON jobqueue_message (expires_at, queue) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE jobqueue_container (
+    id   INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT    NOT NULL UNIQUE
+) STRICT;
+
+-- No `lease_id`: available. No `lease_millis`: taken for ever. `content` is last, so that the rest is read without it.
+CREATE TABLE jobqueue_blob (
+    id             INTEGER PRIMARY KEY,
+    container      INTEGER NOT NULL,
+    name           TEXT    NOT NULL,
+    etag           INTEGER NOT NULL,
+    modified_at    INTEGER NOT NULL,
+    metadata       TEXT    NOT NULL,
+    length         INTEGER NOT NULL,
+    lease_id       TEXT,
+    lease_breaking INTEGER NOT NULL,
+    lease_millis   INTEGER,
+    lease_until    INTEGER,
+    content        BLOB    NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX jobqueue_blob_name ON jobqueue_blob (container, name);
+
+-- Queues and containers that are gone, whose rows are removed bit by bit.
+CREATE TABLE jobqueue_garbage (
+    kind  TEXT    NOT NULL CHECK (kind IN ('queue', 'container')),
+    owner INTEGER NOT NULL,
+    PRIMARY KEY (kind, owner)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,226 @@
+//! The open store: its threads, and the way of an operation to them and back.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use tokio::sync::oneshot;
+
+use super::batch::Batch;
+use super::bells::Bells;
+use super::clock::StoreClock;
+use super::error::{Applied, Cause, Subject, from_sql};
+use super::health::Health;
+use super::open::{self, platform};
+use super::options::Options;
+use super::reader::{Question, Reader, View};
+use super::task::{Task, Work};
+use super::upkeep::Upkeep;
+use super::watch::Watcher;
+use super::writer::Writer;
+use crate::storage::{Arrivals, Operation, StoreError, StoreErrorKind};
+use crate::vocabulary::name::QueueName;
+
+/// Queues and blobs in one file. Dropping the last handle closes it.
+pub(super) struct Store {
+    file: PathBuf,
+    tasks: Option<Sender<Box<dyn Work>>>,
+    questions: Option<Sender<Question>>,
+    health: Arc<Health>,
+    bells: Arc<Bells>,
+    watch: OnceLock<Watch>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The watcher's strings.
+struct Watch {
+    stop: Arc<AtomicBool>,
+    stopper: platform::Stopper,
+}
+
+impl Store {
+    /// Opens the file on the thread that will write to it.
+    pub(super) async fn open(options: Options) -> Result<Self, StoreError> {
+        let subject = options.path.display().to_string();
+        let (opened, answer) = oneshot::channel();
+        let writer = spawn("writer", move || start(options, opened))
+            .map_err(|cause| cause.error("open storage", &subject))?;
+        match answer.await {
+            Ok(Ok(store)) => {
+                store.keep(writer);
+                Ok(store)
+            }
+            Ok(Err(cause)) => Err(cause.error("open storage", subject)),
+            Err(_) => Err(gone().error("open storage", subject)),
+        }
+    }
+
+    /// Has the writer do `work` in a transaction with whatever else waits, and returns what it gave, after the commit.
+    pub(super) async fn write<T, F>(
+        &self,
+        operation: Operation,
+        subject: Subject,
+        weight: usize,
+        work: F,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
+    {
+        let fail = |cause: Cause| cause.error(operation.as_str(), &subject);
+        self.health.check().map_err(fail)?;
+        let (task, answer) = Task::prepare(operation, subject.clone(), weight, work);
+        match &self.tasks {
+            Some(tasks) if tasks.send(task).is_ok() => {}
+            _ => return Err(fail(gone())),
+        }
+        answer.await.unwrap_or_else(|_| Err(fail(gone().ambiguous(true))))
+    }
+
+    /// Has the reader look.
+    pub(super) async fn read<T, F>(
+        &self,
+        operation: Operation,
+        subject: Subject,
+        look: F,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&View<'_>) -> Applied<T> + Send + 'static,
+    {
+        let fail = |cause: Cause| cause.error(operation.as_str(), &subject);
+        self.health.check().map_err(fail)?;
+        let (reply, answer) = oneshot::channel();
+        let about = subject.clone();
+        let question: Question = Box::new(move |reader| {
+            if !reply.is_closed() {
+                let _ = reply.send(reader.answer(operation, &about, look));
+            }
+        });
+        match &self.questions {
+            Some(questions) if questions.send(question).is_ok() => {}
+            _ => return Err(fail(gone())),
+        }
+        answer.await.unwrap_or_else(|_| Err(fail(gone())))
+    }
+
+    /// A listener to `queue`. The first one starts the watcher: who only sends needs none.
+    pub(super) fn listen(&self, queue: &QueueName) -> Arrivals {
+        if self.health.is_own_process() && self.watch.get().is_none() {
+            match self.start_watching() {
+                Ok(()) => {}
+                Err(cause) => {
+                    let error = cause.error("watch storage", self.file.display());
+                    tracing::warn!(%error, "commits of other processes will be noticed only by polling");
+                }
+            }
+        }
+        self.bells.listen(queue)
+    }
+
+    fn start_watching(&self) -> Result<(), Cause> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.watch.get().is_some() {
+            return Ok(());
+        }
+        let (changes, stopper) = platform::watch(&open::log_of(&self.file))
+            .map_err(|error| Cause::new(StoreErrorKind::Unavailable, error.to_string()))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let watcher = Watcher {
+            connection: open::reader(&self.file)?,
+            bells: Arc::clone(&self.bells),
+            health: Arc::clone(&self.health),
+            changes,
+            stop: Arc::clone(&stop),
+        };
+        threads.push(spawn("watcher", move || watcher.run())?);
+        let _ = self.watch.set(Watch { stop, stopper });
+        Ok(())
+    }
+
+    fn keep(&self, thread: JoinHandle<()>) {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    }
+}
+
+/// Closes the file: what was asked for is done, the log is copied into the file as far as it can be.
+///
+/// Outside of a runtime this waits for it. Inside, waiting would hold up other tasks; there the runtime's own end waits.
+impl Drop for Store {
+    fn drop(&mut self) {
+        if !self.health.is_own_process() {
+            // The threads are the parent's.
+            return;
+        }
+        self.tasks = None;
+        self.questions = None;
+        if let Some(watch) = self.watch.get() {
+            watch.stop.store(true, Ordering::Relaxed);
+            watch.stopper.stop();
+        }
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let join = move || threads.into_iter().for_each(|thread| drop(thread.join()));
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(join)),
+            Err(_) => join(),
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// Opens the file, tells whether that worked, and goes on as the writer.
+fn start(options: Options, opened: oneshot::Sender<Result<Store, Cause>>) {
+    match assemble(options) {
+        Ok((store, writer)) => {
+            // If nobody waits any more, the store is dropped here, and the writer finds nothing to do.
+            drop(opened.send(Ok(store)));
+            writer.run();
+        }
+        Err(cause) => drop(opened.send(Err(cause))),
+    }
+}
+
+fn assemble(options: Options) -> Result<(Store, Writer), Cause> {
+    let (mut connection, file) = open::writer(&options)?;
+    let upkeep = Upkeep::new(&mut connection).map_err(from_sql)?;
+    let (tasks, inbox) = mpsc::channel();
+    let (questions, asked) = mpsc::channel::<Question>();
+    let health = Arc::new(Health::new());
+    let clock = Arc::new(StoreClock::new(options.clock));
+    let bells = Arc::new(Bells::default());
+    let reader =
+        Reader { connection: open::reader(&file)?, clock: Arc::clone(&clock), health: Arc::clone(&health) };
+    let reader = spawn("reader", move || reader.run(&asked))?;
+    let store = Store {
+        file,
+        tasks: Some(tasks),
+        questions: Some(questions),
+        health: Arc::clone(&health),
+        bells: Arc::clone(&bells),
+        watch: OnceLock::new(),
+        threads: Mutex::new(vec![reader]),
+    };
+    let patience = options.busy_timeout;
+    Ok((store, Writer { connection, inbox, clock, bells, health, upkeep, patience }))
+}
+
+fn spawn(role: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Cause> {
+    thread::Builder::new().name(format!("jobqueue-{role}")).spawn(run).map_err(|error| {
+        Cause::new(StoreErrorKind::Unavailable, format!("no thread could be started: {error}"))
+    })
+}
+
+fn gone() -> Cause {
+    Cause::new(
+        StoreErrorKind::Unavailable,
+        "the thread that serves the file has ended; open the storage anew",
+    )
+}

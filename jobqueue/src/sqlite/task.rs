@@ -1,0 +1,97 @@
+//! An operation on its way to the writer: what to do, what it gave, and who waits for the answer.
+
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+
+use super::batch::Batch;
+use super::error::{Applied, Cause, Failure, Subject};
+use crate::storage::{Operation, StoreError};
+
+/// A task whose answer's type the writer need not know.
+pub(super) trait Work: Send {
+    /// Does it inside the transaction and keeps the answer. It may be called again, after a rollback.
+    fn apply(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()>;
+
+    /// Gives the kept answer, after the commit.
+    fn answer(self: Box<Self>);
+
+    /// Gives an error instead.
+    fn fail(self: Box<Self>, cause: &Cause);
+
+    /// When it was asked for.
+    fn since(&self) -> Instant;
+
+    /// How many bytes it writes, roughly.
+    fn weight(&self) -> usize;
+
+    /// Whether nobody waits for the answer any more.
+    fn is_abandoned(&self) -> bool;
+}
+
+/// A task that gives a `T`.
+pub(super) struct Task<T, F> {
+    operation: Operation,
+    subject: Subject,
+    weight: usize,
+    since: Instant,
+    work: F,
+    result: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Task<T, F>
+where
+    T: Send + 'static,
+    F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
+{
+    /// A task and the place where its answer will come.
+    pub(super) fn prepare(
+        operation: Operation,
+        subject: Subject,
+        weight: usize,
+        work: F,
+    ) -> (Box<dyn Work>, oneshot::Receiver<Result<T, StoreError>>) {
+        let (reply, answer) = oneshot::channel();
+        let task = Self { operation, subject, weight, since: Instant::now(), work, result: None, reply };
+        (Box::new(task), answer)
+    }
+}
+
+impl<T, F> Work for Task<T, F>
+where
+    T: Send,
+    F: FnMut(&mut Batch<'_>) -> Applied<T> + Send,
+{
+    fn apply(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()> {
+        self.result = Some(match (self.work)(batch) {
+            Ok(value) => Ok(value),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::Sql(error)) => return Err(error),
+        });
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>) {
+        if let Some(result) = self.result {
+            // Whoever stopped waiting does not want to know.
+            let _ = self.reply.send(result);
+        }
+    }
+
+    fn fail(self: Box<Self>, cause: &Cause) {
+        let _ = self.reply.send(Err(cause.error(self.operation.as_str(), &self.subject)));
+    }
+
+    fn since(&self) -> Instant {
+        self.since
+    }
+
+    fn weight(&self) -> usize {
+        self.weight
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+}

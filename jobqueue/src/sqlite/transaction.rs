@@ -1,0 +1,86 @@
+//! Sending from within the caller's own transaction.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rusqlite::Transaction;
+
+use super::batch::Batch;
+use super::clock::StoreClock;
+use super::error::{Applied, Failure, from_sql};
+use super::{blob, queue, schema};
+use crate::storage::rules::limits;
+use crate::storage::{BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError};
+use crate::vocabulary::clock::SystemClock;
+use crate::vocabulary::name::{BlobName, QueueName};
+
+/// Adds a message within a transaction of the caller's own connection to the store's file: it is there if and only if
+/// the transaction commits, together with whatever else the transaction writes. Workers in this and other processes
+/// wake up when it does.
+///
+/// The file must have been opened by [`Options`](super::Options) before, by this or another program; the application's
+/// tables live in the same file, under names that do not begin with `jobqueue_`. Waiting for locks and
+/// committing stay with the caller: begin with
+/// [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate), set a busy timeout, and commit soon,
+/// since nobody else can write meanwhile. The time is the system's.
+///
+/// ```no_run
+/// # fn order() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::sqlite::put_in;
+/// use jobqueue::storage::PutMessage;
+/// use rusqlite::{Connection, TransactionBehavior};
+///
+/// let mut connection = Connection::open("jobs.db")?;
+/// let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+/// transaction.execute("INSERT INTO orders (id) VALUES (?1)", [7])?;
+/// put_in(&transaction, &"invoices".parse()?, PutMessage::new("7"))?;
+/// transaction.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`QueueStore::put`](crate::storage::QueueStore::put), and `InvalidInput` when the file has no or another schema.
+/// After an error from SQLite the transaction should be rolled back; after any other it can go on.
+pub fn put_in(
+    transaction: &Transaction<'_>,
+    queue: &QueueName,
+    message: PutMessage,
+) -> Result<PutOutcome, StoreError> {
+    limits::check_put(queue, &message)?;
+    within(transaction, Operation::Put, queue, |batch| queue::put(batch, queue, &message))
+}
+
+/// Writes a blob within a transaction of the caller's own connection to the store's file; see [`put_in`].
+///
+/// # Errors
+/// As [`BlobStore::put_blob`](crate::storage::BlobStore::put_blob), and as [`put_in`].
+pub fn put_blob_in(
+    transaction: &Transaction<'_>,
+    blob: &BlobName,
+    data: Bytes,
+    options: PutBlob,
+) -> Result<BlobProperties, StoreError> {
+    blob::check_put(blob, &data, &options)?;
+    within(transaction, Operation::PutBlob, blob, |batch| blob::put(batch, blob, &data, &options))
+}
+
+fn within<T>(
+    transaction: &Transaction<'_>,
+    operation: Operation,
+    subject: &dyn fmt::Display,
+    work: impl FnOnce(&mut Batch<'_>) -> Applied<T>,
+) -> Result<T, StoreError> {
+    schema::require_current(transaction).map_err(|cause| cause.error(operation.as_str(), subject))?;
+    let clock = StoreClock::new(Arc::new(SystemClock));
+    let result = Batch::begin(transaction, &clock).map_err(Failure::Sql).and_then(|mut batch| {
+        let value = work(&mut batch)?;
+        batch.finish()?;
+        Ok(value)
+    });
+    result.map_err(|failure| match failure {
+        Failure::Refused(error) => error,
+        Failure::Sql(error) => from_sql(error).error(operation.as_str(), subject),
+    })
+}

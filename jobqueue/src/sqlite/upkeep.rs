@@ -1,0 +1,138 @@
+//! What the writer does between transactions: checkpoints, and removing what has expired.
+//!
+//! Checkpoints run after the answers, so that nobody waits for them but those who come next, and on the writer's own
+//! thread, so that a log under constant load can be finished and begun anew.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::clock::StoreClock;
+use super::purge;
+
+/// After how many pages in the log to checkpoint: 8 MiB.
+const CHECKPOINT_PAGES: u32 = 2_000;
+
+/// From how many pages on to warn that the log cannot be cut: 64 MiB.
+const WARN_PAGES: u32 = 16_000;
+
+/// After how long without work the log is emptied.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// How often to look for expired messages.
+const PURGE_EVERY: Duration = Duration::from_secs(1);
+
+/// How often to look while nothing is asked for.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// The state of the chores.
+pub(super) struct Upkeep {
+    /// Pages in the log after the last commit.
+    pages: Arc<AtomicU32>,
+    /// At how many pages to checkpoint next.
+    next_checkpoint: u32,
+    next_warning: u32,
+    last_purge: Instant,
+    /// Whether there is something to do as soon as nobody asks for anything.
+    pending: bool,
+}
+
+impl Upkeep {
+    /// Takes over checkpointing of `connection`.
+    pub(super) fn new(connection: &mut Connection) -> rusqlite::Result<Self> {
+        let pages = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&pages);
+        connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: i32| {
+            counted.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        Ok(Self {
+            pages,
+            next_checkpoint: CHECKPOINT_PAGES,
+            next_warning: WARN_PAGES,
+            last_purge: Instant::now(),
+            pending: true,
+        })
+    }
+
+    /// How long the writer may sleep when nobody asks for anything.
+    pub(super) fn pause(&self) -> Duration {
+        if self.pending { IDLE } else { SLOW }
+    }
+
+    /// After each transaction.
+    pub(super) fn after_commit(&mut self, connection: &Connection, clock: &StoreClock) {
+        self.pending = true;
+        if self.pages.load(Ordering::Relaxed) >= self.next_checkpoint {
+            self.checkpoint(connection);
+        }
+        if self.last_purge.elapsed() >= PURGE_EVERY {
+            self.purge(connection, clock);
+        }
+    }
+
+    /// When nobody has asked for anything for [`pause`](Self::pause).
+    pub(super) fn when_idle(&mut self, connection: &Connection, clock: &StoreClock) {
+        self.pending = self.purge(connection, clock);
+        if self.pages.load(Ordering::Relaxed) > 0
+            && checkpoint(connection, "TRUNCATE").is_some_and(|(busy, _, _)| !busy)
+        {
+            self.cut();
+        }
+    }
+
+    /// Before the file is closed.
+    pub(super) fn at_end(&mut self, connection: &Connection) {
+        checkpoint(connection, "PASSIVE");
+    }
+
+    /// True if there is more to do.
+    fn purge(&mut self, connection: &Connection, clock: &StoreClock) -> bool {
+        self.last_purge = Instant::now();
+        purge::step(connection, clock).unwrap_or_else(|error| {
+            tracing::debug!(%error, "expired messages were not removed; the next round will try again");
+            true
+        })
+    }
+
+    fn checkpoint(&mut self, connection: &Connection) {
+        let Some((_, pages, done)) = checkpoint(connection, "PASSIVE") else { return };
+        if done >= pages {
+            return self.cut();
+        }
+        // Somebody still reads an old state. Trying again at every commit would be for nothing.
+        self.next_checkpoint = pages.saturating_add(CHECKPOINT_PAGES);
+        if pages >= self.next_warning {
+            self.next_warning = pages.saturating_mul(2);
+            tracing::warn!(
+                pages,
+                "the write-ahead log grows, since a reader keeps an old state open; end long read transactions"
+            );
+        }
+    }
+
+    fn cut(&mut self) {
+        self.pages.store(0, Ordering::Relaxed);
+        self.next_checkpoint = CHECKPOINT_PAGES;
+        self.next_warning = WARN_PAGES;
+    }
+}
+
+/// Whether it was held up, pages in the log, pages of them now in the file; `None` when it failed.
+pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Option<(bool, u32, u32)> {
+    let numbers = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        Ok((row.get::<_, i64>(0)? != 0, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+    });
+    match numbers {
+        Ok((busy, pages, done)) => {
+            Some((busy, u32::try_from(pages).unwrap_or(0), u32::try_from(done).unwrap_or(0)))
+        }
+        Err(error) => {
+            // The log keeps what is committed; a later commit or the next opening will tell if the disk is bad.
+            tracing::warn!(%error, "a checkpoint failed");
+            None
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The thread that notices commits of other processes, and of this process's other connections to the file.
+//!
+//! `PRAGMA data_version` tells without reading a table whether anybody else has committed. When to ask is told by
+//! the file system where it can ([`Changes`]), else by a short period.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rusqlite::Connection;
+
+use super::bells::Bells;
+use super::error::from_sql;
+use super::health::Health;
+use super::open::platform::Changes;
+
+/// The watcher's end of a store.
+pub(super) struct Watcher {
+    pub(super) connection: Connection,
+    pub(super) bells: Arc<Bells>,
+    pub(super) health: Arc<Health>,
+    pub(super) changes: Changes,
+    /// Set when the store is closed.
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl Watcher {
+    /// Watches until the store is closed or damaged.
+    pub(super) fn run(mut self) {
+        let mut version = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            if let Err(error) = self.look(&mut version) {
+                let cause = from_sql(error);
+                self.health.note(&cause);
+                if self.health.poisoned().is_err() {
+                    return;
+                }
+            }
+            self.changes.wait();
+        }
+    }
+
+    fn look(&self, version: &mut i64) -> rusqlite::Result<()> {
+        let newest: i64 =
+            self.connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if newest == *version {
+            return Ok(());
+        }
+        let mut statement = self.connection.prepare_cached("SELECT name, arrivals FROM jobqueue_queue")?;
+        let counted = statement
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<Vec<(String, i64)>>>()?;
+        self.bells.ring_for_others(&counted);
+        *version = newest;
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! The one thread that writes: it takes everything that waits, does it in one transaction, and answers after COMMIT.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode};
+
+use super::batch::{Arrived, Batch};
+use super::bells::Bells;
+use super::clock::StoreClock;
+use super::error::{Cause, from_sql};
+use super::health::Health;
+use super::task::Work;
+use super::upkeep::Upkeep;
+use crate::storage::StoreErrorKind;
+
+/// The most operations in one transaction: more would delay the first for little gain.
+const MAX_OPERATIONS: usize = 1024;
+
+/// The most bytes in one transaction, roughly, before no further operation is added.
+const MAX_BYTES: usize = 8 << 20;
+
+/// How long to sleep between tries for the write lock, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const LAST_PAUSE: Duration = Duration::from_millis(4);
+
+/// The writer's end of a store.
+pub(super) struct Writer {
+    pub(super) connection: Connection,
+    pub(super) inbox: Receiver<Box<dyn Work>>,
+    pub(super) clock: Arc<StoreClock>,
+    pub(super) bells: Arc<Bells>,
+    pub(super) health: Arc<Health>,
+    pub(super) upkeep: Upkeep,
+    /// How long an operation waits for the write lock before it fails.
+    pub(super) patience: Duration,
+}
+
+/// Why a transaction was not committed.
+enum Abort {
+    /// The lock is held by another.
+    Busy,
+    /// Something failed; the cause says whether the commit may have happened all the same.
+    Failed(Cause),
+}
+
+impl Writer {
+    /// Works until nobody can ask for anything any more, then closes the file.
+    pub(super) fn run(mut self) {
+        loop {
+            match self.inbox.recv_timeout(self.upkeep.pause()) {
+                Ok(first) => {
+                    let tasks = self.gather(first);
+                    self.serve(tasks);
+                    self.upkeep.after_commit(&self.connection, &self.clock);
+                }
+                Err(RecvTimeoutError::Timeout) => self.upkeep.when_idle(&self.connection, &self.clock),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if self.health.poisoned().is_ok() {
+            self.upkeep.at_end(&self.connection);
+        }
+    }
+
+    fn gather(&self, first: Box<dyn Work>) -> Vec<Box<dyn Work>> {
+        let mut weight = first.weight();
+        let mut tasks = vec![first];
+        while tasks.len() < MAX_OPERATIONS && weight < MAX_BYTES {
+            let Ok(task) = self.inbox.try_recv() else { break };
+            weight += task.weight();
+            tasks.push(task);
+        }
+        tasks
+    }
+
+    /// Does all tasks in one transaction. When that fails for reasons that may lie with one of them (a full disk), each
+    /// is tried in a transaction of its own, so that a small delete does not fail because of a large put.
+    fn serve(&mut self, mut tasks: Vec<Box<dyn Work>>) {
+        if let Err(cause) = self.health.poisoned() {
+            return fail_all(tasks, &cause);
+        }
+        tasks.retain(|task| !task.is_abandoned());
+        match self.try_until_deadline(&mut tasks) {
+            Ok(()) => tasks.into_iter().for_each(|task| task.answer()),
+            Err(cause) => {
+                self.health.note(&cause);
+                let alone = tasks.len() == 1 || cause.is_fatal() || cause.is_ambiguous();
+                if alone {
+                    fail_all(tasks, &cause);
+                } else {
+                    tasks.into_iter().for_each(|task| self.serve(vec![task]));
+                }
+            }
+        }
+    }
+
+    /// Tries for the write lock until each task's patience is over; those over time are failed and taken out.
+    fn try_until_deadline(&mut self, tasks: &mut Vec<Box<dyn Work>>) -> Result<(), Cause> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if tasks.is_empty() {
+                return Ok(());
+            }
+            match self.transact(tasks) {
+                Ok(arrived) => {
+                    self.bells.ring_own(&arrived);
+                    return Ok(());
+                }
+                Err(Abort::Failed(cause)) => return Err(cause),
+                Err(Abort::Busy) => {}
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LAST_PAUSE);
+            self.expire(tasks);
+        }
+    }
+
+    fn expire(&self, tasks: &mut Vec<Box<dyn Work>>) {
+        let now = Instant::now();
+        let late = |task: &mut Box<dyn Work>| now.duration_since(task.since()) >= self.patience;
+        let cause = Cause::new(
+            StoreErrorKind::Timeout,
+            format!(
+                "another process or transaction has held the file's write lock for {:?}; nothing was done",
+                self.patience
+            ),
+        );
+        tasks.extract_if(.., late).for_each(|task| task.fail(&cause));
+        // Those who come meanwhile have deadlines of their own.
+        while tasks.len() < MAX_OPERATIONS {
+            let Ok(task) = self.inbox.try_recv() else { break };
+            tasks.push(task);
+        }
+    }
+
+    fn transact(&self, tasks: &mut [Box<dyn Work>]) -> Result<Vec<Arrived>, Abort> {
+        match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
+            Ok(_) => {}
+            Err(error) if is_busy(&error) => return Err(Abort::Busy),
+            Err(error) => return Err(Abort::Failed(from_sql(error))),
+        }
+        match self.apply(tasks) {
+            Ok(Some(arrived)) => self.commit().map(|()| arrived),
+            Ok(None) => {
+                self.roll_back();
+                Ok(Vec::new())
+            }
+            Err(error) => {
+                self.roll_back();
+                Err(if is_busy(&error) { Abort::Busy } else { Abort::Failed(from_sql(error)) })
+            }
+        }
+    }
+
+    fn apply(&self, tasks: &mut [Box<dyn Work>]) -> rusqlite::Result<Option<Vec<Arrived>>> {
+        let mut batch = Batch::begin(&self.connection, &self.clock)?;
+        for task in tasks {
+            task.apply(&mut batch)?;
+        }
+        batch.finish()
+    }
+
+    fn commit(&self) -> Result<(), Abort> {
+        let error = match self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        self.roll_back();
+        if is_busy(&error) {
+            return Err(Abort::Busy);
+        }
+        // What found no room was not committed. Of any other failure nobody can tell: the frames of the commit may be
+        // in the file, and a recovery may find them.
+        let full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+        Err(Abort::Failed(from_sql(error).ambiguous(!full)))
+    }
+
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            self.health.note(&from_sql(error));
+        }
+    }
+}
+
+fn fail_all(tasks: Vec<Box<dyn Work>>, cause: &Cause) {
+    tasks.into_iter().for_each(|task| task.fail(cause));
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}

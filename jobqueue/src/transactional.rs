@@ -1,0 +1,53 @@
+//! Sending within the caller's own SQLite transaction: the second place that knows an adapter and queues.
+
+use rusqlite::Transaction;
+
+use crate::queue::{Queue, SendOptions};
+use crate::sqlite::{put_blob_in, put_in};
+use crate::vocabulary::error::Error;
+use crate::vocabulary::message::QueueMessage;
+
+impl<M: QueueMessage> Queue<M> {
+    /// Sends within `transaction`, a transaction of the caller's on its own connection to the same SQLite file: the
+    /// message exists if and only if the transaction commits. Workers notice the commit by themselves.
+    ///
+    /// Returns the job's id.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, SendOptions, Storage}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "welcomes", kind = "welcome")] struct Welcome { user: i64 }
+    /// # let folder = tempfile::tempdir()?; let path = folder.path().join("app.db");
+    /// let storage = Storage::connect(&format!("sqlite:{}", path.display())).await?;
+    /// let welcomes = storage.queue::<Welcome>().await?;
+    ///
+    /// let mut connection = rusqlite::Connection::open(&path)?;
+    /// connection.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT)", [])?;
+    /// let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    /// transaction.execute("INSERT INTO users (name) VALUES ('Ada')", [])?;
+    /// welcomes.send_in(&transaction, &Welcome { user: transaction.last_insert_rowid() }, SendOptions::new())?;
+    /// transaction.commit()?;                          // the user and the job, or neither
+    /// assert_eq!(welcomes.len().await?, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// A message or option that is not valid; a connection to another file or a file of another version; what SQLite
+    /// says. After an error roll the transaction back.
+    pub fn send_in(
+        &self,
+        transaction: &Transaction<'_>,
+        message: &M,
+        options: SendOptions,
+    ) -> Result<String, Error> {
+        let channel = self.channel();
+        let prepared = channel.prepare(message, options)?;
+        if let Some((reference, data)) = prepared.blob {
+            let (name, put) = channel.claim_checks.blob(&reference, prepared.expires)?;
+            put_blob_in(transaction, &name, data, put)?;
+        }
+        put_in(transaction, &channel.name, prepared.put)?;
+        Ok(prepared.id)
+    }
+}

@@ -1,0 +1,72 @@
+//! Validation of what contains validated values: options, pointers, lists, sets and maps.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
+use std::fmt::Display;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{Path, Validate, Violations};
+
+/// What is absent breaks no rule.
+impl<T: Validate> Validate for Option<T> {
+    fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
+        if let Some(value) = self {
+            value.validate_into(path, violations);
+        }
+    }
+}
+
+impl<B: Validate + ToOwned + ?Sized> Validate for Cow<'_, B> {
+    fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
+        (**self).validate_into(path, violations);
+    }
+}
+
+macro_rules! pointers {
+    ($($pointer:ty),+) => {$(
+        impl<T: Validate + ?Sized> Validate for $pointer {
+            fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
+                (**self).validate_into(path, violations);
+            }
+        }
+    )+};
+}
+pointers!(&T, Box<T>, Rc<T>, Arc<T>);
+
+/// Items are numbered in the order of iteration, which is the order on the wire.
+macro_rules! lists {
+    ($([$($generics:tt)*] $list:ty),+ $(,)?) => {$(
+        impl<T: Validate, $($generics)*> Validate for $list {
+            fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
+                for (index, item) in self.iter().enumerate() {
+                    item.validate_into(&path.index(index), violations);
+                }
+            }
+        }
+    )+};
+}
+lists!(
+    [] [T],
+    [const N: usize] [T; N],
+    [] Vec<T>,
+    [] VecDeque<T>,
+    [] LinkedList<T>,
+    [] BTreeSet<T>,
+    [] BinaryHeap<T>,
+    [S] HashSet<T, S>,
+);
+
+/// Values are validated, keys only name them.
+macro_rules! maps {
+    ($([$($generics:tt)*] $map:ty),+ $(,)?) => {$(
+        impl<K: Display, V: Validate, $($generics)*> Validate for $map {
+            fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
+                for (key, value) in self {
+                    value.validate_into(&path.key(key), violations);
+                }
+            }
+        }
+    )+};
+}
+maps!([] BTreeMap<K, V>, [S] HashMap<K, V, S>);

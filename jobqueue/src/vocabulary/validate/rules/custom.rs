@@ -1,0 +1,79 @@
+//! `with = path` and `validate = path`: rules that the application writes.
+
+use std::fmt::Display;
+
+use super::super::{Path, Violations};
+
+/// A field type that can hand a rule function its argument: the field itself, what is in an `Option`, the
+/// text of a `String`, the items of a `Vec`.
+#[diagnostic::on_unimplemented(
+    message = "a rule over `&{A}` does not apply to a field of type `{Self}`",
+    label = "the function given to `with` takes `&{A}`",
+    note = "write the function as `fn(&{Self}) -> Result<(), E>` where `E: Display`"
+)]
+pub trait Provides<A: ?Sized> {
+    /// The argument, unless the value is absent.
+    fn provide(&self) -> Option<&A>;
+}
+
+impl<T: ?Sized> Provides<T> for T {
+    fn provide(&self) -> Option<&T> {
+        Some(self)
+    }
+}
+
+impl<T> Provides<T> for Option<T> {
+    fn provide(&self) -> Option<&T> {
+        self.as_ref()
+    }
+}
+
+impl Provides<str> for String {
+    fn provide(&self) -> Option<&str> {
+        Some(self)
+    }
+}
+
+impl Provides<str> for Option<String> {
+    fn provide(&self) -> Option<&str> {
+        self.as_deref()
+    }
+}
+
+impl<T> Provides<[T]> for Vec<T> {
+    fn provide(&self) -> Option<&[T]> {
+        Some(self)
+    }
+}
+
+impl<T> Provides<[T]> for Option<Vec<T>> {
+    fn provide(&self) -> Option<&[T]> {
+        self.as_deref()
+    }
+}
+
+/// Asks `rule` about a field.
+pub fn custom<T: Provides<A> + ?Sized, A: ?Sized, E: Display>(
+    value: &T,
+    path: &Path<'_>,
+    violations: &mut Violations,
+    rule: fn(&A) -> Result<(), E>,
+) {
+    if let Some(value) = value.provide()
+        && let Err(problem) = rule(value)
+    {
+        violations.add(path, "with", problem.to_string());
+    }
+}
+
+/// Asks `rule` about a whole message.
+pub fn whole<T, E: Display>(
+    value: &T,
+    path: &Path<'_>,
+    violations: &mut Violations,
+    rule: fn(&T) -> Result<(), E>,
+) {
+    if let Err(problem) = rule(value) {
+        violations.add(path, "validate", problem.to_string());
+    }
+}

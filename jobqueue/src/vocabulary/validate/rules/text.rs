@@ -1,0 +1,89 @@
+//! `url`, `email` and `pattern = "…"`: the form of texts.
+
+use std::sync::OnceLock;
+
+use email_address::{EmailAddress, Options};
+use regex::Regex;
+
+use super::super::{Path, Violations};
+
+/// A type that holds text, or may hold it.
+#[diagnostic::on_unimplemented(
+    message = "`url`, `email` and `pattern` do not apply to `{Self}`",
+    label = "this is not a string, nor an `Option` or pointer to one",
+    note = "use `with = path` for a rule of your own, or `nested` and `#[derive(Validate)]` for the items of a collection"
+)]
+pub trait Text {
+    /// The text, unless it is absent.
+    fn text(&self) -> Option<&str>;
+}
+
+impl Text for str {
+    fn text(&self) -> Option<&str> {
+        Some(self)
+    }
+}
+
+impl Text for String {
+    fn text(&self) -> Option<&str> {
+        Some(self)
+    }
+}
+
+/// Requires an absolute URL of any scheme, by the WHATWG standard.
+pub fn url<T: Text + ?Sized>(value: &T, path: &Path<'_>, violations: &mut Violations) {
+    if value.text().is_some_and(|text| url::Url::parse(text).is_err()) {
+        violations.add(path, "url", "must be an absolute URL, such as https://example.com/a");
+    }
+}
+
+/// Requires one bare email address by RFC 5322: no display name, no domain literal.
+pub fn email<T: Text + ?Sized>(value: &T, path: &Path<'_>, violations: &mut Violations) {
+    if value.text().is_some_and(|text| !is_email(text)) {
+        violations.add(path, "email", "must be an email address, such as name@example.com");
+    }
+}
+
+fn is_email(text: &str) -> bool {
+    let options = Options::default().without_display_text().without_domain_literal();
+    EmailAddress::parse_with_options(text, options).is_ok()
+}
+
+/// A regular expression that is compiled when it is first needed, once per process.
+#[derive(Debug)]
+pub struct Pattern {
+    source: &'static str,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// A pattern whose syntax was checked when the program was compiled.
+    pub const fn new(source: &'static str) -> Self {
+        Self { source, compiled: OnceLock::new() }
+    }
+
+    /// `None` when the program of the expression is larger than the `regex` crate allows: syntax alone
+    /// does not tell.
+    fn regex(&self) -> Option<&Regex> {
+        self.compiled.get_or_init(|| Regex::new(self.source).ok()).as_ref()
+    }
+}
+
+/// Requires that the pattern matches somewhere in the text.
+pub fn pattern<T: Text + ?Sized>(
+    value: &T,
+    path: &Path<'_>,
+    violations: &mut Violations,
+    pattern: &'static Pattern,
+) {
+    let Some(text) = value.text() else { return };
+    match pattern.regex() {
+        Some(regex) if regex.is_match(text) => {}
+        Some(_) => violations.add(path, "pattern", format!("must match {}", pattern.source)),
+        None => violations.add(
+            path,
+            "pattern",
+            format!("cannot be checked: the pattern {} is too large, write a smaller one", pattern.source),
+        ),
+    }
+}

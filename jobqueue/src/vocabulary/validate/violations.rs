@@ -1,0 +1,92 @@
+//! Broken rules, collected.
+
+use std::fmt;
+
+use super::Path;
+
+/// One broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    path: String,
+    rule: &'static str,
+    problem: String,
+}
+
+impl Violation {
+    /// The field, such as `slices[3].uri`; empty for the whole message.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The rule's name as in the attribute: `range`, `length`, `url`, ….
+    pub fn rule(&self) -> &'static str {
+        self.rule
+    }
+
+    /// What is wrong and what is allowed. Never quotes the value.
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let field = if self.path.is_empty() { "message" } else { &self.path };
+        write!(f, "{field}: {}", self.problem)
+    }
+}
+
+/// The rules a message breaks. At most 100 are kept, so that a hostile message cannot fill memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Violations {
+    kept: Vec<Violation>,
+    dropped: usize,
+}
+
+const MAX_KEPT: usize = 100;
+
+impl Violations {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a violation of `rule` at `path`.
+    pub fn add(&mut self, path: &Path<'_>, rule: &'static str, problem: impl Into<String>) {
+        if self.kept.len() == MAX_KEPT {
+            self.dropped += 1;
+        } else {
+            self.kept.push(Violation { path: path.to_string(), rule, problem: problem.into() });
+        }
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// How many rules are broken, those not kept included.
+    pub fn len(&self) -> usize {
+        self.kept.len() + self.dropped
+    }
+
+    /// The violations that were kept, in the order of the fields.
+    pub fn iter(&self) -> impl Iterator<Item = &Violation> {
+        self.kept.iter()
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, violation) in self.kept.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{violation}")?;
+        }
+        if self.dropped > 0 {
+            write!(f, "; and {} more", self.dropped)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Violations {}

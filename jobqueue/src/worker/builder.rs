@@ -1,0 +1,236 @@
+//! Putting a worker together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tower::{Layer, Service, ServiceExt};
+
+use super::event::{Event, Events};
+use super::registry::Registry;
+use super::shared::{Options, Shared};
+use super::start::Worker;
+use crate::handler::{Handler, Job, JobService, Registration, States};
+use crate::queue::ChannelOptions;
+use crate::storage::{Late, Storage};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::outcome::{BoxError, JobError, Verdict};
+use crate::vocabulary::settings::SettingOverrides;
+
+type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
+
+/// Collects what a worker is made of. Begun by [`Worker::builder`].
+pub struct WorkerBuilder {
+    storage: Storage,
+    states: States,
+    repeated_state: Option<&'static str>,
+    registrations: Vec<(Option<String>, Registration)>,
+    layers: Vec<Wrap>,
+    options: Options,
+    channel: ChannelOptions,
+    events: Events,
+}
+
+impl WorkerBuilder {
+    pub(super) fn new(storage: Storage) -> Self {
+        Self {
+            storage,
+            states: States::default(),
+            repeated_state: None,
+            registrations: Vec::new(),
+            layers: Vec::new(),
+            options: Options::default(),
+            channel: ChannelOptions::default(),
+            events: Events::default(),
+        }
+    }
+
+    /// Adds a handler for the messages of its type, on the type's own queue.
+    #[must_use]
+    pub fn handle<A: 'static, H: Handler<A>>(mut self, handler: H) -> Self {
+        self.registrations.push((None, Registration::new(handler)));
+        self
+    }
+
+    /// Adds a handler for the messages of its type on another queue.
+    #[must_use]
+    pub fn handle_on<A: 'static, H: Handler<A>>(mut self, queue: impl Into<String>, handler: H) -> Self {
+        self.registrations.push((Some(queue.into()), Registration::new(handler)));
+        self
+    }
+
+    /// Adds a value that handlers take by [`State`](crate::State). One of each type.
+    #[must_use]
+    pub fn state<T: Clone + Send + Sync + 'static>(mut self, state: T) -> Self {
+        if self.states.insert(state) {
+            self.repeated_state = Some(std::any::type_name::<T>());
+        }
+        self
+    }
+
+    /// Puts a [`tower::Layer`] around every handler; the layer added last is outermost, as in axum.
+    ///
+    /// The layer sees a [`Job`] and answers `()` or an error. An error of the layer's own, a timeout for instance,
+    /// counts as a failed attempt. Layers that call their service twice (tower's `Retry`) do not work: the message is
+    /// consumed by the first call; use the queue's own retries.
+    #[must_use]
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<JobService> + Send + Sync + 'static,
+        L::Service: Service<Job, Response = ()> + Clone + Send + Sync + 'static,
+        <L::Service as Service<Job>>::Future: Send + 'static,
+        <L::Service as Service<Job>>::Error: Into<BoxError>,
+    {
+        self.layers.push(Arc::new(move |inner| JobService::new(layer.layer(inner).map_err(Into::into))));
+        self
+    }
+
+    /// How many jobs run at once, over all queues. The default is 64.
+    #[must_use]
+    pub fn concurrency(mut self, jobs: usize) -> Self {
+        self.options.concurrency = jobs;
+        self
+    }
+
+    /// The longest pause between two looks at an empty queue, on storages that cannot ring. The default is 5 seconds; on
+    /// Azure each look is a billed transaction.
+    #[must_use]
+    pub fn max_idle_delay(mut self, delay: Duration) -> Self {
+        self.options.max_idle_delay = delay.max(Duration::from_millis(10));
+        self
+    }
+
+    /// How long a shutdown waits for running handlers before it cancels them. The default is 25 seconds, within the 30 that
+    /// orchestrators commonly give.
+    #[must_use]
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
+        self.options.shutdown_timeout = timeout;
+        self
+    }
+
+    /// How long a handler may go on after its token was cancelled, before its future is dropped. The default is 2 seconds.
+    #[must_use]
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.options.cancel_grace = grace;
+        self
+    }
+
+    /// How long a job may run, renewals included; then it is cancelled and counts as failed. The default is 12 hours.
+    #[must_use]
+    pub fn max_run_time(mut self, time: Duration) -> Self {
+        self.channel.max_run_time = time.max(Duration::from_millis(100));
+        self
+    }
+
+    /// The largest payload that is read, in bytes. The default is 32 MiB.
+    #[must_use]
+    pub fn max_payload_bytes(mut self, bytes: u64) -> Self {
+        self.channel.max_payload_bytes = bytes;
+        self
+    }
+
+    /// The name under which this worker appears in events it sends and in dead letters: a URI reference. The default is
+    /// `/jobqueue/<program>`. It has no influence on ownership; two workers may have the same.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.channel.source = name.into();
+        self
+    }
+
+    /// Settings that this process prefers to those in the queues' metadata.
+    #[must_use]
+    pub fn overrides(mut self, overrides: SettingOverrides) -> Self {
+        self.channel.overrides = overrides;
+        self
+    }
+
+    /// How often settings are read again from the queues' metadata. The default is 30 seconds.
+    #[must_use]
+    pub fn settings_refresh(mut self, every: Duration) -> Self {
+        self.channel.settings_refresh = every;
+        self
+    }
+
+    /// Accepts the completion of a job whose lease has expired, as long as no other worker has got the message. Off by
+    /// default: an expired lease is lost.
+    #[must_use]
+    pub fn late_completion(mut self, accept: bool) -> Self {
+        self.channel.late = if accept { Late::IfUnclaimed } else { Late::Refuse };
+        self
+    }
+
+    /// Asked after every failure what is to happen; `None` leaves it to the error's own verdict. Attempts are bounded by
+    /// the poison threshold whatever it says.
+    #[must_use]
+    pub fn retry_policy(
+        mut self,
+        policy: impl Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync + 'static,
+    ) -> Self {
+        self.options.retry_policy = Some(Arc::new(policy));
+        self
+    }
+
+    /// Calls `listener` for everything the worker does. It must be quick; if it panics, that is logged and work goes on.
+    #[must_use]
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.events.add(listener);
+        self
+    }
+
+    /// Renews leases on the current runtime instead of a thread of its own, and takes the time from `clock`: for tests on
+    /// paused time.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn virtual_time(mut self, clock: Arc<dyn crate::Clock>) -> Self {
+        self.channel.clock = clock;
+        self.options.keeper_on_this_runtime = true;
+        self
+    }
+
+    /// Checks that everything fits together. Nothing is opened yet.
+    ///
+    /// # Errors
+    /// [`Configuration`](ErrorKind::Configuration), with a sentence that says what to change: no handler, two handlers for one
+    /// kind, state that a handler asks for and nobody gave, a concurrency of zero.
+    pub fn build(self) -> Result<Worker, Error> {
+        let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
+        if let Some(name) = self.repeated_state {
+            return fail(format!(
+                "state of type `{name}` was given twice; wrap one of them in a type of its own"
+            ));
+        }
+        if self.options.concurrency == 0 {
+            return fail("a worker with a concurrency of 0 does nothing; give at least 1".to_owned());
+        }
+        for (_, registration) in &self.registrations {
+            if let Err(error) = (registration.check)(&self.states) {
+                let text = format!("the handler for `{}` cannot be called: {error}", registration.kind);
+                return fail(text);
+            }
+        }
+        let wrap = |mut registration: Registration| {
+            registration.service = self.layers.iter().fold(registration.service, |inner, layer| layer(inner));
+            registration
+        };
+        let registrations = self.registrations.into_iter().map(|(queue, r)| (queue, wrap(r))).collect();
+        let registry = Registry::new(registrations)?;
+        Ok(Worker::new(Shared::new(
+            self.storage,
+            registry,
+            self.options,
+            self.channel,
+            Arc::new(self.states),
+            self.events,
+        )))
+    }
+}
+
+impl fmt::Debug for WorkerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerBuilder")
+            .field("storage", &self.storage)
+            .field("registrations", &self.registrations)
+            .finish_non_exhaustive()
+    }
+}

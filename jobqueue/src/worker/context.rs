@@ -1,0 +1,132 @@
+//! What a handler can do besides its own work.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use super::shared::Shared;
+use crate::handler::{ExtractError, FromJob, Job};
+use crate::queue::{Claimed, Queue, from_json, to_json};
+use crate::storage::Storage;
+use crate::vocabulary::error::Error;
+use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::message::QueueMessage;
+
+/// The handler's view of its delivery: an extractor. Cheap to clone.
+///
+/// ```
+/// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "imports", kind = "import")] struct Import { rows: u64 }
+/// #[derive(Default, Serialize, Deserialize)]
+/// struct Progress { row: u64 }
+///
+/// async fn import(job: Import, ctx: Context) -> Result<(), JobError> {
+///     let start: Progress = ctx.resume()?.unwrap_or_default();   // what the last attempt saved
+///     for row in start.row..job.rows {
+///         // … the work of one row …
+///         ctx.checkpoint(&Progress { row: row + 1 }).await?;     // a crash costs at most this row
+///     }
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    info: Arc<JobInfo>,
+    claimed: Arc<Claimed>,
+    shared: Arc<Shared>,
+    token: CancellationToken,
+    /// The checkpoint as it was when the handler started.
+    resumed: Option<String>,
+}
+
+impl Context {
+    pub(super) fn new(
+        info: Arc<JobInfo>,
+        claimed: Arc<Claimed>,
+        shared: Arc<Shared>,
+        token: CancellationToken,
+        resumed: Option<String>,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { info, claimed, shared, token, resumed }) }
+    }
+
+    /// What is known about the job besides its message.
+    pub fn info(&self) -> &JobInfo {
+        &self.inner.info
+    }
+
+    /// Fires when the handler is to stop: the lease is lost, the job has run too long, or the worker shuts down. What
+    /// the handler returns after that is not taken for success; it has the cancel grace to end.
+    pub fn token(&self) -> &CancellationToken {
+        &self.inner.token
+    }
+
+    /// Whether [`token`](Self::token) has fired.
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.token.is_cancelled()
+    }
+
+    /// A number that is larger in every later delivery of this message. An effect that keeps the largest number it has
+    /// seen and refuses smaller ones cannot be overwritten by a worker that has lost its lease without noticing.
+    pub fn fence(&self) -> u64 {
+        self.inner.claimed.dequeue_count.into()
+    }
+
+    /// Saves progress with the message and renews the lease. A later attempt finds it by [`resume`](Self::resume), the newest
+    /// one that was acknowledged and none older. Large progress goes to a blob by itself.
+    ///
+    /// # Errors
+    /// [`is_lease_lost`](Error::is_lease_lost): stop, another worker may have the message.
+    /// [`is_lease_uncertain`](Error::is_lease_uncertain): finish, save no more.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
+    pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
+        self.inner.claimed.save_progress(to_json(progress)?).await
+    }
+
+    /// What [`checkpoint`](Self::checkpoint) saved last in an earlier attempt; `None` in the first.
+    ///
+    /// # Errors
+    /// When it is not a `T`: keep reading what former releases saved.
+    pub fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        self.inner.resumed.as_deref().map(from_json).transpose()
+    }
+
+    /// The queue of `N`, for sending what follows from this job. Messages sent through it belong to the job's trace.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn queue<N: QueueMessage>(&self) -> Result<Queue<N>, Error> {
+        Ok(Queue::of(self.inner.shared.channel::<N>(N::QUEUE).await?))
+    }
+
+    /// The storage the worker runs on.
+    pub fn storage(&self) -> &Storage {
+        &self.inner.shared.storage
+    }
+
+    pub(crate) fn claimed(&self) -> &Claimed {
+        &self.inner.claimed
+    }
+}
+
+impl FromJob for Context {
+    fn from_job(job: &Job) -> Result<Self, ExtractError> {
+        job.get::<Self>().cloned().ok_or_else(|| ExtractError::new("the job was not started by a worker"))
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("info", &self.inner.info).finish_non_exhaustive()
+    }
+}

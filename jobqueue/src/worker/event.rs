@@ -1,0 +1,81 @@
+//! What a worker tells about itself.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::name::QueueName;
+use crate::vocabulary::outcome::Outcome;
+
+/// Something that happened in a worker. For metrics, tests and dashboards.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event {
+    /// The worker polls this queue from now on.
+    Listening {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// A handler starts.
+    Started {
+        /// The job.
+        job: Arc<JobInfo>,
+    },
+    /// A delivery came to its end.
+    Finished {
+        /// The job; `None` if the message could not be read as one.
+        job: Option<Arc<JobInfo>>,
+        /// The queue.
+        queue: QueueName,
+        /// What became of it.
+        outcome: Outcome,
+        /// How long the handler ran.
+        ran: Duration,
+        /// What went wrong, if something did; one line.
+        error: Option<String>,
+    },
+    /// A queue could not be read; it is tried again after this time.
+    PollFailed {
+        /// The queue.
+        queue: QueueName,
+        /// What the storage said.
+        error: String,
+        /// When it is tried again.
+        retry_in: Duration,
+    },
+    /// The worker has stopped fetching.
+    Stopping,
+}
+
+type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
+
+#[derive(Default, Clone)]
+pub(super) struct Events(Vec<Listener>);
+
+impl Events {
+    pub(super) fn add(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
+        self.0.push(Arc::new(listener));
+    }
+
+    /// Tells all listeners; makes the event only if there is one.
+    pub(super) fn tell(&self, event: impl FnOnce() -> Event) {
+        if self.0.is_empty() {
+            return;
+        }
+        let event = event();
+        for listener in &self.0 {
+            // What watches the work must not stop it.
+            if catch_unwind(AssertUnwindSafe(|| listener(&event))).is_err() {
+                tracing::error!("an event listener panicked; the worker goes on");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Events({})", self.0.len())
+    }
+}

@@ -1,0 +1,31 @@
+//! The worker: fetches messages, runs handlers, settles what became of them, and stops without losing anything.
+//!
+//! ```text
+//!  poller (one a queue) ──► run: examine ─► decode ─► handler ─► settle ──► event, report
+//!        ▲                                     │
+//!        └──── free slots ◄────────────────────┘        shutdown: stop fetching ─ wait ─ cancel and release
+//! ```
+//!
+//! Knows queues, handlers and retry rules; knows nothing of adapters.
+
+mod activity;
+mod builder;
+mod completed;
+mod context;
+mod event;
+mod fetch;
+mod poller;
+mod registry;
+mod report;
+mod run;
+mod settle;
+mod shared;
+mod shutdown;
+mod start;
+
+pub use builder::WorkerBuilder;
+pub use context::Context;
+pub use event::Event;
+pub use report::Report;
+pub use shutdown::shutdown_signal;
+pub use start::Worker;

@@ -1,0 +1,75 @@
+//! Which handler is for which kind on which queue.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::handler::Registration;
+use crate::queue::BareAs;
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::MessageDefaults;
+use crate::vocabulary::name::QueueName;
+
+/// The handlers of a worker by queue.
+#[derive(Debug)]
+pub(super) struct Registry(pub(super) BTreeMap<QueueName, Arc<Lane>>);
+
+/// The handlers of one queue.
+#[derive(Debug)]
+pub(super) struct Lane {
+    handlers: Vec<Registration>,
+}
+
+impl Registry {
+    pub(super) fn new(registrations: Vec<(Option<String>, Registration)>) -> Result<Self, Error> {
+        if registrations.is_empty() {
+            let text = "a worker without handlers does nothing; add `.handle(…)`";
+            return Err(Error::new(ErrorKind::Configuration, text));
+        }
+        let mut lanes: BTreeMap<QueueName, Vec<Registration>> = BTreeMap::new();
+        for (queue, registration) in registrations {
+            let queue = QueueName::new(queue.as_deref().unwrap_or(registration.queue))?;
+            queue.dead_letter()?;
+            let lane = lanes.entry(queue.clone()).or_default();
+            if let Some(twin) = lane.iter().find(|other| overlap(other, &registration)) {
+                let text = format!(
+                    "two handlers on the queue `{queue}` accept the kind `{}` (the other is `{}`); give one of them another kind or queue",
+                    registration.kind, twin.kind
+                );
+                return Err(Error::new(ErrorKind::Configuration, text));
+            }
+            lane.push(registration);
+        }
+        let lanes = lanes.into_iter().map(|(queue, handlers)| (queue, Arc::new(Lane { handlers })));
+        Ok(Self(lanes.collect()))
+    }
+}
+
+fn overlap(one: &Registration, other: &Registration) -> bool {
+    let names = |r: &Registration| [r.kind].into_iter().chain(r.aliases.iter().copied()).collect::<Vec<_>>();
+    names(one).iter().any(|kind| (other.accepts)(kind)) || names(other).iter().any(|kind| (one.accepts)(kind))
+}
+
+impl Lane {
+    /// The handler for a kind.
+    pub(super) fn find(&self, kind: &str) -> Option<&Registration> {
+        self.handlers.iter().find(|handler| (handler.accepts)(kind))
+    }
+
+    /// As what a message without an envelope is read: the only type of the queue.
+    pub(super) fn bare(&self) -> Option<BareAs> {
+        match self.handlers.as_slice() {
+            [only] => Some(BareAs { kind: only.kind, version: only.version }),
+            _ => None,
+        }
+    }
+
+    /// What the queue is created with: the longest lease and the most attempts that one of its types asks for.
+    pub(super) fn defaults(&self) -> MessageDefaults {
+        let mut defaults = MessageDefaults::new();
+        for handler in &self.handlers {
+            defaults.poison_threshold = defaults.poison_threshold.max(handler.defaults.poison_threshold);
+            defaults.timeout = defaults.timeout.max(handler.defaults.timeout);
+        }
+        defaults
+    }
+}

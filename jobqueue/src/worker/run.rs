@@ -1,0 +1,249 @@
+//! One delivery, from the leased text to its end.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use tracing::Instrument;
+
+use super::context::Context;
+use super::event::Event;
+use super::registry::Lane;
+use super::settle::{self, Ending};
+use super::shared::Shared;
+use crate::handler::{Job, Registration, recover};
+use crate::queue::{Channel, Claimed, Examined, Rejection};
+use crate::storage::LeasedMessage;
+use crate::vocabulary::error::Error;
+use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::outcome::{JobError, Outcome, Reason};
+use crate::vocabulary::settings::QueueSettings;
+
+/// Runs a leased message to its end, and tells what became of it.
+pub(super) async fn deliver(
+    shared: Arc<Shared>,
+    channel: Arc<Channel>,
+    lane: &Lane,
+    leased: LeasedMessage,
+    requested: Instant,
+    settings: Arc<QueueSettings>,
+) {
+    let queue = channel.name.clone();
+    let examined = channel.examine(leased, requested, settings, lane.bare()).await;
+    let Finished { job, outcome, ran, error } = finish(&shared, lane, examined).await;
+    shared.report().count(&outcome);
+    match &outcome {
+        Outcome::Completed => {}
+        Outcome::DeadLettered(reason) => {
+            tracing::warn!(%queue, job = job.as_ref().map(|j| &*j.id), %reason, error, "message dead-lettered");
+        }
+        _ => {
+            let name = outcome.name();
+            tracing::debug!(%queue, job = job.as_ref().map(|j| &*j.id), outcome = name, error, "delivery ended");
+        }
+    }
+    shared.events.tell(|| Event::Finished { job, queue, outcome, ran, error });
+}
+
+/// Puts a message back that was leased by a request under way when the worker was told to stop.
+pub(super) async fn put_back(
+    shared: &Shared,
+    channel: Arc<Channel>,
+    lane: &Lane,
+    leased: LeasedMessage,
+    requested: Instant,
+    settings: Arc<QueueSettings>,
+) {
+    let (Examined::Ready(claimed, _)
+    | Examined::NotYet(claimed, _)
+    | Examined::Unavailable(claimed, _)
+    | Examined::Rejected(claimed, _)) = channel.examine(leased, requested, settings, lane.bare()).await;
+    let job = claimed.info().map(Arc::new);
+    let finished = settle::end(shared, &claimed, job, Ending::PutBack(Duration::ZERO), Duration::ZERO).await;
+    shared.report().count(&finished.outcome);
+}
+
+/// How a delivery ended.
+pub(super) struct Finished {
+    pub(super) job: Option<Arc<JobInfo>>,
+    pub(super) outcome: Outcome,
+    pub(super) ran: Duration,
+    pub(super) error: Option<String>,
+}
+
+async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finished {
+    match examined {
+        Examined::Rejected(claimed, rejection) => {
+            let job = claimed.info().map(Arc::new);
+            settle::end(shared, &claimed, job, Ending::Reject(rejection), Duration::ZERO).await
+        }
+        Examined::NotYet(claimed, wait) => {
+            let job = claimed.info().map(Arc::new);
+            settle::end(shared, &claimed, job, Ending::PutBack(wait), Duration::ZERO).await
+        }
+        Examined::Unavailable(claimed, error) => {
+            let job = claimed.info().map(Arc::new);
+            let failure = Ending::Failed(JobError::retry(error), None, Reason::PAYLOAD_MISSING);
+            settle::end(shared, &claimed, job, failure, Duration::ZERO).await
+        }
+        Examined::Ready(claimed, data) => {
+            let Some(info) = claimed.info().map(Arc::new) else {
+                let rejection = Rejection::new(Reason::DECODE_ERROR, "the message is not an event");
+                return settle::end(shared, &claimed, None, Ending::Reject(rejection), Duration::ZERO).await;
+            };
+            if shared.completed.contains(info.queue.as_str(), &info.id) {
+                return settle::end(shared, &claimed, Some(info), Ending::Duplicate, Duration::ZERO).await;
+            }
+            let prepared = match lane.find(&info.kind) {
+                None => Err(Ending::Unknown(Reason::UNKNOWN_KIND)),
+                Some(registration) => match (registration.decode)(info.version, &data) {
+                    Ok(message) => Ok((registration, message)),
+                    Err(error) if error.is_newer_version() => Err(Ending::Unknown(Reason::NEWER_VERSION)),
+                    Err(error) => Err(Ending::Reject(Rejection::undecodable(&error))),
+                },
+            };
+            match prepared {
+                Err(ending) => settle::end(shared, &claimed, Some(info), ending, Duration::ZERO).await,
+                Ok((registration, message)) => {
+                    run(shared, Arc::new(claimed), info, registration, message).await
+                }
+            }
+        }
+    }
+}
+
+async fn run(
+    shared: &Arc<Shared>,
+    claimed: Arc<Claimed>,
+    info: Arc<JobInfo>,
+    registration: &Registration,
+    message: Box<dyn std::any::Any + Send>,
+) -> Finished {
+    let resumed = match resumed(&claimed).await {
+        Ok(resumed) => resumed,
+        Err(error) => {
+            let failed = Ending::Failed(
+                JobError::retry(error),
+                registration.defaults.backoff,
+                Reason::ATTEMPTS_EXHAUSTED,
+            );
+            return settle::end(shared, &claimed, Some(info), failed, Duration::ZERO).await;
+        }
+    };
+    let token = CancellationToken::new();
+    let _cancelled_when_dropped = token.clone().drop_guard();
+    let context =
+        Context::new(Arc::clone(&info), Arc::clone(&claimed), Arc::clone(shared), token.clone(), resumed);
+    let mut job = Job::new(Arc::clone(&info), Arc::clone(&shared.states), message);
+    job.insert(context);
+
+    shared.events.tell(|| Event::Started { job: Arc::clone(&info) });
+    let number = shared.enter(&claimed);
+    let started = Instant::now();
+    let span = tracing::info_span!(
+        "process",
+        "otel.kind" = "consumer",
+        "messaging.system" = "jobqueue",
+        "messaging.operation.name" = "process",
+        "messaging.destination.name" = %info.queue,
+        "messaging.message.id" = %info.id,
+        kind = %info.kind,
+        attempt = info.attempt,
+        trace = %info.trace.trace_id(),
+    );
+    let handler = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
+    let handler = crate::queue::trace::scope(info.trace, handler).instrument(span);
+    let ended = supervise(shared, &claimed, &token, handler).await;
+    let ran = started.elapsed();
+    if shared.leave(number).is_none() {
+        // A shutdown has taken the message over and released it.
+        return Finished { job: Some(info), outcome: Outcome::Released(Duration::ZERO), ran, error: None };
+    }
+    let ending = match ended {
+        Ended::Returned(Ok(Ok(()))) => Ending::Done,
+        Ended::Returned(Ok(Err(error))) => {
+            Ending::Failed(recover(error), registration.defaults.backoff, Reason::ATTEMPTS_EXHAUSTED)
+        }
+        Ended::Returned(Err(panic)) => {
+            let error = JobError::retry(format!("the handler panicked: {}", panic_text(&*panic)));
+            Ending::Failed(error, registration.defaults.backoff, Reason::ATTEMPTS_EXHAUSTED)
+        }
+        Ended::Interrupted(Interruption::LeaseLost) => Ending::LeaseLost,
+        Ended::Interrupted(Interruption::MaxRunTime) => {
+            let limit = claimed.channel.options.max_run_time;
+            let error = JobError::retry(format!("the job ran longer than the {limit:?} it may"));
+            Ending::Failed(error, registration.defaults.backoff, Reason::ATTEMPTS_EXHAUSTED)
+        }
+        Ended::Interrupted(Interruption::Shutdown) => {
+            shared.report().cancelled += 1;
+            Ending::PutBack(Duration::ZERO)
+        }
+    };
+    settle::end(shared, &claimed, Some(info), ending, ran).await
+}
+
+/// The progress of the last attempt.
+async fn resumed(claimed: &Claimed) -> Result<Option<String>, Error> {
+    if claimed.with_envelope(|envelope| envelope.history.checkpoint.is_none()).unwrap_or(true) {
+        return Ok(None);
+    }
+    Ok(claimed.saved().await?.progress().map(str::to_owned))
+}
+
+type Returned = Result<Result<(), crate::BoxError>, Box<dyn std::any::Any + Send>>;
+
+enum Ended {
+    Returned(Returned),
+    Interrupted(Interruption),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interruption {
+    LeaseLost,
+    MaxRunTime,
+    Shutdown,
+}
+
+/// Runs the handler until it ends or has to; then gives it a short grace.
+async fn supervise(
+    shared: &Shared,
+    claimed: &Claimed,
+    token: &CancellationToken,
+    handler: impl Future<Output = Returned>,
+) -> Ended {
+    tokio::pin!(handler);
+    let interruption = tokio::select! {
+        biased;
+        returned = &mut handler => {
+            // The handler may have been told to stop while its last poll was running.
+            return match interruption(claimed) {
+                Some(interruption) => Ended::Interrupted(interruption),
+                None => Ended::Returned(returned),
+            };
+        }
+        () = claimed.lease.lost().cancelled() => interruption(claimed).unwrap_or(Interruption::LeaseLost),
+        () = shared.cancel.cancelled() => Interruption::Shutdown,
+    };
+    token.cancel();
+    match tokio::time::timeout(shared.options.cancel_grace, &mut handler).await {
+        // Told to stop by a shutdown and done all the same: the lease is still held, so that it counts.
+        Ok(Ok(Ok(()))) if interruption == Interruption::Shutdown => Ended::Returned(Ok(Ok(()))),
+        Ok(_) | Err(_) => Ended::Interrupted(interruption),
+    }
+}
+
+fn interruption(claimed: &Claimed) -> Option<Interruption> {
+    claimed.lease.loss().map(|loss| match loss {
+        crate::lease::Loss::MaxRunTime => Interruption::MaxRunTime,
+        crate::lease::Loss::Taken | crate::lease::Loss::Expired => Interruption::LeaseLost,
+    })
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

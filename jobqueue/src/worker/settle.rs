@@ -1,0 +1,148 @@
+//! From the end of a run to what becomes of the message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::run::Finished;
+use super::shared::Shared;
+use crate::lease::TouchError;
+use crate::queue::{BURY_RETRY, Claimed, Excuse, Rejection, Settled};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::outcome::{JobError, Outcome, Reason, Verdict, chain};
+use crate::vocabulary::retry::{Backoff, MAX_DELAY};
+
+/// How long a message nobody here can read is left to newer workers: doubling to 5 minutes.
+const UNKNOWN_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(5), Duration::from_secs(300));
+
+/// How a delivery came to its end, before it is settled.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// The handler finished.
+    Done,
+    /// The handler failed; the type's back-off, and the reason if this was the last attempt.
+    Failed(JobError, Option<Backoff>, Reason),
+    /// Never to be run.
+    Reject(Rejection),
+    /// To be put back for this time; costs no attempt.
+    PutBack(Duration),
+    /// No handler here reads it: an unknown kind or a newer version.
+    Unknown(Reason),
+    /// Done before.
+    Duplicate,
+    /// The lease is lost: nothing may be settled.
+    LeaseLost,
+}
+
+/// Settles a delivery.
+pub(super) async fn end(
+    shared: &Shared,
+    claimed: &Claimed,
+    job: Option<Arc<JobInfo>>,
+    ending: Ending,
+    ran: Duration,
+) -> Finished {
+    let told = match &ending {
+        Ending::Failed(error, ..) => Some(error.chain()),
+        Ending::Reject(rejection) => Some(rejection.detail.clone()),
+        Ending::Unknown(reason) => Some(reason.to_string()),
+        _ => None,
+    };
+    let settled = match (&job, ending) {
+        (Some(job), Ending::Done) => complete(shared, claimed, job, Outcome::Completed).await,
+        (Some(job), Ending::Duplicate) => complete(shared, claimed, job, Outcome::Duplicate).await,
+        (Some(job), Ending::Failed(error, backoff, reason)) => {
+            fail(shared, claimed, job, error, backoff, reason).await
+        }
+        (_, Ending::Reject(rejection)) => bury(claimed, rejection).await,
+        (_, Ending::PutBack(wait)) => put_back(claimed, wait, Excuse::Plain).await,
+        (_, Ending::Unknown(reason)) => unknown(claimed, reason).await,
+        (_, Ending::LeaseLost) => {
+            claimed.lease.abandon();
+            Ok(Outcome::LeaseLost)
+        }
+        (None, Ending::Done | Ending::Duplicate | Ending::Failed(..)) => {
+            put_back(claimed, BURY_RETRY, Excuse::Plain).await
+        }
+    };
+    match settled {
+        Ok(outcome) => Finished { job, outcome, ran, error: told },
+        Err(error) => {
+            // Not settled: the message comes back when its lease is over.
+            claimed.lease.abandon();
+            let text = chain(&error);
+            tracing::warn!(queue = %claimed.channel.name, error = %text, "delivery not settled");
+            Finished { job, outcome: Outcome::LeaseLost, ran, error: told.or(Some(text)) }
+        }
+    }
+}
+
+async fn complete(
+    shared: &Shared,
+    claimed: &Claimed,
+    job: &JobInfo,
+    certainly: Outcome,
+) -> Result<Outcome, Error> {
+    match claimed.complete().await {
+        Ok(Settled::Certainly) => Ok(certainly),
+        Ok(Settled::Perhaps) | Err(TouchError::Uncertain(_) | TouchError::Refused(_)) => {
+            shared.completed.remember(job.queue.as_str(), &job.id);
+            Ok(Outcome::CompletedUncertain)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn fail(
+    shared: &Shared,
+    claimed: &Claimed,
+    job: &JobInfo,
+    error: JobError,
+    backoff: Option<Backoff>,
+    last: Reason,
+) -> Result<Outcome, Error> {
+    let policy = shared.options.retry_policy.as_ref();
+    let verdict = policy.and_then(|policy| policy(&error, job)).unwrap_or_else(|| error.verdict());
+    let exhausted = job.attempt >= job.max_attempts;
+    let delay = match verdict {
+        Verdict::Snooze(wait) => return put_back(claimed, wait, Excuse::Plain).await,
+        Verdict::DeadLetter => return bury(claimed, Rejection::new(Reason::REJECTED, error.chain())).await,
+        _ if exhausted => return bury(claimed, Rejection::new(last, error.chain())).await,
+        Verdict::Retry => backoff.unwrap_or_default().delay(job.attempt),
+        Verdict::RetryAfter(wait) => wait.min(MAX_DELAY),
+    };
+    claimed.retry(delay, &error.chain()).await?;
+    Ok(Outcome::Retried(delay))
+}
+
+async fn put_back(claimed: &Claimed, wait: Duration, excuse: Excuse) -> Result<Outcome, Error> {
+    let wait = wait.min(MAX_DELAY);
+    claimed.excuse(wait, excuse).await?;
+    Ok(Outcome::Released(wait))
+}
+
+/// A newer worker may know it: put back, up to the poison threshold.
+async fn unknown(claimed: &Claimed, reason: Reason) -> Result<Outcome, Error> {
+    let deferred = claimed.with_envelope(|envelope| envelope.history.deferred).unwrap_or(0);
+    if deferred >= claimed.settings.poison_threshold {
+        let detail = format!("no worker could read it in {deferred} deliveries");
+        return bury(claimed, Rejection::new(reason, detail)).await;
+    }
+    put_back(claimed, UNKNOWN_BACKOFF.delay(deferred + 1), Excuse::Unknown).await
+}
+
+/// Dead-letters. If the copy cannot be stored, the message stays and is tried again later.
+async fn bury(claimed: &Claimed, rejection: Rejection) -> Result<Outcome, Error> {
+    match claimed.bury(&rejection).await {
+        Ok(_) => Ok(Outcome::DeadLettered(rejection.reason)),
+        Err(error) if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) => Err(error),
+        Err(error) => {
+            tracing::error!(
+                queue = %claimed.channel.name,
+                error = %chain(&error),
+                "dead letter not stored; the message stays in its queue"
+            );
+            put_back(claimed, BURY_RETRY, Excuse::Plain).await
+        }
+    }
+}

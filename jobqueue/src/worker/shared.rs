@@ -1,0 +1,139 @@
+//! What all parts of a running worker share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::completed::Completed;
+use super::event::Events;
+use super::registry::Registry;
+use super::report::Report;
+use crate::handler::States;
+use crate::lease::Keeper;
+use crate::queue::{Channel, ChannelOptions, Claimed};
+use crate::storage::Storage;
+use crate::vocabulary::error::Error;
+use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::message::QueueMessage;
+use crate::vocabulary::name::QueueName;
+use crate::vocabulary::outcome::{JobError, Verdict};
+
+pub(super) type RetryPolicy = Arc<dyn Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync>;
+
+/// How a worker behaves.
+pub(super) struct Options {
+    pub(super) concurrency: usize,
+    pub(super) max_idle_delay: Duration,
+    pub(super) shutdown_timeout: Duration,
+    pub(super) cancel_grace: Duration,
+    pub(super) retry_policy: Option<RetryPolicy>,
+    pub(super) keeper_on_this_runtime: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            concurrency: 64,
+            max_idle_delay: Duration::from_secs(5),
+            shutdown_timeout: Duration::from_secs(25),
+            cancel_grace: Duration::from_secs(2),
+            retry_policy: None,
+            keeper_on_this_runtime: false,
+        }
+    }
+}
+
+/// A worker's parts.
+pub(super) struct Shared {
+    pub(super) storage: Storage,
+    pub(super) registry: Registry,
+    pub(super) options: Options,
+    pub(super) states: Arc<States>,
+    pub(super) events: Events,
+    pub(super) completed: Completed,
+    /// Fires when running handlers are to give up.
+    pub(super) cancel: CancellationToken,
+    channel_options: Mutex<ChannelOptions>,
+    report: Mutex<Report>,
+    /// The deliveries whose handlers are running, so that a shutdown can release those that never end.
+    running: Mutex<HashMap<u64, Arc<Claimed>>>,
+    next_run: AtomicU64,
+    /// Queues that handlers send to.
+    channels: tokio::sync::Mutex<HashMap<QueueName, Arc<Channel>>>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        storage: Storage,
+        registry: Registry,
+        options: Options,
+        channel_options: ChannelOptions,
+        states: Arc<States>,
+        events: Events,
+    ) -> Self {
+        Self {
+            storage,
+            registry,
+            options,
+            states,
+            events,
+            completed: Completed::default(),
+            cancel: CancellationToken::new(),
+            channel_options: Mutex::new(channel_options),
+            report: Mutex::default(),
+            running: Mutex::default(),
+            next_run: AtomicU64::new(0),
+            channels: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Called once on the runtime the worker runs on.
+    pub(super) fn prepare(&self) {
+        if self.options.keeper_on_this_runtime {
+            lock(&self.channel_options).keeper = Some(Keeper::on_this_runtime());
+        }
+    }
+
+    pub(super) fn channel_options(&self) -> ChannelOptions {
+        lock(&self.channel_options).clone()
+    }
+
+    /// The queue of `M`, opened once.
+    pub(super) async fn channel<M: QueueMessage>(&self, name: &str) -> Result<Arc<Channel>, Error> {
+        let name = QueueName::new(name)?;
+        let mut channels = self.channels.lock().await;
+        if let Some(channel) = channels.get(&name) {
+            return Ok(Arc::clone(channel));
+        }
+        let options = ChannelOptions { defaults: M::DEFAULTS, ..self.channel_options() };
+        let channel = Channel::open(&self.storage, name.clone(), options).await?;
+        channels.insert(name, Arc::clone(&channel));
+        Ok(channel)
+    }
+
+    pub(super) fn report(&self) -> MutexGuard<'_, Report> {
+        lock(&self.report)
+    }
+
+    pub(super) fn enter(&self, claimed: &Arc<Claimed>) -> u64 {
+        let number = self.next_run.fetch_add(1, Ordering::Relaxed);
+        lock(&self.running).insert(number, Arc::clone(claimed));
+        number
+    }
+
+    pub(super) fn leave(&self, number: u64) -> Option<Arc<Claimed>> {
+        lock(&self.running).remove(&number)
+    }
+
+    /// Takes over what handlers that never end were working on.
+    pub(super) fn take_running(&self) -> Vec<Arc<Claimed>> {
+        lock(&self.running).drain().map(|(_, claimed)| claimed).collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,145 @@
+//! Running a worker, and stopping it.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::activity::Activity;
+use super::builder::WorkerBuilder;
+use super::event::Event;
+use super::poller::Poller;
+use super::report::Report;
+use super::shared::Shared;
+use crate::queue::{Channel, ChannelOptions, Excuse};
+use crate::storage::Storage;
+use crate::vocabulary::error::Error;
+use crate::vocabulary::outcome::chain;
+
+/// Runs handlers for the messages of its queues.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::{JobError, QueueMessage, Storage, Worker};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "greetings", kind = "greeting")]
+/// struct Greeting { name: String }
+///
+/// async fn greet(message: Greeting) -> Result<(), JobError> {
+///     println!("Hello, {}!", message.name);
+///     Ok(())
+/// }
+///
+/// let storage = Storage::memory();
+/// storage.queue::<Greeting>().await?.send(&Greeting { name: "Ada".into() }).await?;
+/// let report = Worker::builder(storage).handle(greet).build()?.run_until_idle().await?;
+/// assert_eq!(report.completed, 1);
+/// # Ok(()) }
+/// ```
+pub struct Worker {
+    shared: Arc<Shared>,
+}
+
+impl Worker {
+    /// Begins to put a worker together.
+    pub fn builder(storage: Storage) -> WorkerBuilder {
+        WorkerBuilder::new(storage)
+    }
+
+    pub(super) fn new(shared: Shared) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Runs until `shutdown` resolves, then stops in three acts: stop fetching; wait for running handlers up to the
+    /// shutdown timeout; cancel and release what is left, visible at once and without costing an attempt.
+    ///
+    /// # Errors
+    /// When a queue cannot be opened at the start. What goes wrong later is retried for as long as it takes.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, handlers are dropped with it and their messages come back when their leases are over.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
+        self.run(shutdown, false).await
+    }
+
+    /// Runs until every queue is empty of visible messages and no handler is running. For tests, scripts and examples.
+    ///
+    /// # Errors
+    /// As [`run_until`](Self::run_until).
+    pub async fn run_until_idle(self) -> Result<Report, Error> {
+        self.run(std::future::pending(), true).await
+    }
+
+    async fn run(self, shutdown: impl Future<Output = ()>, until_idle: bool) -> Result<Report, Error> {
+        let shared = self.shared;
+        shared.prepare();
+        let stop = CancellationToken::new();
+        let _stop_when_dropped = stop.clone().drop_guard();
+        let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
+        let slots = Arc::new(Semaphore::new(shared.options.concurrency));
+        let activity = Arc::new(Activity::new(shared.registry.0.len()));
+        let mut opened = Vec::new();
+        for (queue, lane) in &shared.registry.0 {
+            let options = ChannelOptions { defaults: lane.defaults(), ..shared.channel_options() };
+            opened.push((Channel::open(&shared.storage, queue.clone(), options).await?, Arc::clone(lane)));
+        }
+        for (number, (channel, lane)) in opened.into_iter().enumerate() {
+            let poller = Poller {
+                number,
+                shared: Arc::clone(&shared),
+                channel,
+                lane,
+                slots: Arc::clone(&slots),
+                stop: stop.clone(),
+                tasks: tasks.clone(),
+                activity: Arc::clone(&activity),
+                until_idle,
+            };
+            pollers.spawn(poller.run());
+        }
+        pollers.close();
+        tokio::select! {
+            () = shutdown => {}
+            () = activity.idle(), if until_idle => {}
+        }
+        shared.events.tell(|| Event::Stopping);
+        stop.cancel();
+        pollers.wait().await;
+        tasks.close();
+        end_handlers(&shared, &tasks).await;
+        let report = shared.report().clone();
+        tracing::info!(?report, "worker stopped");
+        Ok(report)
+    }
+}
+
+/// Waits for running handlers, then cancels them, then releases what they leave.
+async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
+    if tokio::time::timeout(shared.options.shutdown_timeout, tasks.wait()).await.is_ok() {
+        return;
+    }
+    shared.cancel.cancel();
+    // The grace of each handler, and time to settle.
+    let rest = shared.options.cancel_grace + Duration::from_secs(2);
+    if tokio::time::timeout(rest, tasks.wait()).await.is_ok() {
+        return;
+    }
+    for claimed in shared.take_running() {
+        shared.report().abandoned += 1;
+        if let Err(error) = claimed.excuse(Duration::ZERO, Excuse::Plain).await {
+            tracing::warn!(queue = %claimed.channel.name, error = %chain(&error), "message not released");
+        }
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("storage", &self.shared.storage).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,376 @@
+//! From `send` to `settle` on the memory storage, in paused time.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::{
+    Context, Event, Extension, JobError, JobInfo, Outcome, QueueMessage, Reason, RedriveOptions, SendOptions,
+    State, Storage, Worker, WorkerBuilder,
+};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order", poison_threshold = 3, backoff(base = "1s", max = "10s"))]
+struct Order {
+    #[message(key, non_empty)]
+    id: String,
+    #[message(range(1..=100))]
+    count: u32,
+}
+
+fn order(id: &str) -> Order {
+    Order { id: id.into(), count: 1 }
+}
+
+fn worker(storage: &Storage) -> WorkerBuilder {
+    Worker::builder(storage.clone()).virtual_time(Arc::new(jobqueue::memory::TokioClock::new()))
+}
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+fn outcomes() -> (Log, impl Fn(&Event) + Send + Sync + 'static) {
+    let log = Log::default();
+    let sink = Arc::clone(&log);
+    (log, move |event: &Event| {
+        if let Event::Finished { outcome, .. } = event {
+            sink.lock().unwrap().push(outcome.name().to_owned());
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sent_message_is_handled_once_and_gone() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    let sent = orders.send(&order("a")).await.unwrap();
+    let seen: Arc<Mutex<Vec<(Order, JobInfo)>>> = Arc::default();
+    let handler = |order: Order, info: JobInfo, State(seen): State<Arc<Mutex<Vec<(Order, JobInfo)>>>>| async move {
+        seen.lock().unwrap().push((order, info));
+        Ok::<(), JobError>(())
+    };
+    let report = worker(&storage).state(Arc::clone(&seen)).handle(handler).build().unwrap();
+    let report = report.run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1);
+    assert_eq!(orders.len().await.unwrap(), 0);
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen[0].0, order("a"));
+    assert_eq!((&*seen[0].1.id, seen[0].1.attempt, seen[0].1.key.as_deref()), (sent.id(), 1, Some("a")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i11_a_job_that_always_fails_is_dead_lettered_after_its_attempts() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    let sent = orders.send(&order("a")).await.unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Order, ctx: Context| {
+        let runs = Arc::clone(&counted);
+        async move {
+            let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
+            assert_eq!(ctx.info().attempt, run);
+            Err::<(), _>(JobError::retry(format!("failure {run}")))
+        }
+    };
+    let (log, listen) = outcomes();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let stop = Mutex::new(Some(stop));
+    let watch = move |event: &Event| {
+        if matches!(event, Event::Finished { outcome: Outcome::DeadLettered(_), .. }) {
+            drop(stop.lock().unwrap().take());
+        }
+    };
+    let worker = worker(&storage).handle(handler).on_event(listen).on_event(watch).build().unwrap();
+    let report = worker.run_until(async { drop(stopped.await) }).await.unwrap();
+    assert_eq!((report.retried, report.dead_lettered), (2, 1));
+    assert_eq!(runs.load(Ordering::SeqCst), 3);
+    assert_eq!(*log.lock().unwrap(), ["retried", "retried", "dead_lettered"]);
+
+    let dead = orders.dead_letters().unwrap();
+    let letters = dead.peek().await.unwrap();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].id, sent.id());
+    assert_eq!(letters[0].reason, Reason::ATTEMPTS_EXHAUSTED.as_str());
+    assert_eq!(letters[0].error.as_deref(), Some("failure 3"));
+    assert_eq!(letters[0].queue, "orders");
+
+    let redriven = dead.redrive(RedriveOptions::all()).await.unwrap();
+    assert_eq!(redriven.moved, [sent.id()]);
+    assert_eq!((dead.len().await.unwrap(), orders.len().await.unwrap()), (0, 1));
+    let delivery = orders.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!((&*delivery.info().id, delivery.info().attempt), (sent.id(), 1));
+    delivery.complete().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn i14_snoozes_and_releases_cost_no_attempt() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send(&order("a")).await.unwrap();
+    let runs = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&runs);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let stop = Arc::new(Mutex::new(Some(stop)));
+    let handler = move |_: Order, ctx: Context| {
+        let (runs, stop) = (Arc::clone(&counted), Arc::clone(&stop));
+        async move {
+            assert_eq!(ctx.info().attempt, 1);
+            if runs.fetch_add(1, Ordering::SeqCst) < 50 {
+                return Err(JobError::snooze(Duration::from_secs(3600)));
+            }
+            drop(stop.lock().unwrap().take());
+            Ok(())
+        }
+    };
+    let worker = worker(&storage).handle(handler).build().unwrap();
+    let report = worker.run_until(async { drop(stopped.await) }).await.unwrap();
+    assert_eq!((report.released, report.completed), (50, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i10_a_later_attempt_finds_the_newest_checkpoint() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send(&order("a")).await.unwrap();
+    let handler = |_: Order, ctx: Context| async move {
+        let row: u32 = ctx.resume()?.unwrap_or(0);
+        // Each attempt does two rows and fails; a large checkpoint goes to a blob.
+        ctx.checkpoint(&(row + 1)).await?;
+        ctx.checkpoint(&(row + 2)).await?;
+        assert_eq!(row, (ctx.info().attempt - 1) * 2);
+        if ctx.info().attempt < 3 { Err(JobError::retry_after(Duration::ZERO, "not yet")) } else { Ok(()) }
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.retried, report.completed), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f31_a_long_handler_keeps_its_message() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send(&order("a")).await.unwrap();
+    let handler = |_: Order, ctx: Context| async move {
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert!(!ctx.is_cancelled());
+        Ok::<(), JobError>(())
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.lease_lost), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f33_a_panic_is_a_failed_attempt_and_the_worker_goes_on() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send(&order("bad")).await.unwrap();
+    orders.send(&order("good")).await.unwrap();
+    let handler = |order: Order| async move {
+        assert!(order.id != "bad", "planted panic");
+        Ok::<(), JobError>(())
+    };
+    let (log, listen) = outcomes();
+    let worker = worker(&storage).handle(handler).on_event(listen).build().unwrap();
+    let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(120))).await.unwrap();
+    let mut log = log.lock().unwrap().clone();
+    log.sort();
+    assert_eq!(log, ["completed", "dead_lettered", "retried", "retried"]);
+    let letters = orders.dead_letters().unwrap().peek().await.unwrap();
+    assert!(letters[0].error.as_deref().unwrap().contains("planted panic"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f40_a_job_that_never_ends_is_cut_off_and_counted() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send(&order("a")).await.unwrap();
+    let handler = |_: Order| async move {
+        std::future::pending::<()>().await;
+        Ok::<(), JobError>(())
+    };
+    let worker = worker(&storage).handle(handler).max_run_time(Duration::from_secs(100)).build().unwrap();
+    let report = worker.run_until(tokio::time::sleep(Duration::from_secs(600))).await.unwrap();
+    assert_eq!((report.retried, report.dead_lettered), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f112_a_shutdown_waits_then_cancels_then_releases() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    for n in 0..100 {
+        orders.send(&order(&n.to_string())).await.unwrap();
+    }
+    let handler = |order: Order| async move {
+        if order.id == "50" {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok::<(), JobError>(())
+    };
+    let worker = worker(&storage).handle(handler).concurrency(100).build().unwrap();
+    let report = worker.run_until(tokio::time::sleep(Duration::from_secs(1))).await.unwrap();
+    assert_eq!((report.completed, report.released, report.cancelled), (99, 1, 1));
+    assert!(!report.is_clean());
+    // Visible at once, and no attempt is counted.
+    let delivery = orders.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!((delivery.message().id.as_str(), delivery.info().attempt), ("50", 1));
+    delivery.complete().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_payloads_travel_in_blobs_and_leave_none_behind() {
+    #[derive(Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "large", kind = "large")]
+    struct Large {
+        text: String,
+    }
+    let storage = Storage::memory();
+    let queue = storage.queue::<Large>().await.unwrap();
+    let text = "&".repeat(200_000);
+    queue.send(&Large { text: text.clone() }).await.unwrap();
+    let expected = text.clone();
+    let handler = move |large: Large| {
+        let expected = expected.clone();
+        async move {
+            assert_eq!(large.text, expected);
+            Ok::<(), JobError>(())
+        }
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1);
+    let container = jobqueue::ContainerName::new("jobqueue-payloads").unwrap();
+    assert!(storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn i13_what_cannot_be_read_is_dead_lettered_and_kept_byte_for_byte() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    let texts =
+        ["not json {", r#"{"specversion":"1.0"}"#, "\u{20ac}", r#"{"id":"x","count":0}"#, r#"{"id":"x"}"#];
+    for text in texts {
+        storage.queues().put(orders.name(), jobqueue::storage::PutMessage::new(text)).await.unwrap();
+    }
+    orders.send(&order("good")).await.unwrap();
+    let handler = |_: Order| async move { Ok::<(), JobError>(()) };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (1, 5));
+    let dead = orders.dead_letters().unwrap();
+    let mut reasons: Vec<_> = dead.peek().await.unwrap().into_iter().map(|letter| letter.reason).collect();
+    reasons.sort();
+    assert_eq!(reasons, ["decode_error", "decode_error", "decode_error", "decode_error", "invalid"]);
+    let _ = dead.redrive(RedriveOptions::all()).await.unwrap();
+    let back = storage.queues().peek(orders.name(), 32).await.unwrap();
+    let back: Vec<String> = back.into_iter().map(|message| message.text.unwrap()).collect();
+    for text in &texts[..3] {
+        assert!(back.iter().any(|b| b == text), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bare_json_of_a_foreign_producer_is_a_job() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    let text = r#"{"id":"x","count":2,"$AzureWebJobsParentId":"p"}"#;
+    storage.queues().put(orders.name(), jobqueue::storage::PutMessage::new(text)).await.unwrap();
+    let handler = |order: Order| async move {
+        assert_eq!(order.count, 2);
+        Ok::<(), JobError>(())
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f96_an_unknown_kind_is_left_to_newer_workers_up_to_the_threshold() {
+    #[derive(Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "orders", kind = "order.new")]
+    struct New {}
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    storage.queue::<New>().await.unwrap().send(&New {}).await.unwrap();
+    let handler = |_: Order| async move { Ok::<(), JobError>(()) };
+    let worker = worker(&storage).handle(handler).build().unwrap();
+    let report = worker.run_until(tokio::time::sleep(Duration::from_secs(3600))).await.unwrap();
+    assert_eq!((report.released, report.dead_lettered), (3, 1));
+    assert_eq!(orders.dead_letters().unwrap().peek().await.unwrap()[0].reason, "unknown_kind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_longer_than_seven_days_hop() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    let wait = Duration::from_secs(30 * 86_400);
+    // The clock of the queue handle is the system's; the worker's is paused. Both begin together.
+    orders.send_with(&order("a"), SendOptions::new().delay(wait)).await.unwrap();
+    let started = tokio::time::Instant::now();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<Duration>();
+    let stop = Arc::new(Mutex::new(Some(stop)));
+    let handler = move |_: Order, ctx: Context| {
+        let stop = Arc::clone(&stop);
+        async move {
+            assert_eq!(ctx.info().attempt, 1);
+            if let Some(stop) = stop.lock().unwrap().take() {
+                let _ = stop.send(started.elapsed());
+            }
+            Ok::<(), JobError>(())
+        }
+    };
+    let worker = worker(&storage).handle(handler).build().unwrap();
+    let (seen, at) = tokio::sync::oneshot::channel();
+    let report = worker.run_until(async move { drop(seen.send(stopped.await)) }).await.unwrap();
+    let at = at.await.unwrap().unwrap();
+    assert!(at >= wait - Duration::from_secs(60) && at < wait + Duration::from_secs(60), "{at:?}");
+    assert_eq!(report.released, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn layers_see_jobs_and_can_add_to_them() {
+    #[derive(Clone)]
+    struct Tenant(String);
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send_with(&order("a"), SendOptions::new().header("tenant", "blue")).await.unwrap();
+    let handler = |_: Order, Extension(tenant): Extension<Tenant>| async move {
+        assert_eq!(tenant.0, "blue");
+        Ok::<(), JobError>(())
+    };
+    let layer = tower::util::MapRequestLayer::new(|mut job: jobqueue::Job| {
+        let tenant = job.info().headers["tenant"].clone();
+        job.insert(Tenant(tenant));
+        job
+    });
+    let report =
+        worker(&storage).layer(layer).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1);
+}
+
+/// In real time: drops are released by the keeper's own thread.
+#[tokio::test]
+async fn a_dropped_delivery_is_released_and_keeps_its_checkpoint() {
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send(&order("a")).await.unwrap();
+    let first = orders.receive(Duration::ZERO).await.unwrap().unwrap();
+    first.checkpoint(&7).await.unwrap();
+    drop(first);
+    let second = orders.receive(Duration::from_secs(5)).await.unwrap().unwrap();
+    assert_eq!(second.resume::<u32>().await.unwrap(), Some(7));
+    assert_eq!((second.info().attempt, second.info().dequeue_count), (1, 2));
+    second.complete().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_put_together_wrongly_is_told_at_once() {
+    let storage = Storage::memory();
+    async fn handler(_: Order, _: State<u8>) -> Result<(), JobError> {
+        Ok(())
+    }
+    let text = |builder: WorkerBuilder| builder.build().unwrap_err().to_string();
+    assert!(text(Worker::builder(storage.clone())).contains("without handlers"));
+    assert!(text(Worker::builder(storage.clone()).handle(handler)).contains("no state of type `u8`"));
+    let twice = Worker::builder(storage.clone()).state(1_u8).handle(handler).handle(handler);
+    assert!(text(twice).contains("two handlers"));
+    let none = Worker::builder(storage).state(1_u8).handle(handler).concurrency(0);
+    assert!(text(none).contains("concurrency"));
+}

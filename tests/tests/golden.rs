@@ -1,0 +1,161 @@
+//! Golden files: what a change of the wire form does to the tests of an application.
+
+use std::fs;
+use std::path::Path;
+
+use jobqueue::QueueMessage;
+use jobqueue::golden::{GoldenError, check_in};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "thumbnail/request")]
+struct V1 {
+    #[message(range(1..))]
+    width: u32,
+    names: Vec<String>,
+}
+
+fn v1() -> V1 {
+    V1 { width: 3, names: vec!["a".into()] }
+}
+
+/// The type after somebody renamed a field.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "thumbnail/request")]
+struct Renamed {
+    size: u32,
+    names: Vec<String>,
+}
+
+/// The type after somebody added a field that old messages need not have.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "thumbnail/request")]
+struct Extended {
+    width: u32,
+    names: Vec<String>,
+    #[serde(default)]
+    height: u32,
+}
+
+/// The renamed field, done right.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "thumbnail.new", version = 2, upgrade_from = V1)]
+struct V2 {
+    size: u32,
+}
+
+impl From<V1> for V2 {
+    fn from(old: V1) -> Self {
+        Self { size: old.width }
+    }
+}
+
+const FILE: &str = "thumbnail%2Frequest.v1.json";
+
+fn blessed() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    check_in(folder.path(), "", &v1(), true).unwrap();
+    folder
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_missing_file_is_told_and_created_only_when_blessed() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = check_in(folder.path(), "", &v1(), false).unwrap_err();
+    assert!(matches!(error, GoldenError::Missing { .. }), "{error:?}");
+    assert!(error.to_string().contains("JOBQUEUE_BLESS=1"), "{error}");
+    assert!(files(folder.path()).is_empty());
+
+    check_in(folder.path(), "", &v1(), true).unwrap();
+    check_in(folder.path(), "two/", &v1(), true).unwrap();
+    assert_eq!(files(folder.path()), [FILE, "thumbnail%2Frequest.v1.two%2F.json"]);
+    check_in(folder.path(), "", &v1(), false).unwrap();
+}
+
+#[test]
+fn a_renamed_field_fails_with_the_difference_and_cannot_be_blessed() {
+    let folder = blessed();
+    let renamed = Renamed { size: 3, names: vec!["a".into(), "b".into()] };
+    let error = check_in(folder.path(), "", &renamed, false).unwrap_err();
+    assert!(matches!(error, GoldenError::Changed { .. }), "{error:?}");
+    for line in ["- data.width: 3", "+ data.size: 3", "+ data.names[1]: \"b\""] {
+        assert!(error.to_string().lines().any(|l| l == line), "{line} in {error}");
+    }
+    let before = fs::read(folder.path().join(FILE)).unwrap();
+    let error = check_in(folder.path(), "", &renamed, true).unwrap_err();
+    assert!(matches!(error, GoldenError::Unreadable { .. }), "{error:?}");
+    assert!(error.report().contains("lacks the field `size`"), "{}", error.report());
+    assert_eq!(fs::read(folder.path().join(FILE)).unwrap(), before);
+}
+
+#[test]
+fn a_compatible_change_is_blessed() {
+    let folder = blessed();
+    let extended = Extended { width: 3, names: vec![], height: 4 };
+    assert!(check_in(folder.path(), "", &extended, false).is_err());
+    check_in(folder.path(), "", &extended, true).unwrap();
+    check_in(folder.path(), "", &extended, false).unwrap();
+}
+
+#[test]
+fn old_files_stay_readable_through_the_chain() {
+    let folder = blessed();
+    check_in(folder.path(), "", &V2 { size: 3 }, true).unwrap();
+    assert_eq!(files(folder.path()).len(), 2);
+    check_in(folder.path(), "", &V2 { size: 3 }, false).unwrap();
+
+    let old = folder.path().join(FILE);
+    let text = fs::read_to_string(&old).unwrap().replace("\"width\"", "\"breadth\"");
+    fs::write(&old, text).unwrap();
+    let error = check_in(folder.path(), "", &V2 { size: 3 }, false).unwrap_err();
+    assert!(matches!(&error, GoldenError::Unreadable { path, .. } if *path == old), "{error:?}");
+}
+
+#[test]
+fn halves_of_serde_that_disagree_are_found() {
+    #[derive(Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "thumbnails", kind = "lossy")]
+    struct Lossy {
+        #[serde(skip_deserializing)]
+        lost: u32,
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let error = check_in(folder.path(), "", &Lossy { lost: 1 }, true).unwrap_err();
+    assert!(matches!(error, GoldenError::RoundTrip { .. }), "{error:?}");
+    assert!(error.to_string().contains("- data.lost: 1\n+ data.lost: 0"), "{error}");
+}
+
+#[test]
+fn an_example_that_could_not_be_sent_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = check_in(folder.path(), "", &V1 { width: 0, names: vec![] }, true).unwrap_err();
+    assert!(error.report().ends_with("caused by: width: must be at least 1"), "{}", error.report());
+    assert!(files(folder.path()).is_empty());
+}
+
+#[test]
+fn a_file_that_is_something_else_is_told() {
+    let folder = blessed();
+    fs::write(folder.path().join("other.json"), "[]").unwrap();
+    let error = check_in(folder.path(), "", &v1(), false).unwrap_err();
+    assert!(matches!(error, GoldenError::Malformed { .. }), "{error:?}");
+}
+
+/// Uses the committed file in `tests/golden/`.
+#[test]
+fn the_macro_looks_into_the_calling_crate() {
+    jobqueue::assert_golden!(v1());
+}
+
+#[test]
+#[should_panic(expected = "JOBQUEUE_BLESS=1")]
+fn the_macro_panics_with_the_report() {
+    jobqueue::assert_golden!(V1 { width: 4, ..v1() });
+}
