@@ -7,6 +7,7 @@ use std::time::Duration;
 use tower::{Layer, Service, ServiceExt};
 
 use super::event::{Event, Events};
+use super::hook::Hook;
 use super::registry::Registry;
 use super::shared::{Options, Shared};
 use super::start::Worker;
@@ -30,10 +31,11 @@ pub struct WorkerBuilder {
     options: Options,
     channel: ChannelOptions,
     events: Events,
+    hooks: Vec<Arc<dyn Hook>>,
 }
 
 impl WorkerBuilder {
-    pub(super) fn new(storage: Storage) -> Self {
+    pub(crate) fn new(storage: Storage, hooks: Vec<Arc<dyn Hook>>) -> Self {
         Self {
             storage,
             states: States::default(),
@@ -43,6 +45,7 @@ impl WorkerBuilder {
             options: Options::default(),
             channel: ChannelOptions::default(),
             events: Events::default(),
+            hooks,
         }
     }
 
@@ -222,6 +225,7 @@ impl WorkerBuilder {
             self.channel,
             Arc::new(self.states),
             self.events,
+            self.hooks,
         )))
     }
 }

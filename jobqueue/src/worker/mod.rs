@@ -13,6 +13,7 @@ mod builder;
 mod completed;
 mod context;
 mod event;
+mod hook;
 mod fetch;
 mod poller;
 mod registry;
@@ -29,3 +30,5 @@ pub use event::Event;
 pub use report::Report;
 pub use shutdown::shutdown_signal;
 pub use start::Worker;
+
+pub(crate) use hook::{Admission, Hook, Visit};
