@@ -35,7 +35,9 @@ mod worker;
 pub use coordination::batch::{Batch, BatchSweep, ChildFailure, ChildResult, OnDeadLetters};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
 pub use jobqueue_derive::{QueueMessage, Validate};
-pub use queue::{Backlog, DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent};
+pub use queue::{
+    Backlog, DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent,
+};
 pub use storage::Storage;
 pub use vocabulary::clock::{Clock, ManualClock, SystemClock};
 pub use vocabulary::error::{Error, ErrorKind};

@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use jobqueue::storage::PutMessage;
 use jobqueue::{
-    Context, JobError, OnDeadLetters, QueueMessage, QueueName, RedriveOptions, State, Storage,
-    Worker, WorkerBuilder,
+    Context, JobError, OnDeadLetters, QueueMessage, QueueName, RedriveOptions, State, Storage, Worker,
+    WorkerBuilder,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -49,7 +49,8 @@ async fn slice(slice: Slice, ctx: Context, State(log): State<Log>) -> Result<(),
 
 async fn join(join: Join, ctx: Context, State(log): State<Log>) -> Result<(), JobError> {
     let results = ctx.batch_results::<u64>().await?;
-    let results = results.into_iter().map(|child| (child.index, child.outcome.map_err(|f| f.reason))).collect();
+    let results =
+        results.into_iter().map(|child| (child.index, child.outcome.map_err(|f| f.reason))).collect();
     log.joins.lock().unwrap().push((join.name, results));
     Ok(())
 }
@@ -121,7 +122,7 @@ async fn ten_thousand_children_with_failures_and_duplicates_join_once() {
     let (storage, log) = (Storage::memory(), Log::default());
     fan_out(&storage, 10_000, OnDeadLetters::Wait).await;
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
-    // Second copies of about a tenth of the messages, as a lost answer to a send makes them.
+    // Second copies of 32 messages, as a lost answer to a send makes them.
     let queue = QueueName::new("slices").unwrap();
     let copies = storage.queues().peek(&queue, 32).await.unwrap();
     for copy in copies {
@@ -191,7 +192,7 @@ async fn a_dead_letter_holds_the_batch_up_until_it_is_redriven() {
     assert!(log.joins.lock().unwrap().is_empty());
     *log.failing.lock().unwrap() = None;
     let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
-    dead.redrive(RedriveOptions::all()).await.unwrap();
+    let _ = dead.redrive(RedriveOptions::all()).await.unwrap();
     run(&storage, &log).await;
     all_done(&log, 3);
 }

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use jobqueue::storage::sharded::Sharded;
 use jobqueue::testing::conformance::{Deviation, Promise, Subject, promises};
 use jobqueue::{ManualClock, azure, memory, sqlite};
 use jobqueue_tests::azurite::Azurite;
@@ -20,6 +21,7 @@ fn main() {
     let mut trials = Vec::new();
     trials.extend(virtual_time("memory", || Box::pin(async { in_memory() })));
     trials.extend(virtual_time("sqlite", || Box::pin(in_sqlite())));
+    trials.extend(virtual_time("sharded", || Box::pin(async { sharded() })));
     trials.extend(azurite());
     // One line for each further storage: in virtual time as in `memory`, in real time as in `azurite`.
     libtest_mimic::run(&arguments, trials).exit();
@@ -28,6 +30,15 @@ fn main() {
 fn in_memory() -> Subject {
     let clock = Arc::new(ManualClock::new());
     Subject::virtual_time(memory::open_with_clock(clock.clone()), clock)
+}
+
+/// Three shards over two accounts in memory.
+fn sharded() -> Subject {
+    let clock = Arc::new(ManualClock::new());
+    let account = || memory::open_with_clock(clock.clone());
+    let sharded = Sharded::builder().account("a", account()).account("b", account());
+    let sharded = sharded.default_shards(3).clock(clock.clone()).build().unwrap();
+    Subject::virtual_time(sharded.storage(), clock)
 }
 
 async fn in_sqlite() -> Subject {

@@ -11,6 +11,7 @@ mod handle;
 mod operation;
 mod queue;
 pub mod rules;
+pub mod sharded;
 
 pub use arrivals::{Arrivals, Bell};
 pub use blob::{

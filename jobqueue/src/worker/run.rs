@@ -114,9 +114,9 @@ async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finish
             let ended = match admitted {
                 Ok(Admission::Run) => None,
                 Ok(Admission::Duplicate) => Some(Ending::Duplicate),
-                Ok(Admission::Finished) => {
-                    Some(settle::completing(shared, &claimed, &info, &Left::default(), Ending::Duplicate).await)
-                }
+                Ok(Admission::Finished) => Some(
+                    settle::completing(shared, &claimed, &info, &Left::default(), Ending::Duplicate).await,
+                ),
                 Err(error) => Some(settle::hook_failed(&claimed, &error)),
             };
             if let Some(ending) = ended {

@@ -149,7 +149,9 @@ async fn fail(
     let exhausted = job.attempt >= job.max_attempts;
     let delay = match verdict {
         Verdict::Snooze(wait) => return put_back(claimed, wait, Excuse::Plain).await,
-        Verdict::DeadLetter => return bury(shared, claimed, Rejection::new(Reason::REJECTED, error.chain())).await,
+        Verdict::DeadLetter => {
+            return bury(shared, claimed, Rejection::new(Reason::REJECTED, error.chain())).await;
+        }
         _ if exhausted => return bury(shared, claimed, Rejection::new(last, error.chain())).await,
         Verdict::Retry => backoff.unwrap_or_default().delay(job.attempt),
         Verdict::RetryAfter(wait) => wait.min(MAX_DELAY),
@@ -178,7 +180,8 @@ async fn unknown(shared: &Shared, claimed: &Claimed, reason: Reason) -> Result<O
 async fn bury(shared: &Shared, claimed: &Claimed, rejection: Rejection) -> Result<Outcome, Error> {
     if let Some(job) = claimed.info() {
         for hook in &shared.hooks {
-            let told = hook.burying(visit(shared, claimed, &job), rejection.reason.as_str(), &rejection.detail);
+            let told =
+                hook.burying(visit(shared, claimed, &job), rejection.reason.as_str(), &rejection.detail);
             if let Err(error) = told.await {
                 let Ending::PutBack(wait) = hook_failed(claimed, &error) else { continue };
                 return put_back(claimed, wait, Excuse::Plain).await;

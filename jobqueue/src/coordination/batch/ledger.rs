@@ -35,7 +35,10 @@ pub(super) struct Plan {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Marker {
     Done(Option<Box<RawValue>>),
-    Failed { reason: String, detail: String },
+    Failed {
+        reason: String,
+        detail: String,
+    },
     /// A group: all below it is done.
     Group,
 }
@@ -77,7 +80,9 @@ impl Ledger<'_> {
                 Ok(found) => {
                     let read = serde_json::from_slice(&found.data);
                     let text = "a blob of the batch is not what was written; the batch cannot go on";
-                    return read.map(Some).map_err(|e| Error::new(ErrorKind::Undecodable, text).with_source(e));
+                    return read
+                        .map(Some)
+                        .map_err(|e| Error::new(ErrorKind::Undecodable, text).with_source(e));
                 }
                 Err(e) if is(&e, K::BlobNotFound) || is(&e, K::ContainerNotFound) => return Ok(None),
                 Err(e) if e.is_retryable() && attempt < TRIES => pause(attempt, e.retry_after()).await,

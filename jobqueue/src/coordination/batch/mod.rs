@@ -191,7 +191,8 @@ impl Batch {
         let first = self.next;
         let end = first + chunk.len() as u64;
         if end > MAX_CHILDREN || self.sealed.is_some_and(|children| end > children) {
-            let text = format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
+            let text =
+                format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
             return Err(Error::new(ErrorKind::Conflict, text));
         }
         let new = (first..).zip(&chunk).filter(|(index, _)| *index >= self.sent_before);
@@ -281,6 +282,9 @@ impl Batch {
 
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("id", &self.id.as_str()).field("children", &self.next).finish_non_exhaustive()
+        f.debug_struct("Batch")
+            .field("id", &self.id.as_str())
+            .field("children", &self.next)
+            .finish_non_exhaustive()
     }
 }

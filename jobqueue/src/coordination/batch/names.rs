@@ -89,7 +89,10 @@ mod tests {
 
     #[test]
     fn the_tree_narrows_to_one() {
-        assert_eq!((width(10_001, 0), width(10_001, 1), width(10_001, 2), width(10_001, 3)), (10_001, 101, 2, 1));
+        assert_eq!(
+            (width(10_001, 0), width(10_001, 1), width(10_001, 2), width(10_001, 3)),
+            (10_001, 101, 2, 1)
+        );
         assert_eq!(group_size(Some(10_001), 0, 100), 1);
         assert_eq!(group_size(Some(10_001), 0, 99), 100);
         assert_eq!(group_size(None, 0, 7), 100);

@@ -72,8 +72,11 @@ fn outcome<T: DeserializeOwned>(marker: Marker) -> Result<Result<Option<T>, Chil
     match marker {
         Marker::Failed { reason, detail } => Ok(Err(ChildFailure { reason, detail })),
         Marker::Done(None) | Marker::Group => Ok(Ok(None)),
-        Marker::Done(Some(raw)) => serde_json::from_str(raw.get()).map(|result| Ok(Some(result))).map_err(|e| {
-            Error::new(ErrorKind::Undecodable, "a child's result is not of the type asked for").with_source(e)
-        }),
+        Marker::Done(Some(raw)) => {
+            serde_json::from_str(raw.get()).map(|result| Ok(Some(result))).map_err(|e| {
+                Error::new(ErrorKind::Undecodable, "a child's result is not of the type asked for")
+                    .with_source(e)
+            })
+        }
     }
 }
