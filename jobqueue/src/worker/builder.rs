@@ -9,6 +9,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::background::{Background, BackgroundContext};
 use super::event::{Event, Events};
+use super::hook::Hook;
 use super::registry::Registry;
 use super::shared::{Options, Shared};
 use super::start::Worker;
@@ -34,10 +35,11 @@ pub struct WorkerBuilder {
     events: Events,
     background: Vec<Background>,
     mistake: Option<Error>,
+    hooks: Vec<Arc<dyn Hook>>,
 }
 
 impl WorkerBuilder {
-    pub(super) fn new(storage: Storage) -> Self {
+    pub(crate) fn new(storage: Storage, hooks: Vec<Arc<dyn Hook>>) -> Self {
         Self {
             storage,
             states: States::default(),
@@ -49,6 +51,7 @@ impl WorkerBuilder {
             events: Events::default(),
             background: Vec::new(),
             mistake: None,
+            hooks,
         }
     }
 
@@ -242,7 +245,8 @@ impl WorkerBuilder {
         let registrations = self.registrations.into_iter().map(|(queue, r)| (queue, wrap(r))).collect();
         let registry = Registry::new(registrations)?;
         let states = Arc::new(self.states);
-        let shared = Shared::new(self.storage, registry, self.options, self.channel, states, self.events);
+        let shared =
+            Shared::new(self.storage, registry, self.options, self.channel, states, self.events, self.hooks);
         Ok(Worker::new(shared, self.background))
     }
 }

@@ -15,6 +15,7 @@ mod completed;
 mod context;
 mod event;
 mod fetch;
+mod hook;
 mod poller;
 mod registry;
 mod report;
@@ -31,3 +32,5 @@ pub use event::Event;
 pub use report::Report;
 pub use shutdown::shutdown_signal;
 pub use start::Worker;
+
+pub(crate) use hook::{Admission, Hook, Visit};

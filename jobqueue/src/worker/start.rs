@@ -11,13 +11,11 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::background::{Background, BackgroundContext};
-use super::builder::WorkerBuilder;
 use super::event::Event;
 use super::poller::Poller;
 use super::report::Report;
 use super::shared::Shared;
 use crate::queue::{Channel, ChannelOptions, Excuse};
-use crate::storage::Storage;
 use crate::vocabulary::error::Error;
 use crate::vocabulary::outcome::chain;
 
@@ -49,11 +47,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Begins to put a worker together.
-    pub fn builder(storage: Storage) -> WorkerBuilder {
-        WorkerBuilder::new(storage)
-    }
-
     pub(super) fn new(shared: Shared, background: Vec<Background>) -> Self {
         Self { shared: Arc::new(shared), background }
     }
