@@ -8,12 +8,15 @@
 
 #[doc(hidden)]
 pub mod __private;
+#[cfg(feature = "azure")]
+pub mod azure;
 mod claim_check;
 pub mod codec;
 mod connect;
 mod coordination;
 mod envelope;
 pub mod golden;
+pub mod guide;
 mod handler;
 mod lease;
 pub mod memory;

@@ -345,7 +345,8 @@ async fn layers_see_jobs_and_can_add_to_them() {
     assert_eq!(report.completed, 1);
 }
 
-#[tokio::test(start_paused = true)]
+/// In real time: drops are released by the keeper's own thread.
+#[tokio::test]
 async fn a_dropped_delivery_is_released_and_keeps_its_checkpoint() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 pub use read::{EnvelopeError, Parsed, parse};
-pub use reference::{ReferenceError, Sha256Digest, StoredReference};
-pub use text::{TextError, fits, from_wire, to_wire};
+pub use reference::{Sha256Digest, StoredReference};
+pub use text::{fits, to_wire};
 
 /// The most characters of an error that are kept with a message.
 pub const MAX_ERROR_CHARS: usize = 2_000;

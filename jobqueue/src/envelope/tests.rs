@@ -1,3 +1,4 @@
+use super::text::TextError;
 use super::*;
 use crate::vocabulary::name::QueueName;
 use crate::vocabulary::settings::MessageEncoding;

@@ -15,6 +15,9 @@ use crate::vocabulary::outcome::{BoxError, JobError};
 /// A handler and the layers around it.
 pub(crate) type JobService = BoxCloneSyncService<Job, (), BoxError>;
 
+/// Reads a payload of a version as the handler's message.
+type Decode = fn(u32, &[u8]) -> Result<Box<dyn Any + Send>, DecodeError>;
+
 /// A handler without its types.
 pub(crate) struct Registration {
     pub(crate) queue: &'static str,
@@ -23,7 +26,7 @@ pub(crate) struct Registration {
     pub(crate) defaults: MessageDefaults,
     pub(crate) accepts: fn(&str) -> bool,
     pub(crate) aliases: &'static [&'static str],
-    pub(crate) decode: fn(u32, &[u8]) -> Result<Box<dyn Any + Send>, DecodeError>,
+    pub(crate) decode: Decode,
     pub(crate) check: fn(&States) -> Result<(), ExtractError>,
     pub(crate) service: JobService,
 }

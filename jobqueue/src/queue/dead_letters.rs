@@ -190,6 +190,14 @@ impl<M: QueueMessage> DeadLetters<M> {
         }
     }
 
+    /// Whether there are none.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.len().await? == 0)
+    }
+
     /// Looks at the first dead letters, at most 32, without changing anything.
     ///
     /// # Errors

@@ -30,6 +30,4 @@ pub(crate) use channel::{Channel, ChannelOptions};
 pub(crate) use claimed::Claimed;
 pub(crate) use delivery::{from_json, to_json};
 pub(crate) use examine::{BareAs, Examined, Rejection};
-pub(crate) use receive::Idle;
-pub(crate) use send::{Prepared, rfc3339};
 pub(crate) use settle::{Excuse, Settled};

@@ -220,6 +220,14 @@ impl<M: QueueMessage> Queue<M> {
         Ok(self.channel.store().queue_properties(&self.channel.name).await?.approximate_count)
     }
 
+    /// Whether there is no message, invisible ones included.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.len().await? == 0)
+    }
+
     /// The settings that hold for this queue, at most 30 seconds old.
     pub async fn settings(&self) -> Arc<QueueSettings> {
         self.channel.fresh_settings().await

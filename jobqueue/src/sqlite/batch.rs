@@ -2,7 +2,6 @@
 //!
 //! Counts and arrivals of a queue are gathered here and written once when the transaction ends.
 
-use std::collections::HashMap;
 use std::time::SystemTime;
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -18,7 +17,7 @@ pub(super) struct Batch<'c> {
     now: i64,
     sequence: i64,
     changed: bool,
-    queues: HashMap<QueueName, Option<QueueRow>>,
+    queues: Vec<(QueueName, Option<QueueRow>)>,
 }
 
 /// A queue as this transaction knows it.
@@ -38,7 +37,7 @@ impl<'c> Batch<'c> {
         let (seen, sequence) = connection
             .prepare_cached("SELECT now, sequence FROM jobqueue_store WHERE id = 1")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Self { connection, now: clock.now(seen), sequence, changed: false, queues: HashMap::new() })
+        Ok(Self { connection, now: clock.now(seen), sequence, changed: false, queues: Vec::new() })
     }
 
     /// The connection, for statements.
@@ -102,7 +101,9 @@ impl<'c> Batch<'c> {
 
     /// Writes what is gathered about a queue and forgets it, before its row is changed directly.
     pub(super) fn flush(&mut self, name: &QueueName) -> rusqlite::Result<()> {
-        if let Some(Some(row)) = self.queues.remove(name) {
+        if let Some(at) = self.queues.iter().position(|(known, _)| known == name)
+            && let (_, Some(row)) = self.queues.swap_remove(at)
+        {
             self.write_queue(&row)?;
         }
         Ok(())
@@ -128,17 +129,26 @@ impl<'c> Batch<'c> {
     }
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {
-        if !self.queues.contains_key(name) {
-            let row = self
-                .connection
-                .prepare_cached("SELECT id, arrivals FROM jobqueue_queue WHERE name = ?1")?
-                .query_row([name.as_str()], |row| {
-                    Ok(QueueRow { id: row.get(0)?, arrivals: row.get(1)?, arrived: 0, messages: 0 })
-                })
-                .optional()?;
-            self.queues.insert(name.clone(), row);
-        }
-        Ok(self.queues.get_mut(name).and_then(Option::as_mut))
+        // Few queues in a transaction: looking through them is quicker than hashing.
+        let known = self.queues.iter().position(|(known, _)| known == name);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let row = self.find(name)?;
+                self.queues.push((name.clone(), row));
+                self.queues.len() - 1
+            }
+        };
+        Ok(self.queues.get_mut(at).and_then(|(_, row)| row.as_mut()))
+    }
+
+    fn find(&self, name: &QueueName) -> rusqlite::Result<Option<QueueRow>> {
+        self.connection
+            .prepare_cached("SELECT id, arrivals FROM jobqueue_queue WHERE name = ?1")?
+            .query_row([name.as_str()], |row| {
+                Ok(QueueRow { id: row.get(0)?, arrivals: row.get(1)?, arrived: 0, messages: 0 })
+            })
+            .optional()
     }
 
     fn write_queue(&self, row: &QueueRow) -> rusqlite::Result<()> {

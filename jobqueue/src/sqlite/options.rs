@@ -47,6 +47,7 @@ pub struct Options {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) synchronous: Synchronous,
     pub(super) busy_timeout: Duration,
+    pub(super) max_bytes: Option<u64>,
 }
 
 impl Options {
@@ -57,6 +58,7 @@ impl Options {
             clock: Arc::new(SystemClock),
             synchronous: Synchronous::Full,
             busy_timeout: Duration::from_secs(10),
+            max_bytes: None,
         }
     }
 
@@ -79,6 +81,14 @@ impl Options {
     #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
+        self
+    }
+
+    /// How large the file may grow by what this handle writes, its log not counted; by default as large as the disk.
+    /// What does not fit fails with `Full` and is not applied; deleting makes room.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
         self
     }
 

@@ -72,7 +72,7 @@ impl Store {
     {
         let fail = |cause: Cause| cause.error(operation.as_str(), &subject);
         self.health.check().map_err(fail)?;
-        let (task, answer) = Task::new(operation, subject.clone(), weight, work);
+        let (task, answer) = Task::prepare(operation, subject.clone(), weight, work);
         match &self.tasks {
             Some(tasks) if tasks.send(task).is_ok() => {}
             _ => return Err(fail(gone())),
@@ -189,7 +189,7 @@ fn start(options: Options, opened: oneshot::Sender<Result<Store, Cause>>) {
 }
 
 fn assemble(options: Options) -> Result<(Store, Writer), Cause> {
-    let (mut connection, file) = open::writer(&options.path, options.synchronous, options.busy_timeout)?;
+    let (mut connection, file) = open::writer(&options)?;
     let upkeep = Upkeep::new(&mut connection).map_err(from_sql)?;
     let (tasks, inbox) = mpsc::channel();
     let (questions, asked) = mpsc::channel::<Question>();

@@ -45,7 +45,8 @@ where
     T: Send + 'static,
     F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
 {
-    pub(super) fn new(
+    /// A task and the place where its answer will come.
+    pub(super) fn prepare(
         operation: Operation,
         subject: Subject,
         weight: usize,

@@ -9,6 +9,8 @@ use tokio::sync::watch;
 pub(super) struct Activity {
     state: Mutex<State>,
     idle: watch::Sender<bool>,
+    /// The newest generation in which no job was running.
+    quiet: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -23,12 +25,15 @@ struct State {
 impl Activity {
     pub(super) fn new(pollers: usize) -> Self {
         let state = State { in_flight: 0, generation: 0, empty_at: vec![None; pollers] };
-        Self { state: Mutex::new(state), idle: watch::Sender::new(false) }
+        Self { state: Mutex::new(state), idle: watch::Sender::new(false), quiet: watch::Sender::new(0) }
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut state);
+        if state.in_flight == 0 {
+            self.quiet.send_if_modified(|was| std::mem::replace(was, state.generation) != state.generation);
+        }
         let idle = state.in_flight == 0 && state.empty_at.iter().all(|at| *at == Some(state.generation));
         self.idle.send_if_modified(|was| std::mem::replace(was, idle) != idle);
     }
@@ -54,6 +59,14 @@ impl Activity {
 
     pub(super) fn found_empty(&self, poller: usize, generation: u64) {
         self.change(|state| state.empty_at[poller] = Some(generation));
+    }
+
+    /// Resolves when no job is running any more and something has happened since `generation`: time to look again whether
+    /// the last job has left more to do.
+    pub(super) async fn quiet_after(&self, generation: u64) {
+        let mut quiet = self.quiet.subscribe();
+        // The sender lives as long as `self`.
+        let _ = quiet.wait_for(|now| *now > generation).await;
     }
 
     /// Resolves when no job is running and every queue was found empty since the last one ended.

@@ -14,6 +14,7 @@ mod builder;
 mod completed;
 mod context;
 mod event;
+mod fetch;
 mod poller;
 mod registry;
 mod report;

@@ -4,22 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::event::Event;
+use super::fetch::{MAX_REQUESTS, fetch};
 use super::registry::Lane;
 use super::shared::Shared;
 use crate::queue::Channel;
-use crate::storage::MAX_MESSAGES;
+use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError};
 use crate::vocabulary::outcome::chain;
 use crate::vocabulary::retry::Backoff;
+use crate::vocabulary::settings::QueueSettings;
 
 /// How long a queue that cannot be read is left alone: doubling to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
 /// How long a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
-const GATHER: Duration = Duration::from_micros(500);
+const GATHER: Duration = Duration::from_millis(2);
 
 pub(super) struct Poller {
     pub(super) number: usize,
@@ -30,88 +33,115 @@ pub(super) struct Poller {
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
     pub(super) activity: Arc<Activity>,
+    /// Whether somebody waits for the queues to be empty.
+    pub(super) until_idle: bool,
 }
 
 impl Poller {
     /// Polls until it is told to stop.
     pub(super) async fn run(self) {
         self.shared.events.tell(|| Event::Listening { queue: self.channel.name.clone() });
-        let stop = self.stop.clone();
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.poll() => {}
-        }
-    }
-
-    async fn poll(&self) {
         let mut idle = self.channel.idle(self.shared.options.max_idle_delay);
         let mut failures = 0;
         let mut was_full = false;
-        loop {
-            let settings = self.channel.fresh_settings().await;
+        // Only waiting is interrupted by the end: what a request has leased must be handled or put back.
+        while let Some(settings) = self.unless_stopped(self.channel.fresh_settings()).await {
             if settings.paused {
                 self.activity.found_empty(self.number, self.activity.generation());
-                idle.pause(None).await;
+                self.unless_stopped(idle.pause(None)).await;
                 continue;
             }
-            let Some(mut slots) = self.free_slots(was_full).await else { return };
+            let Some(Some(mut slots)) = self.unless_stopped(self.free_slots(was_full)).await else { return };
             let generation = self.activity.generation();
-            let asked = slots.len() as u32;
-            // Not cancelled in the middle: what is leased must be handled or released.
-            let fetch = fetch(Arc::clone(&self.channel), asked, Arc::clone(&settings));
-            let (received, requested) = match tokio::spawn(fetch).await {
-                Ok(Ok(received)) => received,
-                Ok(Err(error)) => {
+            let asked = slots.len();
+            let fetched = match fetch(Arc::clone(&self.channel), asked as u32, Arc::clone(&settings)).await {
+                Ok(fetched) => fetched,
+                Err(error) => {
                     drop(slots);
                     failures += 1;
-                    let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures) + GATHER);
-                    let text = chain(&error);
-                    tracing::warn!(queue = %self.channel.name, error = %text, ?wait, "queue not read");
-                    self.shared.events.tell(|| Event::PollFailed {
-                        queue: self.channel.name.clone(),
-                        error: text,
-                        retry_in: wait,
-                    });
-                    tokio::time::sleep(wait).await;
+                    self.unless_stopped(self.back_off(&error, failures)).await;
                     continue;
                 }
-                // The runtime is shutting down.
-                Err(_) => return,
             };
             failures = 0;
-            let next = received.next_visible_in;
-            was_full = received.messages.len() as u32 == asked;
-            if received.messages.is_empty() {
+            was_full = fetched.messages.len() == asked;
+            if fetched.messages.is_empty() {
                 drop(slots);
                 self.activity.found_empty(self.number, generation);
-                idle.pause(next).await;
+                let next = fetched.next_visible_in;
+                let pause = async {
+                    tokio::select! {
+                        () = idle.pause(next) => {}
+                        () = self.activity.quiet_after(generation), if self.until_idle => {}
+                    }
+                };
+                self.unless_stopped(pause).await;
                 continue;
             }
             idle.reset();
-            self.activity.started(received.messages.len());
-            for leased in received.messages {
+            self.activity.started(fetched.messages.len());
+            for (leased, requested) in fetched.messages {
                 let Some(slot) = slots.pop() else { break };
-                let (shared, channel, lane) =
-                    (Arc::clone(&self.shared), Arc::clone(&self.channel), Arc::clone(&self.lane));
-                let (activity, settings) = (Arc::clone(&self.activity), Arc::clone(&settings));
-                self.tasks.spawn(async move {
-                    let done = Done(activity, Some(slot));
-                    super::run::deliver(shared, channel, &lane, leased, requested, settings).await;
-                    drop(done);
-                });
+                self.start(leased, requested, &settings, slot);
             }
         }
     }
 
-    /// At least one free slot, at most 32.
-    async fn free_slots(&self, was_full: bool) -> Option<Vec<OwnedSemaphorePermit>> {
-        let first = Arc::clone(&self.slots).acquire_owned().await.ok()?;
-        let enough = (self.shared.options.concurrency / 2).clamp(1, MAX_MESSAGES as usize);
-        if was_full && self.slots.available_permits() + 1 < enough {
-            tokio::time::sleep(GATHER).await;
+    async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            done = waiting => Some(done),
         }
-        let mut slots = vec![first];
-        while slots.len() < MAX_MESSAGES as usize
+    }
+
+    async fn back_off(&self, error: &StoreError, failures: u32) {
+        let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures) + GATHER);
+        let text = chain(error);
+        let queue = self.channel.name.clone();
+        tracing::warn!(%queue, error = %text, ?wait, "queue not read");
+        self.shared.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
+        tokio::time::sleep(wait).await;
+    }
+
+    fn start(
+        &self,
+        leased: LeasedMessage,
+        requested: Instant,
+        settings: &Arc<QueueSettings>,
+        slot: OwnedSemaphorePermit,
+    ) {
+        let (shared, channel, lane) =
+            (Arc::clone(&self.shared), Arc::clone(&self.channel), Arc::clone(&self.lane));
+        let done = Done(Arc::clone(&self.activity), Some(slot));
+        let (settings, stopped) = (Arc::clone(settings), self.stop.is_cancelled());
+        self.tasks.spawn(async move {
+            if stopped {
+                super::run::put_back(&shared, channel, &lane, leased, requested, settings).await;
+            } else {
+                super::run::deliver(shared, channel, &lane, leased, requested, settings).await;
+            }
+            drop(done);
+        });
+    }
+
+    /// At least one free slot; many after a round that brought all that was asked for. A worker that is full gathers some, so that it does not ask for messages one
+    /// by one; it does not wait long for them.
+    async fn free_slots(&self, was_full: bool) -> Option<Vec<OwnedSemaphorePermit>> {
+        let mut first = Arc::clone(&self.slots).acquire_owned().await.ok()?;
+        let most = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES };
+        let enough = (self.shared.options.concurrency / 2).clamp(1, most as usize);
+        if was_full && self.slots.available_permits() + 1 < enough {
+            let more = Arc::clone(&self.slots).acquire_many_owned(enough as u32 - 1);
+            if let Ok(Ok(more)) = tokio::time::timeout(GATHER, more).await {
+                first.merge(more);
+            }
+        }
+        let mut slots = Vec::with_capacity(most as usize);
+        while let Some(slot) = first.split(1) {
+            slots.push(slot);
+        }
+        while slots.len() < most as usize
             && let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned()
         {
             slots.push(slot);
@@ -128,12 +158,4 @@ impl Drop for Done {
         self.1.take();
         self.0.finished();
     }
-}
-
-async fn fetch(
-    channel: Arc<Channel>,
-    count: u32,
-    settings: Arc<crate::QueueSettings>,
-) -> Result<(crate::storage::Received, tokio::time::Instant), crate::storage::StoreError> {
-    channel.get(count, &settings).await
 }

@@ -49,6 +49,24 @@ pub(super) async fn deliver(
     shared.events.tell(|| Event::Finished { job, queue, outcome, ran, error });
 }
 
+/// Puts a message back that was leased by a request under way when the worker was told to stop.
+pub(super) async fn put_back(
+    shared: &Shared,
+    channel: Arc<Channel>,
+    lane: &Lane,
+    leased: LeasedMessage,
+    requested: Instant,
+    settings: Arc<QueueSettings>,
+) {
+    let (Examined::Ready(claimed, _)
+    | Examined::NotYet(claimed, _)
+    | Examined::Unavailable(claimed, _)
+    | Examined::Rejected(claimed, _)) = channel.examine(leased, requested, settings, lane.bare()).await;
+    let job = claimed.info().map(Arc::new);
+    let finished = settle::end(shared, &claimed, job, Ending::PutBack(Duration::ZERO), Duration::ZERO).await;
+    shared.report().count(&finished.outcome);
+}
+
 /// How a delivery ended.
 pub(super) struct Finished {
     pub(super) job: Option<Arc<JobInfo>>,

@@ -101,6 +101,7 @@ impl Worker {
                 stop: stop.clone(),
                 tasks: tasks.clone(),
                 activity: Arc::clone(&activity),
+                until_idle,
             };
             pollers.spawn(poller.run());
         }

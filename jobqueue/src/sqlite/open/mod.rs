@@ -1,6 +1,7 @@
 //! Opening the file: everything that must hold before the first operation, and the settings of each connection.
 
 mod file;
+mod log;
 pub(super) mod platform;
 
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::{Cause, from_sql};
-use super::options::Synchronous;
+use super::options::{Options, Synchronous};
 use super::{schema, upkeep};
 use crate::storage::StoreErrorKind;
 
@@ -30,25 +31,26 @@ const PAUSE: Duration = Duration::from_millis(5);
 static OPENING: Mutex<()> = Mutex::new(());
 
 /// Opens the file for writing, makes or brings up its tables, and checks it.
-pub(super) fn writer(
-    path: &Path,
-    synchronous: Synchronous,
-    patience: Duration,
-) -> Result<(Connection, PathBuf), Cause> {
+pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> {
+    let patience = options.busy_timeout;
     check_library(rusqlite::version_number())?;
     let _one_by_one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-    let file = file::check(path)?;
+    let file = file::check(&options.path)?;
     let mut connection = connect(&file)?;
     let found = retry(patience, || schema::inspect(&connection))?;
     if found != schema::Found::Empty {
         check_content(&connection, &file)?;
     }
     retry(patience, || use_log(&connection))?;
-    settle(&connection, synchronous).map_err(from_sql)?;
+    settle(&connection, options.synchronous).map_err(from_sql)?;
+    if options.synchronous == Synchronous::Full {
+        retry(patience, || log::check(&connection, &log_of(&file)))?;
+    }
     if retry(patience, || schema::prepare(&mut connection))? {
         // So that the file alone, without its log, says what it is.
         upkeep::checkpoint(&connection, "TRUNCATE");
     }
+    limit(&connection, options.max_bytes).map_err(from_sql)?;
     // The writer waits for locks by itself, between which it can answer those who have waited too long.
     connection.busy_timeout(Duration::ZERO).map_err(from_sql)?;
     Ok((connection, file))
@@ -96,6 +98,13 @@ fn settle(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cache_size", -16_000)
+}
+
+fn limit(connection: &Connection, max_bytes: Option<u64>) -> rusqlite::Result<()> {
+    let Some(bytes) = max_bytes else { return Ok(()) };
+    let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
+    connection.query_row(&format!("PRAGMA max_page_count = {}", pages.max(1)), [], |_| Ok(()))
 }
 
 fn use_log(connection: &Connection) -> Result<(), Cause> {

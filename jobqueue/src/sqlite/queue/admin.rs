@@ -69,10 +69,14 @@ pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &M
     Ok(())
 }
 
-/// Metadata and count. The count includes expired messages that are not yet removed.
+/// Metadata and count. Expired messages that are not yet removed are counted apart, from their index; they are few.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
     let found = find(view, Operation::QueueProperties, name)?;
-    let count = u64::try_from(found.messages).unwrap_or(0);
+    let expired: i64 = view
+        .connection
+        .prepare_cached("SELECT count(*) FROM jobqueue_message WHERE expires_at <= ?1 AND queue = ?2")?
+        .query_row([view.now, found.id], |row| row.get(0))?;
+    let count = u64::try_from(found.messages - expired).unwrap_or(0);
     Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
 }
 

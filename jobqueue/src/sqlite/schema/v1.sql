@@ -31,7 +31,7 @@ CREATE TABLE jobqueue_message (
     text          TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX jobqueue_message_visible ON jobqueue_message (queue, visible_at);
-CREATE INDEX jobqueue_message_expiry ON jobqueue_message (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX jobqueue_message_expiry ON jobqueue_message (expires_at, queue) WHERE expires_at IS NOT NULL;
 
 CREATE TABLE jobqueue_container (
     id   INTEGER PRIMARY KEY AUTOINCREMENT,

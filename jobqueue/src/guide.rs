@@ -1,0 +1,34 @@
+//! The guide: one page a subject, every example compiled and run by the tests.
+
+#[doc = include_str!("docs/messages.md")]
+pub mod messages {}
+
+#[doc = include_str!("docs/changing_messages.md")]
+pub mod changing_messages {}
+
+#[doc = include_str!("docs/handlers.md")]
+pub mod handlers {}
+
+#[doc = include_str!("docs/errors_and_retries.md")]
+pub mod errors_and_retries {}
+
+#[doc = include_str!("docs/long_jobs.md")]
+pub mod long_jobs {}
+
+#[doc = include_str!("docs/dead_letters.md")]
+pub mod dead_letters {}
+
+#[doc = include_str!("docs/large_payloads.md")]
+pub mod large_payloads {}
+
+#[doc = include_str!("docs/storages.md")]
+pub mod storages {}
+
+#[doc = include_str!("docs/running_on_azure.md")]
+pub mod running_on_azure {}
+
+#[doc = include_str!("docs/testing.md")]
+pub mod testing {}
+
+#[doc = include_str!("docs/migrating.md")]
+pub mod migrating {}

@@ -1,0 +1,12 @@
+//! What blobs promise, leases aside.
+
+mod conditions;
+mod containers;
+mod content;
+mod listing;
+
+use super::Promise;
+
+pub(super) fn all() -> Vec<Promise> {
+    [containers::PROMISES, content::PROMISES, conditions::PROMISES, listing::PROMISES].concat()
+}

@@ -1,0 +1,74 @@
+//! One promise: a name, a sentence, a function.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use super::{Broken, Subject};
+
+type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Broken>> + Send + 'a>>;
+
+/// Something every storage promises.
+#[derive(Clone, Copy)]
+pub struct Promise {
+    pub(super) name: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) slow: bool,
+    pub(super) run: for<'a> fn(&'a Subject) -> Running<'a>,
+}
+
+impl Promise {
+    /// The name, such as `update::gives_a_new_receipt`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What is promised, in a sentence.
+    pub fn summary(&self) -> &'static str {
+        self.summary.trim_start()
+    }
+
+    /// Whether it lets more than three seconds of storage time pass.
+    pub fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    /// Tries whether `subject` keeps the promise.
+    ///
+    /// # Errors
+    /// [`Broken`] says where and how it does not.
+    pub async fn run(&self, subject: &Subject) -> Result<(), Broken> {
+        (self.run)(subject).await
+    }
+}
+
+impl fmt::Debug for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Promise").field(&self.name).finish()
+    }
+}
+
+/// Declares the promises of a group: the doc comment is the promise's sentence, the function's name its name.
+/// `slow` marks those that let more than three seconds pass.
+macro_rules! promises {
+    (@slow) => { false };
+    (@slow slow) => { true };
+    ($group:literal; $(#[doc = $summary:literal] $(@$slow:ident)? async fn $name:ident($subject:ident) $body:block)+) => {
+        $(
+            #[doc = $summary]
+            async fn $name($subject: &$crate::testing::conformance::Subject) -> Result<(), $crate::testing::conformance::Broken> {
+                $body
+                Ok(())
+            }
+        )+
+
+        pub(super) const PROMISES: &[$crate::testing::conformance::Promise] = &[$(
+            $crate::testing::conformance::Promise {
+                name: concat!($group, "::", stringify!($name)),
+                summary: $summary,
+                slow: promises!(@slow $($slow)?),
+                run: |subject| Box::pin($name(subject)),
+            },
+        )+];
+    };
+}

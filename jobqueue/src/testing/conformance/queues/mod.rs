@@ -1,0 +1,36 @@
+//! What queues promise.
+
+mod clear;
+mod create;
+mod delete;
+mod get;
+mod list;
+mod metadata;
+mod missing;
+mod peek;
+mod put;
+mod receipt;
+mod text;
+mod ttl;
+mod update;
+
+use super::Promise;
+
+pub(super) fn all() -> Vec<Promise> {
+    [
+        create::PROMISES,
+        missing::PROMISES,
+        list::PROMISES,
+        metadata::PROMISES,
+        put::PROMISES,
+        text::PROMISES,
+        ttl::PROMISES,
+        get::PROMISES,
+        peek::PROMISES,
+        update::PROMISES,
+        delete::PROMISES,
+        receipt::PROMISES,
+        clear::PROMISES,
+    ]
+    .concat()
+}

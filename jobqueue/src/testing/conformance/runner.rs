@@ -1,0 +1,91 @@
+//! Running all promises and telling which were broken.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt};
+
+use super::{Broken, Promise, Subject, promises};
+
+/// Which promises a storage kept.
+#[derive(Debug)]
+#[must_use = "ask `assert_kept` or read `broken`"]
+pub struct Report {
+    storage: String,
+    kept: usize,
+    broken: Vec<(&'static str, Broken)>,
+}
+
+impl Report {
+    /// How many promises were kept.
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// The promises that were not kept, by name.
+    pub fn broken(&self) -> &[(&'static str, Broken)] {
+        &self.broken
+    }
+
+    /// Fails a test unless all promises were kept.
+    ///
+    /// # Panics
+    /// If a promise was broken, with all that were.
+    pub fn assert_kept(&self) {
+        assert!(self.broken.is_empty(), "{self}");
+    }
+
+    fn of(storage: &str, results: impl IntoIterator<Item = (&'static str, Result<(), Broken>)>) -> Self {
+        let mut report = Self { storage: storage.to_owned(), kept: 0, broken: Vec::new() };
+        for (name, result) in results {
+            match result {
+                Ok(()) => report.kept += 1,
+                Err(broken) => report.broken.push((name, broken)),
+            }
+        }
+        report
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} promises kept, {} broken", self.storage, self.kept, self.broken.len())?;
+        for (name, broken) in &self.broken {
+            write!(f, "\n  {name}: {broken}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Tries all promises on one subject, one after the other.
+pub async fn exercise(subject: &Subject) -> Report {
+    let mut results = Vec::new();
+    for promise in promises() {
+        results.push((promise.name(), attempt(promise, subject).await));
+    }
+    Report::of(subject.storage().description(), results)
+}
+
+/// Tries all promises, up to `concurrency` at once, each on a subject of its own. For storages in real time, whose
+/// waits then overlap; the slow ones start first.
+pub async fn run_all(make_subject: impl AsyncFn() -> Subject, concurrency: usize) -> Report {
+    let mut order: Vec<_> = promises().iter().enumerate().collect();
+    order.sort_by_key(|(place, promise)| (!promise.is_slow(), *place));
+    let make_subject = &make_subject;
+    let running = order.into_iter().map(|(place, promise)| async move {
+        let subject = make_subject().await;
+        let result = attempt(promise, &subject).await;
+        (place, promise.name(), result, subject.storage().description().to_owned())
+    });
+    let mut done: Vec<_> = stream::iter(running).buffer_unordered(concurrency.max(1)).collect().await;
+    done.sort_by_key(|(place, ..)| *place);
+    let storage = done.first().map(|(.., storage)| storage.clone()).unwrap_or_default();
+    Report::of(&storage, done.into_iter().map(|(_, name, result, _)| (name, result)))
+}
+
+/// A storage that panics breaks one promise, not the run.
+async fn attempt(promise: &Promise, subject: &Subject) -> Result<(), Broken> {
+    let outcome = AssertUnwindSafe(promise.run(subject)).catch_unwind().await;
+    outcome.unwrap_or_else(|_| Err(Broken::new("it panicked; the message is in the test's output")))
+}

@@ -1,0 +1,54 @@
+//! One round of fetching: several requests at once when there are many free slots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use crate::queue::Channel;
+use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError};
+use crate::vocabulary::settings::QueueSettings;
+
+/// The most requests at once.
+pub(super) const MAX_REQUESTS: u32 = 8;
+
+/// What a round brought.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    /// Messages, each with the moment before its request was sent.
+    pub(super) messages: Vec<(LeasedMessage, Instant)>,
+    /// In how long the next message becomes visible, if the storage knows.
+    pub(super) next_visible_in: Option<Duration>,
+}
+
+/// Leases up to `count` messages. An error only if no request succeeded: what others have leased must be handled.
+pub(super) async fn fetch(
+    channel: Arc<Channel>,
+    count: u32,
+    settings: Arc<QueueSettings>,
+) -> Result<Fetched, StoreError> {
+    let full = (0..count / MAX_MESSAGES).map(|_| MAX_MESSAGES);
+    let rest = Some(count % MAX_MESSAGES).filter(|rest| *rest > 0);
+    let answers = join_all(full.chain(rest).map(|count| channel.get(count, &settings))).await;
+    let mut fetched = Fetched { messages: Vec::with_capacity(count as usize), next_visible_in: None };
+    let (mut succeeded, mut failed) = (false, None);
+    for answer in answers {
+        match answer {
+            Ok((received, requested)) => {
+                succeeded = true;
+                fetched.messages.extend(received.messages.into_iter().map(|message| (message, requested)));
+                fetched.next_visible_in = received.next_visible_in.or(fetched.next_visible_in);
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) if !succeeded => Err(error),
+        Some(error) => {
+            tracing::debug!(queue = %channel.name, %error, "one of several requests failed");
+            Ok(fetched)
+        }
+        None => Ok(fetched),
+    }
+}

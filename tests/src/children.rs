@@ -1,0 +1,89 @@
+//! Tests that need further processes start their own program again, as a test that does a part.
+//!
+//! A part is an ordinary test that returns at once unless [`part`] gives it its input.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+const INPUT: &str = "JOBQUEUE_TEST_PART";
+
+/// The input of the part `name`, if this process was started for it.
+pub fn part(name: &str) -> Option<String> {
+    let input = env::var(INPUT).ok()?;
+    input.strip_prefix(name)?.strip_prefix('=').map(str::to_owned)
+}
+
+/// Another process that does the part of test `name`.
+#[derive(Debug)]
+pub struct Part {
+    child: Child,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Part {
+    /// Starts the part.
+    ///
+    /// # Panics
+    /// If the process cannot be started.
+    pub fn start(name: &str, input: impl AsRef<OsStr>) -> Self {
+        let mut value = std::ffi::OsString::from(format!("{name}="));
+        value.push(input);
+        let mut child = Command::new(env::current_exe().expect("the test's own path"))
+            .args([name, "--exact", "--nocapture", "--test-threads=1"])
+            .env(INPUT, value)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the test's own program starts");
+        let output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        Self { child, output }
+    }
+
+    /// The rest of the next line that begins with `>> `, which is how parts speak; `None` when the part has ended.
+    pub fn says(&mut self) -> Option<String> {
+        // The test harness may have written something on the same line before.
+        self.output.by_ref().map_while(Result::ok).find_map(|line| {
+            let (_, words) = line.split_once(">> ")?;
+            Some(words.to_owned())
+        })
+    }
+
+    /// Ends the process at once, as by SIGKILL.
+    ///
+    /// # Panics
+    /// If it cannot be ended.
+    pub fn kill(mut self) -> Vec<String> {
+        self.child.kill().expect("the part can be killed");
+        let mut rest = Vec::new();
+        while let Some(words) = self.says() {
+            rest.push(words);
+        }
+        self.child.wait().expect("the part ends");
+        rest
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// If the part failed.
+    pub fn finish(mut self) -> Vec<String> {
+        drop(self.child.stdin.take());
+        let mut rest = Vec::new();
+        while let Some(words) = self.says() {
+            rest.push(words);
+        }
+        let status = self.child.wait().expect("the part ends");
+        assert!(status.success(), "the part failed: {status}");
+        rest
+    }
+}
+
+/// Says something to the process that started this part.
+#[macro_export]
+macro_rules! say {
+    ($($words:tt)*) => {
+        println!("\n>> {}", format_args!($($words)*))
+    };
+}

@@ -1,0 +1,142 @@
+//! Who may know what: the import table of ARCHITECTURE.md, checked against the `crate::` paths in the sources.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each module of the library, and the modules it may use besides itself and `vocabulary`.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("vocabulary", &[]),
+    ("codec", &[]),
+    ("golden", &["codec"]),
+    ("guide", &[]),
+    ("envelope", &[]),
+    ("storage", &[]),
+    ("memory", &["storage"]),
+    ("sqlite", &["storage"]),
+    ("azure", &["storage"]),
+    ("claim_check", &["storage", "envelope"]),
+    ("lease", &["storage"]),
+    ("queue", &["codec", "envelope", "claim_check", "lease", "storage"]),
+    ("handler", &["codec"]),
+    ("worker", &["queue", "handler", "lease", "storage", "claim_check"]),
+    ("coordination", &["queue", "storage", "worker", "handler", "lease", "claim_check"]),
+    // The two places that put adapters and the rest together, the macros' back door and the test kit.
+    ("connect", &["memory", "sqlite", "azure", "storage"]),
+    ("transactional", &["sqlite", "queue"]),
+    ("__private", &["codec"]),
+    ("testing", &["storage", "memory", "worker", "queue", "handler"]),
+];
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobqueue/src")
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            files.extend(rust_files(&entry));
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            files.push(entry);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The module a file belongs to: the first part of its path below `src`.
+fn module(file: &Path) -> String {
+    let below = file.strip_prefix(source()).unwrap();
+    let first = below.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// What stands after `crate::` in code, comments and documentation aside. Types that the crate root re-exports count for
+/// the module they come from.
+fn uses(text: &str, roots: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code: String =
+        code.map(|line| line.split(" // ").next().unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    let mut found = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        // `$crate::` in a macro is the user's view.
+        if code[..at].ends_with('$') {
+            continue;
+        }
+        let rest = &code[at + "crate::".len()..];
+        let names: Vec<&str> = match rest.strip_prefix('{') {
+            Some(list) => list.split('}').next().unwrap().split(',').collect(),
+            None => vec![rest],
+        };
+        for name in names {
+            let name = name.trim();
+            let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+            let name = &name[..end];
+            found.insert(roots.get(name).cloned().unwrap_or_else(|| name.to_owned()));
+        }
+    }
+    found
+}
+
+/// Which module each re-export of the crate root comes from.
+fn roots() -> BTreeMap<String, String> {
+    let text = fs::read_to_string(source().join("lib.rs")).unwrap();
+    let mut roots = BTreeMap::new();
+    for statement in text.split(';').filter_map(|statement| statement.trim().split("pub use ").nth(1)) {
+        let module = statement.split("::").next().unwrap().trim().to_owned();
+        let names = statement.split_once('{').map_or_else(
+            || vec![statement.rsplit("::").next().unwrap()],
+            |(_, list)| list.trim_end_matches('}').split(',').collect(),
+        );
+        roots.extend(names.into_iter().map(|name| (name.trim().to_owned(), module.clone())));
+    }
+    roots
+}
+
+#[test]
+fn modules_use_only_what_the_table_allows() {
+    let (table, roots) = (MAY_USE.iter().copied().collect::<BTreeMap<_, _>>(), roots());
+    let mut wrong = Vec::new();
+    for file in rust_files(&source()) {
+        let module = module(&file);
+        if module == "lib" || file.file_name().unwrap() == "tests.rs" {
+            continue;
+        }
+        let Some(allowed) = table.get(module.as_str()) else {
+            wrong.push(format!("the module `{module}` is not in the table"));
+            continue;
+        };
+        let text = fs::read_to_string(&file).unwrap();
+        let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        for used in uses(text, &roots) {
+            let fine = used == module || used == "vocabulary" || allowed.contains(&used.as_str());
+            // The crate's own macros.
+            if !fine && !used.is_empty() && used != "jobqueue_derive" {
+                wrong.push(format!("{} uses `{used}`", file.strip_prefix(source()).unwrap().display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "the import table is broken:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_library_contains_no_unsafe_code() {
+    for file in ["jobqueue/src/lib.rs", "jobqueue-derive/src/lib.rs"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{file} does not forbid unsafe code");
+    }
+}
+
+#[test]
+fn files_are_small() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let files =
+        ["jobqueue/src", "jobqueue-derive/src"].iter().flat_map(|folder| rust_files(&root.join(folder)));
+    let mut lengths: Vec<usize> =
+        files.map(|file| fs::read_to_string(file).unwrap().lines().count()).collect();
+    lengths.sort_unstable();
+    assert!(lengths[lengths.len() / 2] < 200, "the median file has {} lines", lengths[lengths.len() / 2]);
+    let nine_in_ten = lengths[lengths.len() * 9 / 10];
+    assert!(nine_in_ten < 400, "one file in ten has {nine_in_ten} lines or more");
+}

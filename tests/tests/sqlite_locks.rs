@@ -1,0 +1,254 @@
+//! Several connections and processes on one SQLite file.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use jobqueue::sqlite::{Options, put_blob_in, put_in};
+use jobqueue::storage::{GetMessages, Late, PutBlob, PutMessage, Storage, StoreErrorKind, UpdateMessage};
+use jobqueue::{BlobName, Metadata, QueueName};
+use jobqueue_tests::children::{Part, part};
+use jobqueue_tests::say;
+use rusqlite::{Connection, TransactionBehavior};
+
+fn queue() -> QueueName {
+    "queue".parse().unwrap()
+}
+
+async fn open(path: &Path) -> Storage {
+    let storage = Options::new(path).open().await.unwrap();
+    storage.queues().create_queue(&queue(), &Metadata::new()).await.unwrap();
+    storage
+}
+
+fn get(count: u32) -> GetMessages {
+    GetMessages { count, visibility: Duration::from_secs(600) }
+}
+
+/// Holds the write lock until told to let go.
+struct Holder {
+    release: mpsc::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Holder {
+    fn start(path: PathBuf) -> Self {
+        let (release, released) = mpsc::channel();
+        let (began, beginning) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let mut connection = Connection::open(path).unwrap();
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+            began.send(()).unwrap();
+            released.recv().unwrap();
+            transaction.rollback().unwrap();
+        });
+        beginning.recv().unwrap();
+        Self { release, thread }
+    }
+
+    fn release(self) {
+        self.release.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+// A part of the next test; alone it does nothing.
+#[tokio::test]
+async fn part_claim() {
+    let Some(path) = part("part_claim") else { return };
+    let storage = open(Path::new(&path)).await;
+    loop {
+        let got = storage.queues().get(&queue(), get(32)).await.unwrap().messages;
+        if got.is_empty() {
+            return;
+        }
+        for message in got {
+            say!("{}", message.text.unwrap());
+        }
+    }
+}
+
+// F61
+#[tokio::test]
+async fn each_message_is_claimed_once_by_four_processes() {
+    const MESSAGES: usize = 10_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    let all = (0..MESSAGES).map(|n| PutMessage::new(n.to_string())).collect();
+    storage.queues().put_all(&queue(), all).await.into_iter().for_each(|put| drop(put.unwrap()));
+
+    let parts: Vec<_> = (0..4).map(|_| Part::start("part_claim", &path)).collect();
+    let readers: Vec<_> = parts.into_iter().map(|part| thread::spawn(|| part.finish())).collect();
+    let claimed: Vec<String> = readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect();
+    assert_eq!(claimed.len(), MESSAGES);
+    assert_eq!(claimed.iter().collect::<HashSet<_>>().len(), MESSAGES);
+}
+
+// F62
+#[tokio::test]
+async fn a_short_lock_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    let holder = Holder::start(path.clone());
+    let queues = Arc::clone(storage.queues());
+    let put = tokio::spawn(async move { queues.put(&queue(), PutMessage::new("x")).await });
+    // Readers do not wait for the lock.
+    assert_eq!(storage.queues().peek(&queue(), 1).await.unwrap().len(), 0);
+    assert!(!put.is_finished());
+    tokio::task::spawn_blocking(|| holder.release()).await.unwrap();
+    put.await.unwrap().unwrap();
+}
+
+// F72
+#[tokio::test]
+async fn a_long_lock_ends_in_a_timeout_that_says_nothing_was_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    let impatient = Options::new(&path).busy_timeout(Duration::from_millis(50)).open().await.unwrap();
+    let holder = Holder::start(path.clone());
+    let error = impatient.queues().put(&queue(), PutMessage::new("x")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+    assert!(error.is_retryable() && !error.is_ambiguous(), "{error}");
+    tokio::task::spawn_blocking(|| holder.release()).await.unwrap();
+    assert!(storage.queues().get(&queue(), get(1)).await.unwrap().messages.is_empty());
+    impatient.queues().put(&queue(), PutMessage::new("x")).await.unwrap();
+}
+
+// F64
+#[tokio::test(flavor = "multi_thread")]
+async fn no_snapshot_error_escapes_between_stores_that_write_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let storage = open(&path).await;
+        running.spawn(async move {
+            for _ in 0..50 {
+                let queues = storage.queues();
+                queues.put(&queue(), PutMessage::new("x")).await.unwrap();
+                for message in queues.get(&queue(), get(2)).await.unwrap().messages {
+                    let change =
+                        UpdateMessage { visibility: Duration::from_secs(60), text: None, late: Late::Refuse };
+                    let updated = queues.update(&queue(), &message.message, change).await.unwrap();
+                    let mut newest = message.message.clone();
+                    newest.receipt = updated.receipt;
+                    queues.delete(&queue(), &newest, Late::Refuse).await.unwrap();
+                }
+            }
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        done.unwrap();
+    }
+    let storage = open(&path).await;
+    assert_eq!(storage.queues().queue_properties(&queue()).await.unwrap().approximate_count, 0);
+}
+
+// F71
+#[tokio::test]
+async fn a_message_sent_in_a_transaction_shares_its_fate() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    let container = "blobs".parse().unwrap();
+    storage.blobs().create_container(&container).await.unwrap();
+    let blob = BlobName::new(container, "a").unwrap();
+    let mut arrivals = storage.queues().arrivals(&queue()).unwrap();
+
+    let mut mine = Connection::open(&path).unwrap();
+    mine.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)").unwrap();
+    for commit in [false, true] {
+        let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        transaction.execute("INSERT INTO orders VALUES (1)", []).unwrap();
+        put_in(&transaction, &queue(), PutMessage::new("order")).unwrap();
+        put_blob_in(&transaction, &blob, "content".into(), PutBlob::if_absent()).unwrap();
+        let missing = put_in(&transaction, &"none".parse().unwrap(), PutMessage::new("x")).unwrap_err();
+        assert_eq!(missing.kind(), StoreErrorKind::QueueNotFound);
+        assert!(storage.queues().peek(&queue(), 1).await.unwrap().is_empty());
+        if commit {
+            transaction.commit().unwrap();
+        } else {
+            transaction.rollback().unwrap();
+            assert!(storage.queues().get(&queue(), get(1)).await.unwrap().messages.is_empty());
+            let error = storage.blobs().blob_properties(&blob).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::BlobNotFound);
+        }
+    }
+    // The store hears of the commit of another connection.
+    let message = loop {
+        arrivals.wait().await;
+        if let Some(message) = storage.queues().get(&queue(), get(1)).await.unwrap().messages.pop() {
+            break message;
+        }
+    };
+    assert_eq!(message.text.as_deref(), Ok("order"));
+    assert_eq!(&storage.blobs().get_blob(&blob, 100).await.unwrap().data[..], b"content");
+}
+
+// F71
+#[tokio::test]
+async fn a_transaction_on_a_foreign_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut mine = Connection::open(folder.path().join("other.db")).unwrap();
+    let transaction = mine.transaction().unwrap();
+    let error = put_in(&transaction, &queue(), PutMessage::new("x")).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::InvalidInput);
+}
+
+// A part of the next test; alone it does nothing.
+#[tokio::test]
+async fn part_put() {
+    let Some(path) = part("part_put") else { return };
+    let storage = open(Path::new(&path)).await;
+    storage.queues().put(&queue(), PutMessage::new("from afar")).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_process_rings_the_bell() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    let mut arrivals = storage.queues().arrivals(&queue()).unwrap();
+    let part = Part::start("part_put", &path);
+    loop {
+        arrivals.wait().await;
+        if !storage.queues().get(&queue(), get(1)).await.unwrap().messages.is_empty() {
+            break;
+        }
+    }
+    part.finish();
+}
+
+// F65
+#[tokio::test]
+async fn the_log_is_cut_after_a_long_reader_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    let log = || std::fs::metadata(folder.path().join("jobs.db-wal")).unwrap().len();
+    let write = async || {
+        for _ in 0..12 {
+            let all = (0..200).map(|_| PutMessage::new("x".repeat(8_000))).collect();
+            storage.queues().put_all(&queue(), all).await.into_iter().for_each(|put| drop(put.unwrap()));
+            storage.queues().clear(&queue()).await.unwrap();
+        }
+    };
+    let mut reader = Connection::open(&path).unwrap();
+    let reading = reader.transaction().unwrap();
+    let _: i64 = reading.query_row("SELECT count(*) FROM jobqueue_message", [], |row| row.get(0)).unwrap();
+    write().await;
+    let held = log();
+    reading.rollback().unwrap();
+    for _ in 0..4 {
+        write().await;
+    }
+    assert!(log() < held * 2, "the log grew from {held} to {} although nobody reads", log());
+}

@@ -1,0 +1,230 @@
+//! What the SQLite storage refuses to open, and that it says why.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use jobqueue::Metadata;
+use jobqueue::sqlite::Options;
+use jobqueue::storage::{PutMessage, Storage, StoreError, StoreErrorKind};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+async fn refused(path: &Path) -> StoreError {
+    Options::new(path).open().await.unwrap_err()
+}
+
+/// A store with some messages that was closed in good order.
+async fn filled(path: &Path, messages: usize) {
+    let storage = Options::new(path).open().await.unwrap();
+    fill(&storage, messages).await;
+    close(storage);
+}
+
+async fn fill(storage: &Storage, messages: usize) {
+    let queue = "queue".parse().unwrap();
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    let all = (0..messages).map(|n| PutMessage::new(format!("{n:0>200}"))).collect();
+    storage.queues().put_all(&queue, all).await.into_iter().for_each(|put| drop(put.unwrap()));
+}
+
+/// Outside of a runtime the last handle waits until the file is closed.
+fn close(storage: Storage) {
+    std::thread::spawn(move || drop(storage)).join().unwrap();
+}
+
+// F60
+#[tokio::test]
+async fn only_plain_files_are_opened() {
+    let folder = folder();
+    let (file, link) = (folder.path().join("jobs.db"), folder.path().join("link.db"));
+    filled(&file, 1).await;
+
+    symlink(&file, &link).unwrap();
+    let error = refused(&link).await;
+    assert_eq!(error.kind(), StoreErrorKind::InvalidInput);
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+
+    assert!(refused(folder.path()).await.to_string().contains("folder"));
+
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(refused(&pipe).await.to_string().contains("no regular file"));
+
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
+    assert!(refused(&file).await.to_string().contains("read-only"));
+
+    assert!(refused(&folder.path().join("none/jobs.db")).await.to_string().contains("folder"));
+    assert!(refused(Path::new(":memory:")).await.to_string().contains("memory"));
+}
+
+#[tokio::test]
+async fn a_folder_that_everybody_may_write_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(refused(&path).await.to_string().contains("anybody may replace"));
+    assert!(!path.exists());
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    Options::new(&path).open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_new_file_is_its_owners_alone() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let _storage = Options::new(&path).open().await.unwrap();
+    for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
+        let mode = fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn databases_of_other_programs_are_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("other.db");
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+    let before = fs::read(&path).unwrap();
+    let error = refused(&path).await;
+    assert_eq!(error.kind(), StoreErrorKind::InvalidInput);
+    assert!(error.to_string().contains("another program"), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+// F66
+#[tokio::test]
+async fn a_newer_schema_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    filled(&path, 1).await;
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = refused(&path).await;
+    assert!(error.to_string().contains("newer version"), "{error}");
+}
+
+// F66
+#[tokio::test(flavor = "multi_thread")]
+async fn many_may_open_a_new_file_at_once() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let opens: Vec<_> = (0..8).map(|_| tokio::spawn(Options::new(&path).open())).collect();
+    let mut open = Vec::new();
+    for opening in opens {
+        open.push(opening.await.unwrap().unwrap());
+    }
+    fill(&open[0], 3).await;
+    let count = open[7].queues().queue_properties(&"queue".parse().unwrap()).await.unwrap().approximate_count;
+    assert_eq!(count, 3);
+}
+
+// F58
+#[tokio::test]
+async fn damage_in_the_file_is_never_an_empty_queue() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    filled(&path, 500).await;
+    let sound = fs::read(&path).unwrap();
+    assert!(sound.len() > 20 * 4096);
+
+    let mut cases = vec![("cut in half".to_owned(), sound[..sound.len() / 2 / 4096 * 4096].to_vec())];
+    let mut header = sound.clone();
+    header[..16].fill(0);
+    cases.push(("header".to_owned(), header));
+    for page in [0, 3, 15, 18] {
+        let mut zeroed = sound.clone();
+        let from = page * 4096 + if page == 0 { 100 } else { 0 };
+        zeroed[from..from + 64].iter_mut().for_each(|byte| *byte ^= 0x55);
+        cases.push((format!("page {page}"), zeroed));
+    }
+    for (name, content) in cases {
+        fs::write(&path, content).unwrap();
+        let error = refused(&path).await;
+        assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{name}: {error}");
+    }
+    fs::write(&path, &sound).unwrap();
+    Options::new(&path).open().await.unwrap();
+}
+
+// F58: a bit that flips in the log takes all later commits with it, unless somebody looks.
+#[tokio::test]
+async fn damage_in_the_log_is_told_and_a_crash_is_not_damage() {
+    let original = folder();
+    let path = original.path().join("jobs.db");
+    let storage = Options::new(&path).open().await.unwrap();
+    fill(&storage, 1).await;
+    for n in 0..20 {
+        storage.queues().put(&"queue".parse().unwrap(), PutMessage::new(n.to_string())).await.unwrap();
+    }
+    let log = original.path().join("jobs.db-wal");
+    // What a crash leaves behind: the file and the log as they are now. By another process, for SQLite's locks.
+    let copies = folder();
+    let copy = |name: &str| {
+        let copy = copies.path().join(name);
+        let suffixed = format!("{}-wal", copy.display());
+        for (from, to) in [(&path, copy.as_os_str()), (&log, suffixed.as_ref())] {
+            assert!(std::process::Command::new("cp").arg(from).arg(to).status().unwrap().success());
+        }
+        (copy, std::path::PathBuf::from(suffixed))
+    };
+    let (crashed, _) = copy("crashed.db");
+    let restored = Options::new(&crashed).open().await.unwrap();
+    let count = async |storage: &Storage| {
+        storage.queues().queue_properties(&"queue".parse().unwrap()).await.unwrap().approximate_count
+    };
+    assert_eq!(count(&restored).await, 21);
+
+    let (torn, torn_log) = copy("torn.db");
+    let content = fs::read(&torn_log).unwrap();
+    fs::write(&torn_log, &content[..content.len() - 1000]).unwrap();
+    Options::new(&torn).open().await.unwrap();
+
+    for at in [20, 40, 32 + 5 * 4120 + 500, 32 + 12 * 4120 + 20] {
+        let (damaged, damaged_log) = copy(&format!("damaged{at}.db"));
+        let mut content = content.clone();
+        content[at] ^= 1;
+        fs::write(&damaged_log, content).unwrap();
+        let error = refused(&damaged).await;
+        assert_eq!(error.kind(), StoreErrorKind::Corrupt, "byte {at}: {error}");
+    }
+}
+
+// F59
+#[tokio::test]
+async fn a_stale_index_of_the_log_is_rebuilt() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    filled(&path, 10).await;
+    fs::write(folder.path().join("jobs.db-shm"), [0xa5; 32 * 1024]).unwrap();
+    let storage = Options::new(&path).open().await.unwrap();
+    let count = storage.queues().queue_properties(&"queue".parse().unwrap()).await.unwrap().approximate_count;
+    assert_eq!(count, 10);
+}
+
+// F70: a file system in memory is allowed, with a warning.
+#[tokio::test]
+async fn a_file_system_in_memory_is_allowed() {
+    if let Ok(folder) = tempfile::tempdir_in("/dev/shm") {
+        filled(&folder.path().join("jobs.db"), 1).await;
+    }
+}
+
+// F68: copies are made by SQLite.
+#[tokio::test]
+async fn a_backup_of_a_store_in_use_is_a_store() {
+    let folder = folder();
+    let (path, copy) = (folder.path().join("jobs.db"), folder.path().join("copy.db"));
+    let storage = Options::new(&path).open().await.unwrap();
+    fill(&storage, 20).await;
+    jobqueue::sqlite::backup(&path, &copy).await.unwrap();
+    assert!(jobqueue::sqlite::backup(&path, &copy).await.is_err());
+    let restored = Options::new(&copy).open().await.unwrap();
+    let peeked = restored.queues().peek(&"queue".parse().unwrap(), 32).await.unwrap();
+    assert_eq!(peeked.len(), 20);
+}
