@@ -100,7 +100,10 @@ async fn a_queue_that_was_not_sharded_keeps_its_messages() {
     setup.put(&sharded, 1..10).await;
     // A foreign producer knows nothing of shards.
     plain.queues().put(&setup.queue, PutMessage::new("10")).await.unwrap();
-    assert_eq!(sharded.storage().queues().queue_properties(&setup.queue).await.unwrap().approximate_count, 11);
+    assert_eq!(
+        sharded.storage().queues().queue_properties(&setup.queue).await.unwrap().approximate_count,
+        11
+    );
     assert_eq!(setup.drain(&sharded).await, texts(0..11));
     assert_eq!(sharded.storage().queues().list_queues("").await.unwrap(), [setup.queue.clone()]);
 }
