@@ -2,6 +2,8 @@
 
 use std::time::SystemTime;
 
+use sha2::{Digest, Sha256};
+
 use super::super::ETag;
 use crate::vocabulary::name::{NameError, QueueName};
 
@@ -19,8 +21,22 @@ impl Shard {
         if self.generation == 0 {
             return Ok(logical.clone());
         }
-        QueueName::new(format!("{logical}-s{}v{}", self.number, self.generation))
+        QueueName::new(format!("{}-s{}v{}", stem(logical), self.number, self.generation))
     }
+}
+
+/// The longest stem: room for `-s255v99999`.
+const MAX_STEM: usize = 51;
+
+/// What the names of a queue's shards begin with: its own name, or of a long one the beginning and a hash of the whole.
+fn stem(logical: &QueueName) -> String {
+    let name = logical.as_str();
+    if name.len() <= MAX_STEM {
+        return name.to_owned();
+    }
+    let hash: String =
+        Sha256::digest(name.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{hash}", name[..MAX_STEM - 17].trim_end_matches('-'))
 }
 
 /// Whether this is the name of a shard and not of a logical queue.

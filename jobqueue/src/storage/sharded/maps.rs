@@ -192,8 +192,7 @@ impl Maps {
             }
         }
         if left.generations.len() < map.generations.len() {
-            // First the queues: what a process with an older map than is allowed would put is refused, not lost. One that
-            // is not empty after all is left, with its generation, for the next time.
+            // First the queues, so that a put by a map older than is allowed is refused from here on, not lost.
             for shard in &gone {
                 let (storage, physical) = self.locate(queue, shard)?;
                 match storage.queues().delete_queue(&physical).await {

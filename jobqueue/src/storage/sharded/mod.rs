@@ -14,7 +14,7 @@
 //! - **Dead-letter queues** are not spread unless they are named themselves.
 //! - **Blobs** are in the first account.
 //!
-//! Logical names may have at most 51 characters. The order of messages is no more promised than by one queue.
+//! Names that end as those of shards do are refused. The order of messages is no more promised than by one queue.
 
 mod gate;
 mod map;

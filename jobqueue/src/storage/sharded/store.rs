@@ -23,8 +23,6 @@ use crate::vocabulary::name::QueueName;
 
 /// How many shards one get asks at once.
 const WAVE: usize = 8;
-/// The longest logical name: room for `-s255v99999`.
-const MAX_NAME: usize = 51;
 
 #[derive(Debug)]
 pub(super) struct ShardedQueues {
@@ -195,11 +193,9 @@ impl Gathered {
 #[async_trait]
 impl QueueStore for ShardedQueues {
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
-        if queue.as_str().len() > MAX_NAME && !queue.is_dead_letter() || is_shard(queue) {
+        if is_shard(queue) {
             let error = StoreError::new(K::InvalidInput, "create queue", queue);
-            return Err(error.with_detail(
-                "a sharded queue's name has at most 51 characters, and does not end like a shard's",
-            ));
+            return Err(error.with_detail("the name ends as those of shards do"));
         }
         let created = self.home().queues().create_queue(queue, metadata).await?;
         self.maps.fresh(queue).await?;
