@@ -30,6 +30,7 @@ mod transactional;
 mod vocabulary;
 mod worker;
 
+pub use claim_check::{SweepOptions, Swept, sweep};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
 pub use jobqueue_derive::{QueueMessage, Validate};
 pub use queue::{DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent};
@@ -44,4 +45,4 @@ pub use vocabulary::outcome::{BoxError, JobError, Outcome, Reason, Verdict};
 pub use vocabulary::retry::Backoff;
 pub use vocabulary::settings::{MessageEncoding, QueueSettings, SettingOverrides, SettingWarning};
 pub use vocabulary::validate::{Path, Validate, Violation, Violations};
-pub use worker::{Context, Event, Report, Worker, WorkerBuilder, shutdown_signal};
+pub use worker::{CircuitBreaker, Context, Event, Report, Worker, WorkerBuilder, shutdown_signal};

@@ -10,8 +10,10 @@
 
 mod activity;
 mod builder;
+mod circuit;
 mod completed;
 mod context;
+mod durable;
 mod event;
 mod fetch;
 mod poller;
@@ -24,6 +26,7 @@ mod shutdown;
 mod start;
 
 pub use builder::WorkerBuilder;
+pub use circuit::CircuitBreaker;
 pub use context::Context;
 pub use event::Event;
 pub use report::Report;
