@@ -17,6 +17,8 @@ mod settings;
 mod settle;
 pub(crate) mod trace;
 mod typed;
+#[cfg(feature = "testing")]
+mod virtual_time;
 
 pub use dead_letters::{DeadLetter, DeadLetters, RedriveOptions, Redriven};
 pub use delivery::Delivery;

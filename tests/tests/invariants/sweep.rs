@@ -31,7 +31,7 @@ async fn blobs(storage: &Storage) -> Vec<String> {
 
 /// A queue on the clock of the test, so that names and times of blobs are of one time.
 async fn queue(storage: &Storage) -> jobqueue::Queue<Task> {
-    storage.queue::<Task>().await.unwrap()
+    storage.queue_on_virtual_time::<Task>(Arc::new(TokioClock::new())).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
