@@ -32,6 +32,7 @@ mod transactional;
 mod vocabulary;
 mod worker;
 
+pub use claim_check::{SweepOptions, Swept, sweep};
 pub use coordination::batch::{Batch, BatchSweep, ChildFailure, ChildResult, OnDeadLetters};
 pub use coordination::{Leader, Leadership, Missed, Schedule};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
@@ -50,4 +51,4 @@ pub use vocabulary::outcome::{BoxError, JobError, Outcome, Reason, Verdict};
 pub use vocabulary::retry::Backoff;
 pub use vocabulary::settings::{MessageEncoding, QueueSettings, SettingOverrides, SettingWarning};
 pub use vocabulary::validate::{Path, Validate, Violation, Violations};
-pub use worker::{Context, Event, Report, Worker, WorkerBuilder, shutdown_signal};
+pub use worker::{CircuitBreaker, Context, Event, Report, Worker, WorkerBuilder, shutdown_signal};

@@ -19,6 +19,8 @@ mod settle;
 pub(crate) mod trace;
 mod typed;
 mod unique;
+#[cfg(feature = "testing")]
+mod virtual_time;
 
 pub use backlog::Backlog;
 pub use dead_letters::{DeadLetter, DeadLetters, RedriveOptions, Redriven};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tower::{Layer, Service, ServiceExt};
 
 use super::background::{Background, BackgroundContext};
+use super::circuit::CircuitBreaker;
 use super::event::{Event, Events};
 use super::hook::Hook;
 use super::registry::Registry;
@@ -177,6 +178,31 @@ impl WorkerBuilder {
         policy: impl Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync + 'static,
     ) -> Self {
         self.options.retry_policy = Some(Arc::new(policy));
+        self
+    }
+
+    /// When the worker stops fetching from a queue on which everything fails, so that an outage does not burn all attempts;
+    /// `None` for never. The default is [`CircuitBreaker::new`].
+    #[must_use]
+    pub fn circuit_breaker(mut self, breaker: impl Into<Option<CircuitBreaker>>) -> Self {
+        self.options.circuit = breaker.into();
+        self
+    }
+
+    /// Also records in a blob which jobs are done although their message may come back, so that they are not run again after
+    /// a restart or by another worker either. Costs a request for each job that is delivered a second time. Off by default:
+    /// this worker remembers the last 10,000 in memory.
+    #[must_use]
+    pub fn durable_completions(mut self, record: bool) -> Self {
+        self.options.durable_completions = record;
+        self
+    }
+
+    /// Runs [`sweep`](crate::sweep) with its default options so often, for the first time after this time has passed. Off by
+    /// default; one worker of many is enough.
+    #[must_use]
+    pub fn sweep_every(mut self, every: Duration) -> Self {
+        self.options.sweep_every = Some(every.max(Duration::from_secs(60)));
         self
     }
 

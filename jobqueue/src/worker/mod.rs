@@ -11,8 +11,10 @@
 mod activity;
 mod background;
 mod builder;
+mod circuit;
 mod completed;
 mod context;
+mod durable;
 mod event;
 mod fetch;
 mod hook;
@@ -27,6 +29,7 @@ mod start;
 
 pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;
+pub use circuit::CircuitBreaker;
 pub use context::Context;
 pub use event::Event;
 pub use report::Report;

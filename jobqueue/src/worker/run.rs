@@ -21,6 +21,7 @@ use crate::queue::{Channel, Claimed, Examined, Rejection};
 use crate::storage::LeasedMessage;
 use crate::vocabulary::error::Error;
 use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::name::QueueName;
 use crate::vocabulary::outcome::{JobError, Outcome, Reason};
 use crate::vocabulary::settings::QueueSettings;
 
@@ -32,7 +33,7 @@ pub(super) async fn deliver(
     leased: LeasedMessage,
     requested: Instant,
     settings: Arc<QueueSettings>,
-) {
+) -> (QueueName, Option<Arc<JobInfo>>, Outcome) {
     let queue = channel.name.clone();
     let examined = channel.examine(leased, requested, settings, lane.bare()).await;
     let Finished { job, outcome, ran, error } = finish(&shared, lane, examined).await;
@@ -47,7 +48,14 @@ pub(super) async fn deliver(
             tracing::debug!(%queue, job = job.as_ref().map(|j| &*j.id), outcome = name, error, "delivery ended");
         }
     }
-    shared.events.tell(|| Event::Finished { job, queue, outcome, ran, error });
+    shared.events.tell(|| Event::Finished {
+        job: job.clone(),
+        queue: queue.clone(),
+        outcome: outcome.clone(),
+        ran,
+        error,
+    });
+    (queue, job, outcome)
 }
 
 /// Puts a message back that was leased by a request under way when the worker was told to stop.
@@ -88,6 +96,12 @@ async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finish
         }
         Examined::Unavailable(claimed, error) => {
             let job = claimed.info().map(Arc::new);
+            // Done before, and its payload removed: a copy that a repeated send has made.
+            if let Some(info) = &job
+                && settle::is_done(shared, &claimed, info).await
+            {
+                return settle::end(shared, &claimed, job, Ending::Duplicate, Duration::ZERO).await;
+            }
             let failure = Ending::Failed(JobError::retry(error), None, Reason::PAYLOAD_MISSING);
             settle::end(shared, &claimed, job, failure, Duration::ZERO).await
         }
@@ -96,7 +110,7 @@ async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finish
                 let rejection = Rejection::new(Reason::DECODE_ERROR, "the message is not an event");
                 return settle::end(shared, &claimed, None, Ending::Reject(rejection), Duration::ZERO).await;
             };
-            if shared.completed.contains(info.queue.as_str(), &info.id) {
+            if settle::is_done(shared, &claimed, &info).await {
                 return settle::end(shared, &claimed, Some(info), Ending::Duplicate, Duration::ZERO).await;
             }
             let prepared = match lane.find(&info.kind) {

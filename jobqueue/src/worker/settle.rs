@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Left;
+use super::durable;
 use super::hook::{Admission, Visit};
 use super::run::Finished;
 use super::shared::Shared;
@@ -126,14 +127,50 @@ async fn complete(
     job: &JobInfo,
     certainly: Outcome,
 ) -> Result<Outcome, Error> {
+    let has_blobs = claimed.has_blobs();
     match claimed.complete().await {
-        Ok(Settled::Certainly) => Ok(certainly),
+        Ok(Settled::Certainly) => {
+            if has_blobs {
+                // A second copy of the message, made by a repeated send, cannot be run without them.
+                shared.completed.remember(job.queue.as_str(), &job.id);
+            }
+            Ok(certainly)
+        }
         Ok(Settled::Perhaps) | Err(TouchError::Uncertain(_) | TouchError::Refused(_)) => {
             shared.completed.remember(job.queue.as_str(), &job.id);
+            record(shared, claimed, job).await;
             Ok(Outcome::CompletedUncertain)
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Records a completion durably, if the worker is to. The job is done whether that works or not.
+async fn record(shared: &Shared, claimed: &Claimed, job: &JobInfo) {
+    if !shared.options.durable_completions {
+        return;
+    }
+    let now = claimed.channel.options.clock.now();
+    let blobs = &**shared.storage.blobs();
+    if let Err(error) = durable::record_completion(blobs, job.queue.as_str(), &job.id, now).await {
+        tracing::warn!(queue = %job.queue, error = %chain(&error), "completion not recorded; the job may run again");
+    }
+}
+
+/// Whether the job was done in an earlier delivery.
+pub(super) async fn is_done(shared: &Shared, claimed: &Claimed, job: &JobInfo) -> bool {
+    if shared.completed.contains(job.queue.as_str(), &job.id) {
+        return true;
+    }
+    if !shared.options.durable_completions || claimed.dequeue_count <= 1 {
+        return false;
+    }
+    let recorded = durable::is_recorded(&**shared.storage.blobs(), job.queue.as_str(), &job.id).await;
+    recorded.unwrap_or_else(|error| {
+        // At least once, not at most once.
+        tracing::warn!(queue = %job.queue, error = %chain(&error), "completions cannot be read; the job runs");
+        false
+    })
 }
 
 async fn fail(

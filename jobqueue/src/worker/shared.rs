@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::circuit::CircuitBreaker;
 use super::completed::Completed;
 use super::event::Events;
 use super::hook::Hook;
@@ -32,6 +33,11 @@ pub(super) struct Options {
     pub(super) cancel_grace: Duration,
     pub(super) retry_policy: Option<RetryPolicy>,
     pub(super) keeper_on_this_runtime: bool,
+    /// `None`: never stops fetching.
+    pub(super) circuit: Option<CircuitBreaker>,
+    pub(super) durable_completions: bool,
+    /// `None`: leaves sweeping to others.
+    pub(super) sweep_every: Option<Duration>,
 }
 
 impl Default for Options {
@@ -43,6 +49,9 @@ impl Default for Options {
             cancel_grace: Duration::from_secs(2),
             retry_policy: None,
             keeper_on_this_runtime: false,
+            circuit: Some(CircuitBreaker::default()),
+            durable_completions: false,
+            sweep_every: None,
         }
     }
 }
