@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use jobqueue::storage::PutMessage;
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
     Context, JobError, OnDeadLetters, QueueMessage, QueueName, RedriveOptions, State, Storage, Worker,
     WorkerBuilder,
 };
+use jobqueue_tests::death;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -247,4 +249,61 @@ async fn a_producer_waits_while_the_queue_is_over_the_mark() {
     assert!(slices.cancel(sent[0].as_ref().unwrap()).await.unwrap());
     waiting.await.unwrap();
     assert_eq!(slices.len().await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_continuation_that_is_put_twice_runs_once() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    fan_out(&storage, 3, OnDeadLetters::Wait).await;
+    let faulty = Faulty::new(&storage);
+    let copied = Arc::new(AtomicU64::new(0));
+    let lost = Arc::clone(&copied);
+    faulty.on(Operation::Put, move |call| {
+        let first = call.subject == "joins" && lost.fetch_add(1, Ordering::SeqCst) == 0;
+        first.then_some(Fault::DropAnswer(StoreErrorKind::Timeout))
+    });
+    run(&faulty.storage(), &log).await;
+    assert!(copied.load(Ordering::SeqCst) >= 2, "the continuation was not put again");
+    all_done(&log, 3);
+}
+
+/// Among the writes are the marker of each child, the continuation, and the deletions after them.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_at_any_write_loses_and_doubles_no_continuation() {
+    let mut nth = 0;
+    loop {
+        nth += 1;
+        let mut reached = false;
+        for performed in [false, true] {
+            let (storage, log) = (Storage::memory(), Log::default());
+            fan_out(&storage, 2, OnDeadLetters::Wait).await;
+            let faulty = Faulty::new(&storage);
+            let writes = death::at_write(&faulty, nth, performed);
+            let doomed = worker(&faulty.storage(), &log).handle(slice).build().unwrap();
+            let doomed = tokio::spawn(async move {
+                let _ = doomed.run_until(std::future::pending()).await;
+            });
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            doomed.abort();
+            // Its messages come back when their leases are over.
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            run(&storage, &log).await;
+            let joins = log.joins.lock().unwrap().clone();
+            let at = format!("death at write {nth}, performed: {performed}");
+            // The join's own death may make it run again; each run has all results.
+            assert!(!joins.is_empty(), "{at}: no continuation");
+            assert!(
+                joins.iter().all(|join| join.1 == [(0, Ok(Some(0))), (1, Ok(Some(2)))]),
+                "{at}: {joins:?}"
+            );
+            let died_later = joins.len() == 1 || writes.count() >= 5;
+            assert!(died_later, "{at}: {} continuations", joins.len());
+            reached |= writes.count() == nth;
+        }
+        if !reached {
+            break;
+        }
+    }
+    println!("{} writes", nth - 1);
+    assert!(nth > 5, "only {nth} writes");
 }
