@@ -139,6 +139,8 @@ async fn f50_a_crash_at_any_write_neither_skips_nor_doubles_a_slot() {
         let faulty = Faulty::new(&storage);
         let writes = death::at_write(&faulty, nth, performed);
         let schedule = every(Duration::from_secs(20));
+        // A schedule begins when its state is first written.
+        run_for(Duration::from_secs(1), &storage, &wall, schedule.clone()).await;
         let first = start(&faulty.storage(), &wall, schedule.clone());
         sleep(Duration::from_secs(3)).await;
         let second = start(&storage, &wall, schedule);
