@@ -283,7 +283,7 @@ async fn delete(blobs: &dyn BlobStore, container: &ContainerName, name: &str) ->
     }
 }
 
-/// Deletes a blob that has not been written since it was listed, under a lease, so that nobody writes meanwhile; `None` if that
+/// Deletes a blob that has the same time as when it was listed, under a lease, so that nobody writes meanwhile; `None` if that
 /// cannot be done now.
 async fn delete_unchanged(
     blobs: &dyn BlobStore,
@@ -295,10 +295,11 @@ async fn delete_unchanged(
     let duration = LeaseDuration::Finite(Duration::from_secs(15));
     let lease = blobs.acquire_lease(&blob, duration, &LeaseId::random()).await.ok()?;
     let found = blobs.blob_properties(&blob).await.ok()?;
-    if found.etag == listed.etag && blobs.delete_blob(&blob, Some(&lease)).await.is_ok() {
+    let same = found.metadata.get(EXPIRES) == listed.metadata.get(EXPIRES);
+    if same && blobs.delete_blob(&blob, Some(&lease)).await.is_ok() {
         return Some(true);
     }
     // What fails is left to the lease's expiry.
     drop(blobs.release_lease(&blob, &lease).await);
-    (found.etag != listed.etag).then_some(false)
+    (!same).then_some(false)
 }
