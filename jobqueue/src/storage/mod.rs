@@ -4,14 +4,17 @@
 //! that go in and out; and [`Storage`], the handle the rest of the framework holds. Adapters implement the
 //! traits and know nothing above them: no message types, no envelopes, no workers.
 
+mod access;
 mod arrivals;
 mod blob;
 mod error;
 mod handle;
 mod operation;
+mod pressure;
 mod queue;
 pub mod rules;
 
+pub use access::Access;
 pub use arrivals::{Arrivals, Bell};
 pub use blob::{
     Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, LeaseState,
@@ -20,6 +23,7 @@ pub use blob::{
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::Storage;
 pub use operation::Operation;
+pub(crate) use pressure::Pressure;
 pub use queue::{
     Created, GetMessages, Late, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage,
     PutOutcome, QueueProperties, QueueStore, Received, UpdateMessage, Updated,

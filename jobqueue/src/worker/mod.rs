@@ -8,8 +8,10 @@
 //!
 //! Knows queues, handlers and retry rules; knows nothing of adapters.
 
+mod access;
 mod activity;
 mod builder;
+mod caution;
 mod completed;
 mod context;
 mod event;
