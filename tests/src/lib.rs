@@ -4,6 +4,7 @@ pub mod azurite;
 pub mod children;
 pub mod proxy;
 pub mod python;
+pub mod running;
 pub mod sas;
 
 #[cfg(doctest)]

@@ -23,7 +23,6 @@ pub use blob::{
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::Storage;
 pub use operation::Operation;
-pub(crate) use pressure::Pressure;
 pub use queue::{
     Created, GetMessages, Late, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage,
     PutOutcome, QueueProperties, QueueStore, Received, UpdateMessage, Updated,
