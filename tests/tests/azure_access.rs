@@ -67,7 +67,7 @@ async fn the_probe_changes_nothing() {
 async fn blob_permissions_are_probed_without_a_container() {
     let container = ContainerName::new("nothing-here").unwrap();
     options("rwd").probe_blobs(&container, Access::Process).await.unwrap();
-    options("rw").probe_blobs(&container, Access::Send).await.unwrap();
+    options("w").probe_blobs(&container, Access::Send).await.unwrap();
     let error = options("rw").probe_blobs(&container, Access::Process).await.unwrap_err();
     assert!(error.to_string().contains("'d'"), "{error}");
 }

@@ -77,11 +77,11 @@ pub(super) async fn blobs(
     let blob = BlobName::new(container.clone(), format!("probe/{}", LeaseId::random().expose()))
         .map_err(|error| call.refuse(error.to_string()))?;
     let client = connection.blob(&blob);
-    let read = Permission { letter: 'r', purpose: "read large payloads" };
-    missing.note(read, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
     let write = Permission { letter: 'w', purpose: "write large payloads and hold leases" };
     missing.note(write, call.run(async { client.acquire_lease(15, None).await.map(drop) }).await)?;
     if access == Access::Process {
+        let read = Permission { letter: 'r', purpose: "read large payloads" };
+        missing.note(read, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
         let delete = Permission { letter: 'd', purpose: "delete large payloads" };
         missing.note(delete, call.run(async { client.delete(None).await.map(drop) }).await)?;
     }
