@@ -148,7 +148,7 @@ async fn f90_f91_f92_f98_garbage_is_dead_lettered_and_stops_nothing() {
     let events =
         buried.iter().filter_map(|message| serde_json::from_str(message.text.as_deref().unwrap()).ok());
     let data: Vec<Value> = events.map(|event: Value| event["data"].clone()).collect();
-    for text in &texts[..6] {
+    for text in texts[..5].iter().chain(&texts[6..7]) {
         assert!(data.iter().any(|data| data == text), "{text:?} is not kept as it was: {data:?}");
     }
 }
