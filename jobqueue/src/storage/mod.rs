@@ -13,6 +13,7 @@ mod operation;
 mod pressure;
 mod queue;
 pub mod rules;
+mod traced;
 
 pub use access::Access;
 pub use arrivals::{Arrivals, Bell};
@@ -27,6 +28,7 @@ pub use queue::{
     Created, GetMessages, Late, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage,
     PutOutcome, QueueProperties, QueueStore, Received, UpdateMessage, Updated,
 };
+pub use traced::traced;
 
 /// The most bytes the text of a message may have, as sent: 64 KiB.
 pub const MAX_TEXT_BYTES: usize = 65_536;

@@ -10,6 +10,7 @@
 
 mod access;
 mod activity;
+mod background;
 mod builder;
 mod caution;
 mod completed;
@@ -25,6 +26,7 @@ mod shared;
 mod shutdown;
 mod start;
 
+pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;
 pub use context::Context;
 pub use event::Event;

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::access;
 use super::activity::Activity;
+use super::background::{Background, BackgroundContext};
 use super::builder::WorkerBuilder;
 use super::event::Event;
 use super::poller::Poller;
@@ -45,6 +46,7 @@ use crate::vocabulary::outcome::chain;
 /// ```
 pub struct Worker {
     shared: Arc<Shared>,
+    background: Vec<Background>,
 }
 
 impl Worker {
@@ -53,8 +55,8 @@ impl Worker {
         WorkerBuilder::new(storage)
     }
 
-    pub(super) fn new(shared: Shared) -> Self {
-        Self { shared: Arc::new(shared) }
+    pub(super) fn new(shared: Shared, background: Vec<Background>) -> Self {
+        Self { shared: Arc::new(shared), background }
     }
 
     /// Runs until `shutdown` resolves, then stops in three acts: stop fetching; wait for running handlers up to the
@@ -106,6 +108,9 @@ impl Worker {
                 until_idle,
             };
             pollers.spawn(poller.run());
+        }
+        for start in self.background {
+            pollers.spawn(start(BackgroundContext::new(&shared, stop.clone())));
         }
         pollers.close();
         tokio::select! {
