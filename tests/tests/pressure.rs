@@ -3,15 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use jobqueue::storage::{
-    Access, Arrivals, Created, GetMessages, Late, MessageRef, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind, UpdateMessage, Updated,
-};
-use jobqueue::{Context, JobError, Metadata, QueueMessage, QueueName, Worker};
+use jobqueue::storage::{Operation, Storage};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Context, JobError, QueueMessage, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -26,123 +22,38 @@ struct Other {}
 /// How long the storage asks to wait.
 const PAUSE: Duration = Duration::from_secs(120);
 
-/// Queues whose next get in the queue `busy` is answered 503, once that is asked for. Counts what comes meanwhile.
-#[derive(Debug)]
-struct Throttled {
-    inner: Arc<dyn QueueStore>,
-    now: AtomicBool,
-    asked: AtomicU32,
-    renewed: AtomicU32,
+/// Throttles the next get and waits until it has come; tells when that was.
+async fn throttle(storage: &Faulty) -> Instant {
+    let before = storage.calls_of(Operation::Get);
+    storage.plan(Operation::Get, 1, Fault::Throttle(PAUSE));
+    while storage.calls_of(Operation::Get) == before {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Instant::now()
 }
 
-#[async_trait]
-impl QueueStore for Throttled {
-    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
-        self.inner.create_queue(queue, metadata).await
-    }
-    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.inner.delete_queue(queue).await
-    }
-    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
-        self.inner.list_queues(prefix).await
-    }
-    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        self.inner.queue_properties(queue).await
-    }
-    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
-        self.inner.set_queue_metadata(queue, metadata).await
-    }
-    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
-        self.inner.put(queue, message).await
-    }
-    async fn put_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<PutMessage>,
-    ) -> Vec<Result<PutOutcome, StoreError>> {
-        self.inner.put_all(queue, messages).await
-    }
-    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        if queue.as_str() == "busy" && self.now.swap(false, Ordering::SeqCst) {
-            self.asked.store(0, Ordering::SeqCst);
-            self.renewed.store(0, Ordering::SeqCst);
-            let error = StoreError::new(StoreErrorKind::Throttled, "get messages", queue);
-            return Err(error.with_retry_after(Some(PAUSE)));
-        }
-        self.inner.get(queue, options).await
-    }
-    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
-        self.inner.peek(queue, count).await
-    }
-    async fn update(
-        &self,
-        queue: &QueueName,
-        message: &MessageRef,
-        change: UpdateMessage,
-    ) -> Result<Updated, StoreError> {
-        self.renewed.fetch_add(1, Ordering::SeqCst);
-        self.inner.update(queue, message, change).await
-    }
-    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
-        self.inner.delete(queue, message, late).await
-    }
-    async fn delete_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<MessageRef>,
-        late: Late,
-    ) -> Vec<Result<(), StoreError>> {
-        self.inner.delete_all(queue, messages, late).await
-    }
-    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.inner.clear(queue).await
-    }
-    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
-        self.inner.check_access(queue, access).await
-    }
-    fn arrivals(&self, _queue: &QueueName) -> Option<Arrivals> {
-        None
-    }
-    fn checks_expiry(&self) -> bool {
-        self.inner.checks_expiry()
-    }
-    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
-        self
-    }
-}
-
-/// While one queue is throttled no queue of the storage is polled and a send waits, but the lease of a running job is
+/// While the storage is under pressure no queue of it is polled and a send waits, but the lease of a running job is
 /// renewed; afterwards all goes on.
 #[tokio::test(start_paused = true)]
 async fn f20_renewals_go_before_polling_and_sending() {
-    let memory = Storage::memory();
-    let store = Arc::new(Throttled {
-        inner: memory.queues().clone(),
-        now: AtomicBool::new(false),
-        asked: AtomicU32::new(0),
-        renewed: AtomicU32::new(0),
-    });
-    let storage = Storage::new(store.clone(), memory.blobs().clone(), "throttled memory");
+    let faulty = Faulty::new(&Storage::memory());
+    let storage = faulty.storage();
     storage.queue::<Busy>().await.unwrap().send(&Busy {}).await.unwrap();
     let others = storage.queue::<Other>().await.unwrap();
 
-    let (throttled, sender) = (store.clone(), others.clone());
+    let (planned, sender) = (faulty.clone(), others.clone());
     let long = move |_: Busy, ctx: Context| {
-        let (store, others) = (throttled.clone(), sender.clone());
+        let (faulty, others) = (planned.clone(), sender.clone());
         async move {
-            store.now.store(true, Ordering::SeqCst);
-            while store.now.load(Ordering::SeqCst) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            let begun = Instant::now();
+            let throttled = throttle(&faulty).await;
+            let (gets, renewals) = (faulty.calls_of(Operation::Get), faulty.calls_of(Operation::Update));
+            // A send waits for a part of what it may take in all, and is tried then: no caller is held up for long.
             others.send(&Other {}).await.map_err(JobError::retry)?;
-            // A send waits half of what it may take in all, and is tried then: a caller is not held up for long.
-            assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
-            tokio::time::sleep(PAUSE - begun.elapsed()).await;
-            // What was under way when the storage asked to slow down, one request at most.
-            assert!(store.asked.load(Ordering::SeqCst) <= 1, "{store:?}");
-            assert!(store.renewed.load(Ordering::SeqCst) >= 3, "{store:?}");
+            assert!(throttled.elapsed() >= Duration::from_secs(10), "{:?}", throttled.elapsed());
+            tokio::time::sleep(PAUSE - Duration::from_secs(1) - throttled.elapsed()).await;
+            // The other queue's get may have been under way when the storage asked to slow down.
+            assert!(faulty.calls_of(Operation::Get) <= gets + 1);
+            assert!(faulty.calls_of(Operation::Update) >= renewals + 3);
             assert!(!ctx.is_cancelled());
             Ok::<(), JobError>(())
         }
@@ -154,4 +65,32 @@ async fn f20_renewals_go_before_polling_and_sending() {
         .handle(other);
     let report = worker.build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.completed, report.lease_lost), (2, 0));
+}
+
+/// The pressure is one storage's, however it is reached: a renewal that is throttled holds up polling too.
+#[tokio::test(start_paused = true)]
+async fn f20_a_throttled_renewal_holds_up_polling() {
+    let faulty = Faulty::new(&Storage::memory());
+    let storage = faulty.storage();
+    storage.queue::<Busy>().await.unwrap().send(&Busy {}).await.unwrap();
+    let planned = faulty.clone();
+    let long = move |_: Busy, ctx: Context| {
+        let faulty = planned.clone();
+        async move {
+            let renewals = faulty.calls_of(Operation::Update);
+            faulty.plan(Operation::Update, 1, Fault::Throttle(PAUSE));
+            while faulty.calls_of(Operation::Update) == renewals {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let gets = faulty.calls_of(Operation::Get);
+            tokio::time::sleep(PAUSE / 2).await;
+            assert!(faulty.calls_of(Operation::Get) <= gets + 1);
+            assert!(!ctx.is_cancelled(), "the renewal is repeated in time, whatever the storage asks for");
+            Ok::<(), JobError>(())
+        }
+    };
+    let worker =
+        Worker::builder(storage).virtual_time(Arc::new(jobqueue::memory::TokioClock::new())).handle(long);
+    let report = worker.build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.lease_lost), (1, 0));
 }
