@@ -5,6 +5,7 @@ pub mod children;
 pub mod jobs;
 pub mod proxy;
 pub mod python;
+pub mod running;
 pub mod sas;
 
 #[cfg(doctest)]
