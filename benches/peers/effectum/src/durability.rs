@@ -38,21 +38,18 @@ impl Durability {
     }
 }
 
+type EntryPoint =
+    unsafe extern "C" fn(*mut ffi::sqlite3, *mut *const c_char, *const ffi::sqlite3_api_routines) -> c_int;
+
 /// Has SQLite set up every connection opened from now on.
 pub(crate) fn set() -> Result<()> {
-    let setup: unsafe extern "C" fn(*mut ffi::sqlite3, *mut *const c_char, *const ffi::sqlite3_api_routines) -> c_int =
-        match Durability::wanted() {
-            Durability::Full => full,
-            Durability::Normal => normal,
-            Durability::Shipped => return Ok(()),
-        };
-    // SAFETY: SQLite calls entry points with just these arguments, and the bindings declare them without.
-    let code = unsafe {
-        ffi::sqlite3_auto_extension(Some(std::mem::transmute::<
-            unsafe extern "C" fn(*mut ffi::sqlite3, *mut *const c_char, *const ffi::sqlite3_api_routines) -> c_int,
-            unsafe extern "C" fn(),
-        >(setup)))
+    let setup: EntryPoint = match Durability::wanted() {
+        Durability::Full => full,
+        Durability::Normal => normal,
+        Durability::Shipped => return Ok(()),
     };
+    // SAFETY: the entry point has the signature SQLite asks for and lives as long as the program.
+    let code = unsafe { ffi::sqlite3_auto_extension(Some(setup)) };
     if code == ffi::SQLITE_OK { Ok(()) } else { Err(format!("SQLite refuses the extension: {code}").into()) }
 }
 
