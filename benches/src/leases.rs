@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jobqueue::storage::{GetMessages, LeasedMessage, Late, MessageRef, UpdateMessage};
+use jobqueue::storage::{GetMessages, Late, LeasedMessage, MessageRef, UpdateMessage};
 use jobqueue::{JobError, State, Worker};
 use jobqueue_bench_harness::{Figures, Result, Seen, Setting, Subject, Unit, cpu_time};
 use tokio::time::MissedTickBehavior;

@@ -1,6 +1,5 @@
 //! jobqueue on SQLite, as its users use it.
 
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -79,7 +78,8 @@ impl Subject for Jobqueue {
     }
 
     async fn work(&self, concurrency: usize, seen: Arc<Seen>) -> Result<Running> {
-        let worker = Worker::builder(self.storage.clone()).state(seen).concurrency(concurrency).handle(handle);
+        let worker =
+            Worker::builder(self.storage.clone()).state(seen).concurrency(concurrency).handle(handle);
         Ok(Running::start(worker.build()?))
     }
 

@@ -63,10 +63,32 @@ async fn sqlite(_: &str) -> Result<Storage, Error> {
     Err(missing_feature("sqlite"))
 }
 
+#[cfg(feature = "azure")]
+async fn azure(connection: &str) -> Result<Storage, Error> {
+    use crate::azure::Options;
+
+    let is_endpoint = connection.starts_with("https://") || connection.starts_with("http://");
+    let options = if is_endpoint {
+        Options::from_endpoint(connection)
+    } else {
+        Options::from_connection_string(connection)
+    };
+    // Neither error quotes the string, which may hold a key.
+    let opened = match options {
+        Ok(options) => options.open().await,
+        Err(error) => Err(error),
+    };
+    opened.map_err(|e| {
+        Error::new(ErrorKind::Configuration, "the Azure storage string cannot be used").with_source(e)
+    })
+}
+
+#[cfg(not(feature = "azure"))]
 async fn azure(_: &str) -> Result<Storage, Error> {
     Err(missing_feature("azure"))
 }
 
+#[cfg(any(not(feature = "sqlite"), not(feature = "azure")))]
 fn missing_feature(name: &str) -> Error {
     let text =
         format!("this program was built without the feature `{name}` of jobqueue; add it to Cargo.toml");

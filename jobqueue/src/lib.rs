@@ -8,9 +8,12 @@
 
 #[doc(hidden)]
 pub mod __private;
+#[cfg(feature = "azure")]
+pub mod azure;
 mod claim_check;
 pub mod codec;
 mod connect;
+mod coordination;
 mod envelope;
 pub mod golden;
 pub mod guide;
@@ -28,9 +31,12 @@ mod transactional;
 mod vocabulary;
 mod worker;
 
+pub use coordination::{Leader, Leadership, Missed, Schedule};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
 pub use jobqueue_derive::{QueueMessage, Validate};
-pub use queue::{DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent};
+pub use queue::{
+    DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent, Unique,
+};
 pub use storage::Storage;
 pub use vocabulary::clock::{Clock, ManualClock, SystemClock};
 pub use vocabulary::error::{Error, ErrorKind};

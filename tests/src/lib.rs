@@ -1,6 +1,10 @@
 //! Helpers that several test programs share. The tests themselves are in `tests/tests/`.
 
+pub mod azurite;
 pub mod children;
+pub mod proxy;
+pub mod python;
+pub mod sas;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -12,8 +12,8 @@ mod seen;
 mod subject;
 
 pub use command::{main, main_with};
-pub use phase::{Phase, Setting};
 pub use machine::cpu_time;
+pub use phase::{Phase, Setting};
 pub use report::{Figure, Figures, Unit, progress};
 pub use seen::{Seen, nanos_now};
 pub use subject::{About, Error, JOB_NAME, JOB_NOTE, JOB_URL, Result, Subject};

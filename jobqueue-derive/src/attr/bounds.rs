@@ -1,13 +1,13 @@
 //! The range expressions of `range(…)` and `length(…)`.
 
-use proc_macro2::Span;
+use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::parse::ParseStream;
-use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, RangeLimits, UnOp};
 
 pub struct Bounds {
-    pub span: Span,
+    /// The range as written, to point at.
+    pub tokens: TokenStream,
     pub low: Option<Bound>,
     pub high: Option<Bound>,
     /// Whether the upper bound itself is allowed (`..=`).
@@ -41,17 +41,17 @@ impl Bounds {
         if !input.is_empty() {
             return Err(input.error(format!("`{name}` takes one range, such as `{name}(1..=64)`")));
         }
-        let span = expr.span();
+        let tokens = expr.to_token_stream();
         let Expr::Range(range) = peel(expr) else {
-            return Err(syn::Error::new(
-                span,
+            return Err(syn::Error::new_spanned(
+                tokens,
                 format!(
                     "`{name}` takes a range: `a..=b` for a to b, `a..` for at least a, `..=b` for at most b"
                 ),
             ));
         };
         Ok(Self {
-            span,
+            tokens,
             low: range.start.map(|expr| Bound::new(*expr)),
             high: range.end.map(|expr| Bound::new(*expr)),
             closed: matches!(range.limits, RangeLimits::Closed(_)),

@@ -4,7 +4,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Ident, LitInt, LitStr, Path, Token, Type};
 
 use super::items::{each, parenthesized, value};
-use super::suggest::unknown;
+use super::suggest::{meant, unknown};
 use super::{ON_FIELDS, ON_TYPES, Slot};
 use crate::ast::Purpose;
 use crate::ctxt::Ctxt;
@@ -94,7 +94,10 @@ pub fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> Containe
                 ));
             }
             _ if purpose == Purpose::Part => return Err(unknown(name, &["crate", "validate"])),
-            _ => return Err(unknown(name, ON_TYPES)),
+            _ => {
+                found.attempted.extend(meant(name, ON_TYPES).map(str::to_owned));
+                return Err(unknown(name, ON_TYPES));
+            }
         }
         Ok(())
     });

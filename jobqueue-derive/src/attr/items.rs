@@ -1,6 +1,6 @@
 //! The list inside `#[message(…)]`, with recovery after a mistake.
 
-use proc_macro2::TokenTree;
+use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Ident, Meta, Token, token};
@@ -24,7 +24,9 @@ pub fn each(
                     ctxt.push(error);
                     skip_to_comma(input);
                 }
-                if !input.is_empty() {
+                if input.peek(Ident::peek_any) {
+                    ctxt.push(input.error("expected a comma before this attribute; add it"));
+                } else if !input.is_empty() {
                     input.parse::<Token![,]>()?;
                 }
             }
@@ -40,16 +42,20 @@ fn one(
     input: ParseStream<'_>,
     item: &mut impl FnMut(&Ident, ParseStream<'_>) -> syn::Result<()>,
 ) -> syn::Result<()> {
-    let name = Ident::parse_any(input)
-        .map_err(|error| syn::Error::new(error.span(), "expected the name of an attribute"))?;
+    let name = Ident::parse_any(input).map_err(|error| {
+        syn::Error::new(
+            error.span(),
+            "expected the name of an attribute; write `name`, `name = value` or `name(…)`",
+        )
+    })?;
     item(&name, input)?;
-    if input.is_empty() || input.peek(Token![,]) {
+    if input.is_empty() || input.peek(Token![,]) || input.peek(Ident::peek_any) {
         return Ok(());
     }
     if input.peek(Token![=]) || input.peek(token::Paren) {
         return Err(input.error(format!("`{name}` takes no value; write `{name}` alone")));
     }
-    Err(input.error("expected a comma before this"))
+    Err(input.error("this does not belong to the value before it; remove it, or add a comma"))
 }
 
 fn skip_to_comma(input: ParseStream<'_>) {
@@ -68,7 +74,8 @@ pub fn value<T: Parse>(name: &Ident, input: ParseStream<'_>, example: &str) -> s
     input.parse::<Token![=]>()?;
     let place = if input.is_empty() { name.span() } else { input.span() };
     let ahead = input.fork();
-    let complete = ahead.parse::<T>().is_ok() && (ahead.is_empty() || ahead.peek(Token![,]));
+    let complete = ahead.parse::<T>().is_ok()
+        && (ahead.is_empty() || ahead.peek(Token![,]) || ahead.peek(Ident::peek_any));
     if !complete {
         return Err(syn::Error::new(place, format!("`{name}` cannot take this value: write `{example}`")));
     }
@@ -90,5 +97,10 @@ pub fn parenthesized<T>(
     if content.is_empty() {
         return Err(syn::Error::new(name.span(), format!("`{name}` is empty: write `{example}`")));
     }
-    parse(&content)
+    let parsed = parse(&content);
+    if parsed.is_err() {
+        // What is left over would be reported as a second mistake.
+        content.parse::<TokenStream>()?;
+    }
+    parsed
 }

@@ -4,16 +4,21 @@ use syn::Ident;
 
 /// The error for a name that is understood neither here nor elsewhere.
 pub fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
-    let written = name.to_string();
-    let nearest = known.iter().map(|known| (distance(&written, known), known)).min();
-    let advice = match nearest {
-        Some((distance, known)) if distance <= 1 + known.len() / 4 => format!("did you mean `{known}`?"),
-        _ => {
+    let advice = match meant(name, known) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => {
             let known: Vec<_> = known.iter().map(|known| format!("`{known}`")).collect();
             format!("use one of {}", known.join(", "))
         }
     };
-    syn::Error::new(name.span(), format!("unknown attribute `{written}`; {advice}"))
+    syn::Error::new(name.span(), format!("unknown attribute `{name}`; {advice}"))
+}
+
+/// The known name that is most like a misspelt one.
+pub fn meant<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
+    let written = name.to_string();
+    let nearest = known.iter().map(|known| (distance(&written, known), *known)).min();
+    nearest.filter(|(distance, known)| *distance <= 1 + known.len() / 4).map(|(_, known)| known)
 }
 
 /// Levenshtein's distance.

@@ -65,7 +65,7 @@ fn queue(ctxt: &Ctxt, literal: &LitStr) {
         );
     }
     if name.chars().any(|c| c.is_ascii_uppercase()) {
-        ctxt.error(literal, format!("a queue name has no capitals; write {:?}", name.to_lowercase()));
+        ctxt.error(literal, "a queue name has no capitals; use lower-case letters");
     }
     if name.starts_with('-') {
         ctxt.error(literal, "a queue name cannot begin with a dash; begin with a letter or digit");

@@ -30,7 +30,7 @@ pub fn length(ctxt: &Ctxt, bounds: &Bounds) {
     for bound in [&bounds.low, &bounds.high].into_iter().flatten() {
         let problem = match bound.literal {
             Literal::Integer { negative: true, .. } => "a length cannot be negative; use 0 or more",
-            Literal::Float { .. } => "a length is a whole number",
+            Literal::Float { .. } => "a length is a whole number; remove the fraction",
             Literal::Integer { magnitude, .. } if magnitude > u32::MAX.into() => {
                 "no message is that long; leave the bound out, or use one up to 4294967295"
             }
@@ -55,8 +55,8 @@ pub fn is_checked_by_compiler(bounds: &Bounds) -> bool {
 fn unbounded(ctxt: &Ctxt, bounds: &Bounds, name: &str) -> bool {
     let unbounded = bounds.low.is_none() && bounds.high.is_none();
     if unbounded {
-        ctxt.error_at(
-            bounds.span,
+        ctxt.error(
+            &bounds.tokens,
             format!("`{name}(..)` allows everything; give it a bound, such as `{name}(1..)`, or remove it"),
         );
     }
@@ -82,7 +82,7 @@ fn empty(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
     } else {
         format!("`..` leaves out the upper bound, write `{name}(a..=b)` with a not above b")
     };
-    ctxt.error_at(bounds.span, format!("no value is in this range; {advice}"));
+    ctxt.error(&bounds.tokens, format!("no value is in this range; {advice}"));
 }
 
 fn is_empty(bounds: &Bounds) -> bool {

@@ -1,6 +1,5 @@
 //! Rules against the types they are put on, and against each other.
 
-use quote::ToTokens;
 use syn::{Ident, Type};
 
 use super::{pattern, ranges};
@@ -118,10 +117,9 @@ fn key(ctxt: &Ctxt, attrs: &FieldAttrs, ty: &Type) {
         _ => false,
     };
     if absent {
-        let ty = ty.to_token_stream();
         ctxt.error(
             name,
-            format!("a key is always present, and `{ty}` may hold nothing; put `key` on another field"),
+            "a key is always present, and this field may hold nothing; put `key` on another field",
         );
     }
 }

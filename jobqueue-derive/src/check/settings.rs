@@ -73,7 +73,7 @@ fn version(ctxt: &Ctxt, container: &Container<'_>) {
 
 fn number(ctxt: &Ctxt, literal: &LitInt) -> Option<u32> {
     match literal.base10_parse::<u32>() {
-        Ok(0) => ctxt.error(literal, "versions begin at 1"),
+        Ok(0) => ctxt.error(literal, "versions begin at 1; write `version = 1`, or leave it out"),
         Ok(number) => return Some(number),
         Err(_) => ctxt.error(literal, "a version is a whole number from 1 to 4294967295"),
     }

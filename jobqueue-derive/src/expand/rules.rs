@@ -110,7 +110,7 @@ fn order(
     }
     let (low, high) = (number(low), number(high));
     let sign = if bounds.closed { quote!(<=) } else { quote!(<) };
-    Some(quote_spanned! {bounds.span=>
+    Some(quote_spanned! {bounds.tokens.span()=>
         const {
             let low: #primitive = #low;
             let high: #primitive = #high;

@@ -261,7 +261,8 @@ fn has_twins(members: &[(Cow<'_, str>, &RawValue)]) -> bool {
     /// Up to so many, comparing each with each is quicker than sorting.
     const FEW: usize = 32;
     if members.len() <= FEW {
-        let twin = |(at, (name, _)): (usize, &(Cow<'_, str>, _))| members[..at].iter().any(|(n, _)| n == name);
+        let twin =
+            |(at, (name, _)): (usize, &(Cow<'_, str>, _))| members[..at].iter().any(|(n, _)| n == name);
         return members.iter().enumerate().any(twin);
     }
     let mut names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();

@@ -105,7 +105,7 @@ impl Channel {
             Arc::clone(&options.clock),
             options.max_payload_bytes,
         )?;
-        let keeper_store = Arc::clone(storage.queues()).detached();
+        let keeper_store = storage.queues_apart();
         Ok(Arc::new(Self {
             storage: storage.clone(),
             name,

@@ -17,11 +17,13 @@ mod settings;
 mod settle;
 pub(crate) mod trace;
 mod typed;
+mod unique;
 
 pub use dead_letters::{DeadLetter, DeadLetters, RedriveOptions, Redriven};
 pub use delivery::Delivery;
 pub use send::{SendOptions, Sent};
 pub use typed::Queue;
+pub use unique::Unique;
 
 pub(crate) use bury::BURY_RETRY;
 pub(crate) use channel::{Channel, ChannelOptions};

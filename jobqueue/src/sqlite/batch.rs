@@ -40,7 +40,14 @@ impl<'c> Batch<'c> {
         let (seen, sequence) = connection
             .prepare_cached("SELECT now, sequence FROM jobqueue_store WHERE id = 1")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Self { connection, now: clock.now(seen), sequence, changed: false, queues: Vec::new(), statements: Vec::new() })
+        Ok(Self {
+            connection,
+            now: clock.now(seen),
+            sequence,
+            changed: false,
+            queues: Vec::new(),
+            statements: Vec::new(),
+        })
     }
 
     /// The connection, for statements.

@@ -1,7 +1,7 @@
 //! The handle the rest of the framework holds.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{BlobStore, QueueStore};
 
@@ -14,6 +14,8 @@ pub struct Storage {
     queues: Arc<dyn QueueStore>,
     blobs: Arc<dyn BlobStore>,
     description: Arc<str>,
+    /// The queues through connections of their own; one for all clones.
+    apart: Arc<OnceLock<Arc<dyn QueueStore>>>,
 }
 
 impl Storage {
@@ -23,7 +25,7 @@ impl Storage {
         blobs: Arc<dyn BlobStore>,
         description: impl Into<Arc<str>>,
     ) -> Self {
-        Self { queues, blobs, description: description.into() }
+        Self { queues, blobs, description: description.into(), apart: Arc::default() }
     }
 
     /// The queues.
@@ -48,7 +50,13 @@ impl Storage {
             queues: Arc::clone(&self.queues).detached(),
             blobs: Arc::clone(&self.blobs).detached(),
             description: Arc::clone(&self.description),
+            apart: Arc::default(),
         }
+    }
+
+    /// The queues through connections of their own, for the lease keeper's runtime; the same for all clones.
+    pub(crate) fn queues_apart(&self) -> Arc<dyn QueueStore> {
+        Arc::clone(self.apart.get_or_init(|| Arc::clone(&self.queues).detached()))
     }
 }
 

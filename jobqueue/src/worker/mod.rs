@@ -9,6 +9,7 @@
 //! Knows queues, handlers and retry rules; knows nothing of adapters.
 
 mod activity;
+mod background;
 mod builder;
 mod completed;
 mod context;
@@ -23,6 +24,7 @@ mod shared;
 mod shutdown;
 mod start;
 
+pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;
 pub use context::Context;
 pub use event::Event;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
+use super::background::{Background, BackgroundContext};
 use super::builder::WorkerBuilder;
 use super::event::Event;
 use super::poller::Poller;
@@ -44,6 +45,7 @@ use crate::vocabulary::outcome::chain;
 /// ```
 pub struct Worker {
     shared: Arc<Shared>,
+    background: Vec<Background>,
 }
 
 impl Worker {
@@ -52,8 +54,8 @@ impl Worker {
         WorkerBuilder::new(storage)
     }
 
-    pub(super) fn new(shared: Shared) -> Self {
-        Self { shared: Arc::new(shared) }
+    pub(super) fn new(shared: Shared, background: Vec<Background>) -> Self {
+        Self { shared: Arc::new(shared), background }
     }
 
     /// Runs until `shutdown` resolves, then stops in three acts: stop fetching; wait for running handlers up to the
@@ -102,6 +104,9 @@ impl Worker {
                 until_idle,
             };
             pollers.spawn(poller.run());
+        }
+        for start in self.background {
+            pollers.spawn(start(BackgroundContext::new(&shared, stop.clone())));
         }
         pollers.close();
         tokio::select! {

@@ -9,7 +9,8 @@ use crate::report::Figures;
 use crate::subject::{Result, Subject};
 
 pub(super) async fn depth<S: Subject>(setting: &Setting, figures: &mut Figures) -> Result<()> {
-    let depths = if setting.quick { [("10k", 100), ("1m", 2_000)] } else { [("10k", 10_000), ("1m", 1_000_000)] };
+    let depths =
+        if setting.quick { [("10k", 100), ("1m", 2_000)] } else { [("10k", 10_000), ("1m", 1_000_000)] };
     let jobs = setting.jobs::<S>(100_000);
     for (name, waiting) in depths {
         let store = setting.store()?;

@@ -71,7 +71,8 @@ impl QueueStore for Store {
         let count = messages.len();
         let name = queue.clone();
         // Checked here: the writer has better to do. A refused message is no reason to refuse the others.
-        let checked: Vec<_> = messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
+        let checked: Vec<_> =
+            messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
         let wanted: Vec<bool> = checked.iter().map(Option::is_none).collect();
         let weight = messages.iter().map(|message| ROW + message.text.len()).sum();
         let answers = self.write(Operation::PutAll, subject(queue), weight, move |batch| {

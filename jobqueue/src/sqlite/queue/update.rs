@@ -36,9 +36,8 @@ pub(super) fn update(
     let visible_at = after(now, change.visibility);
     check_before_expiry(name, to_instant(visible_at), expires_at.map(to_instant))?;
     let receipt = Receipt::random();
-    let changed = batch
-        .statement(CHANGE)?
-        .execute(params![claim.id, visible_at, receipt.bytes(), change.text])?;
+    let changed =
+        batch.statement(CHANGE)?.execute(params![claim.id, visible_at, receipt.bytes(), change.text])?;
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed).into());
     }

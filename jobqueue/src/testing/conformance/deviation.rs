@@ -29,4 +29,6 @@ pub enum Deviation {
     WholeSeconds,
     /// An expired blob lease is renewed under any id. Azurite.
     RenewWithWrongIdAfterExpiry,
+    /// A write that names a lease creates the blob if there is none. Azurite.
+    LeaseOnMissingBlobIgnored,
 }

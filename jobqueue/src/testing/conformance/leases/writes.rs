@@ -1,6 +1,7 @@
 //! Writing, reading and deleting blobs whose lease is in any state.
 
-use super::super::check::refused;
+use super::super::Deviation;
+use super::super::check::{refused, refused_unless};
 use crate::storage::{LeaseId, LeaseState, PutBlob, StoreErrorKind as K};
 
 promises! { "write";
@@ -80,7 +81,8 @@ promises! { "write";
     async fn to_a_missing_blob_has_no_lease(subject) {
         let blob = subject.missing_blob().await?;
         let written = blob.write_with("x", PutBlob::new().with_lease(LeaseId::random())).await;
-        refused(written, &[K::LeaseNotPresent, K::LeaseIdMismatch, K::BlobNotFound])?;
+        let deviates = subject.deviates(Deviation::LeaseOnMissingBlobIgnored);
+        refused_unless(deviates, written, &[K::LeaseNotPresent, K::LeaseIdMismatch, K::BlobNotFound])?;
     }
 
     /// A leased blob can be read by all.

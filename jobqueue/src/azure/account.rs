@@ -1,0 +1,103 @@
+//! Which storage account, at which addresses, with which right.
+
+use url::Url;
+
+use super::identity::TokenSource;
+use super::secret::Secret;
+
+/// A storage account as the adapter needs it. `Debug` shows no secret.
+#[derive(Debug, Clone)]
+pub(super) struct Account {
+    /// The account's name, for descriptions and signatures.
+    pub(super) name: String,
+    /// Where its queues are, without a slash at the end of the path.
+    pub(super) queues: Url,
+    /// Where its blobs are.
+    pub(super) blobs: Url,
+    /// By what right it is used.
+    pub(super) credential: Credential,
+}
+
+/// By what right the account is used.
+#[derive(Debug, Clone)]
+pub(super) enum Credential {
+    /// The account's key: the right to everything, signed into each request.
+    SharedKey(Secret<Vec<u8>>),
+    /// A shared access signature: a query string that is sent along with each request.
+    Sas(Secret<String>),
+    /// Tokens of Entra ID.
+    Token(TokenSource),
+}
+
+/// Why an address cannot be used.
+pub(super) type Problem = String;
+
+/// Reads one endpoint. `part` names it in the reason; the reason never repeats the text, which may hold a secret.
+pub(super) fn endpoint(part: &str, text: &str) -> Result<Url, Problem> {
+    let mut url = Url::parse(text.trim()).map_err(|error| format!("{part} is not a URL ({error})"))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(format!("{part} holds a user name or password; remove it"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(format!(
+            "{part} has a query or fragment; give a shared access signature as SharedAccessSignature=… in a connection string"
+        ));
+    }
+    match url.scheme() {
+        "https" => {}
+        "http" if is_loopback(&url) => {}
+        "http" => {
+            return Err(format!(
+                "{part} is plain http, which is allowed to this machine (loopback) only; use https"
+            ));
+        }
+        _ => return Err(format!("{part} must begin with https://")),
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err(format!("{part} names no host"));
+    }
+    let path = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&path);
+    Ok(url)
+}
+
+/// Whether the host is this machine, so that nothing leaves it.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => {
+            name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost")
+        }
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// The sister endpoint: `ACCOUNT.queue.…` ↔ `ACCOUNT.blob.…`; `None` when the host does not say which it is.
+pub(super) fn sister(url: &Url, from: &str, to: &str) -> Option<Url> {
+    let host = url.host_str()?;
+    let (head, tail) = host.split_once(&format!(".{from}."))?;
+    let mut sister = url.clone();
+    sister.set_host(Some(&format!("{head}.{to}.{tail}"))).ok()?;
+    Some(sister)
+}
+
+/// The account's name out of an endpoint: the last path segment of a path-style address, else the first label.
+pub(super) fn account_name(url: &Url) -> Option<String> {
+    let from_path =
+        url.path_segments().and_then(|mut parts| parts.next_back()).filter(|part| !part.is_empty());
+    match (from_path, url.host()) {
+        (Some(name), _) => Some(name.to_owned()),
+        (None, Some(url::Host::Domain(host))) => host.split('.').next().map(str::to_owned),
+        (None, _) => None,
+    }
+}
+
+/// Checks an account's name before it becomes part of an address.
+pub(super) fn check_name(name: &str) -> Result<(), Problem> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 63 || !name.chars().all(allowed) {
+        return Err("AccountName must have 3 to 24 lower-case letters and digits".to_owned());
+    }
+    Ok(())
+}

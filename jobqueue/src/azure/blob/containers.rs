@@ -1,0 +1,103 @@
+//! Operations on containers.
+
+use azure_core::http::pager::PagerOptions;
+use azure_storage_blob::models::{
+    BlobContainerClientListBlobsOptions, BlobItem, LeaseState as SdkLeaseState, ListBlobsIncludeItem,
+};
+use futures_util::StreamExt as _;
+
+use super::super::call::{Call, limited};
+use super::super::connection::Connection;
+use crate::storage::{BlobListing, BlobProperties, ETag, LeaseState, StoreError, StoreErrorKind};
+use crate::vocabulary::name::ContainerName;
+
+/// What a page of at most 5,000 blobs with their metadata may have.
+const LIST_LIMIT: u64 = 64 * 1024 * 1024;
+
+pub(super) async fn create(connection: &Connection, container: &ContainerName) -> Result<(), StoreError> {
+    let call = Call::repeatable("create container", container);
+    let created = call
+        .run_again(|| async {
+            match connection.container(container).create(None).await {
+                Ok(_) => Ok(()),
+                Err(error) if has_code(&error, "ContainerAlreadyExists") => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+        .await;
+    match created {
+        // Whoever may only use a container that is there need not be allowed to make it.
+        Err(error) if error.kind() == StoreErrorKind::Unauthorized && exists(connection, container).await => {
+            Ok(())
+        }
+        created => created,
+    }
+}
+
+async fn exists(connection: &Connection, container: &ContainerName) -> bool {
+    let call = Call::reads("read container properties", container);
+    call.run(async { connection.container(container).get_properties(None).await }).await.is_ok()
+}
+
+fn has_code(error: &azure_core::Error, wanted: &str) -> bool {
+    matches!(error.kind(), azure_core::error::ErrorKind::HttpResponse { error_code: Some(code), .. } if code == wanted)
+}
+
+pub(super) async fn delete(connection: &Connection, container: &ContainerName) -> Result<(), StoreError> {
+    let call = Call::once("delete container", container);
+    call.run(async { connection.container(container).delete(None).await }).await.map(drop)
+}
+
+pub(super) async fn list(
+    connection: &Connection,
+    container: &ContainerName,
+    prefix: &str,
+    marker: Option<&str>,
+) -> Result<BlobListing, StoreError> {
+    let call = Call::reads("list blobs", container);
+    let page = call
+        .run_again(|| async {
+            let options = BlobContainerClientListBlobsOptions {
+                prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
+                marker: marker.map(str::to_owned),
+                include: Some(vec![ListBlobsIncludeItem::Metadata]),
+                method_options: PagerOptions { context: limited(LIST_LIMIT), ..PagerOptions::default() },
+                ..BlobContainerClientListBlobsOptions::default()
+            };
+            let mut pages = connection.container(container).list_blobs(Some(options))?.into_pages();
+            pages.next().await.transpose()?.map(|page| page.into_model()).transpose()
+        })
+        .await?;
+    let Some(page) = page else { return Ok(BlobListing::default()) };
+    Ok(BlobListing {
+        blobs: page.blob_items.into_iter().filter_map(listed).collect(),
+        next: page.next_marker.filter(|marker| !marker.is_empty()),
+    })
+}
+
+/// A blob of a listing; `None` when it lacks what every blob has.
+fn listed(item: BlobItem) -> Option<(String, BlobProperties)> {
+    let properties = item.properties?;
+    let metadata = item.metadata.and_then(|metadata| metadata.values).unwrap_or_default();
+    // The listing leaves out the quotes that a condition needs.
+    let etag = properties.etag?.to_string();
+    let etag = if etag.starts_with('"') { etag } else { format!("\"{etag}\"") };
+    let properties = BlobProperties {
+        length: properties.content_length?,
+        etag: ETag::new(etag),
+        modified: properties.last_modified?.into(),
+        metadata: metadata.into_iter().collect(),
+        lease: properties.lease_state.map_or(LeaseState::Available, lease_state),
+    };
+    Some((item.name?, properties))
+}
+
+fn lease_state(state: SdkLeaseState) -> LeaseState {
+    match state {
+        SdkLeaseState::Leased => LeaseState::Leased,
+        SdkLeaseState::Expired => LeaseState::Expired,
+        SdkLeaseState::Breaking => LeaseState::Breaking,
+        SdkLeaseState::Broken => LeaseState::Broken,
+        _ => LeaseState::Available,
+    }
+}

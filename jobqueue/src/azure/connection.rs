@@ -1,0 +1,126 @@
+//! The SDK's clients for one account, over one pool of connections.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_storage_blob::{BlobClient, BlobContainerClient, BlobServiceClient, BlobServiceClientOptions};
+use azure_storage_queue::{QueueClient, QueueServiceClient, QueueServiceClientOptions};
+
+use super::account::{self, Account, Credential};
+use super::pipeline;
+use crate::storage::{StoreError, StoreErrorKind};
+use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
+
+/// The version of the service's protocol: the oldest that has all that is used here, so that emulators and
+/// Azure Stack keep up.
+const API_VERSION: &str = "2021-12-02";
+
+/// How long making a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An account and the clients that speak to it. Clones of the `Arc` share connections and tokens.
+pub(super) struct Connection {
+    setup: Setup,
+    queues: QueueServiceClient,
+    blobs: BlobServiceClient,
+}
+
+/// What a connection is made from, and can be made from again.
+#[derive(Debug, Clone)]
+pub(super) struct Setup {
+    pub(super) account: Account,
+    pub(super) roots: Vec<reqwest::Certificate>,
+}
+
+impl Connection {
+    /// Makes the clients; contacts nobody.
+    pub(super) fn open(setup: Setup) -> Result<Arc<Self>, StoreError> {
+        let failed = |what: &str, source: Box<dyn std::error::Error + Send + Sync>| {
+            StoreError::new(StoreErrorKind::InvalidInput, "open storage", &setup.account.name)
+                .with_detail(what.to_owned())
+                .with_source(source)
+        };
+        let http =
+            http_client(&setup).map_err(|error| failed("no HTTP client", error.without_url().into()))?;
+        let account = &setup.account;
+        let token = || match &account.credential {
+            Credential::Token(source) => source.credential().map(Some),
+            Credential::SharedKey(_) | Credential::Sas(_) => Ok(None),
+        };
+        let token = || token().map_err(|error| failed("no credential", error.into()));
+        let queues = QueueServiceClient::new(
+            account.queues.clone(),
+            token()?,
+            Some(QueueServiceClientOptions {
+                client_options: pipeline::client_options(account, &account.queues, &http),
+                version: API_VERSION.to_owned(),
+            }),
+        );
+        let blobs = BlobServiceClient::new(
+            account.blobs.clone(),
+            token()?,
+            Some(BlobServiceClientOptions {
+                client_options: pipeline::client_options(account, &account.blobs, &http),
+                version: API_VERSION.to_owned(),
+            }),
+        );
+        let queues = queues.map_err(|error| failed("no queue client", error.into()))?;
+        let blobs = blobs.map_err(|error| failed("no blob client", error.into()))?;
+        Ok(Arc::new(Self { setup, queues, blobs }))
+    }
+
+    /// The same account over connections of its own; the same connections if that cannot be had.
+    pub(super) fn again(self: &Arc<Self>) -> Arc<Self> {
+        Self::open(self.setup.clone()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot open a second connection to the storage; sharing the first");
+            Arc::clone(self)
+        })
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.setup.account
+    }
+
+    pub(super) fn queue_service(&self) -> &QueueServiceClient {
+        &self.queues
+    }
+
+    pub(super) fn queue(&self, queue: &QueueName) -> azure_core::Result<QueueClient> {
+        self.queues.queue_client(queue.as_str())
+    }
+
+    pub(super) fn container(&self, container: &ContainerName) -> BlobContainerClient {
+        self.blobs.blob_container_client(container.as_str())
+    }
+
+    pub(super) fn blob(&self, blob: &BlobName) -> BlobClient {
+        self.blobs.blob_client(blob.container().as_str(), blob.name())
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Connection").field(&self.setup.account.name).finish()
+    }
+}
+
+fn http_client(setup: &Setup) -> reqwest::Result<reqwest::Client> {
+    let account = &setup.account;
+    let mut builder = reqwest::Client::builder()
+        // A redirect would carry signature and token to whoever the answer names.
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .referer(false)
+        .http1_only();
+    if account::is_loopback(&account.queues) && account::is_loopback(&account.blobs) {
+        // What is meant for this machine does not go to a proxy.
+        builder = builder.no_proxy();
+    } else {
+        builder = builder.https_only(true);
+    }
+    if !setup.roots.is_empty() {
+        builder = builder.tls_certs_merge(setup.roots.iter().cloned());
+    }
+    builder.build()
+}

@@ -1,0 +1,240 @@
+//! The service's failures in the port's words: by `x-ms-error-code` first, by status second.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use azure_core::error::ErrorKind;
+use azure_core::http::headers::{HeaderName, Headers};
+use azure_core::http::{RawResponse, StatusCode};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+
+use super::call::Call;
+use super::pipeline::ExchangeError;
+use crate::storage::{StoreError, StoreErrorKind};
+
+/// A larger difference between the clocks than this makes the service refuse every signature.
+const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
+
+/// The longest pause that is taken over from the service.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
+
+/// What `error` means for `call`. Nothing of the SDK's own text is kept where it may hold a URL or a body.
+pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError {
+    if let Some(exchange) = exchange_error(error) {
+        return from_exchange(call, exchange);
+    }
+    match error.kind() {
+        ErrorKind::HttpResponse { status, raw_response, .. } => {
+            from_answer(call, *status, raw_response.as_deref())
+        }
+        ErrorKind::Credential => call
+            .error(StoreErrorKind::Unauthorized)
+            .with_detail(format!("the credential gave no token: {error}")),
+        ErrorKind::DataConversion => call.unreadable("the answer is not what the operation answers"),
+        // The SDK refused the call, or the pipeline failed, before anything was sent.
+        _ => call.error(StoreErrorKind::InvalidInput).with_detail("the request could not be made"),
+    }
+}
+
+fn exchange_error(error: &azure_core::Error) -> Option<&ExchangeError> {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<ExchangeError>() {
+            return Some(found);
+        }
+        // The SDK's error hides the outermost cause's own type behind its `source`.
+        if let Some(found) = error.downcast_ref::<azure_core::Error>().and_then(|e| e.downcast_ref()) {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
+    let (kind, ambiguous) = match error {
+        ExchangeError::NotConnected(_) => (StoreErrorKind::Unavailable, false),
+        ExchangeError::Lost(_) => (StoreErrorKind::Unavailable, call.changes()),
+        ExchangeError::TooLong { .. } => (call.too_long, call.changes()),
+    };
+    call.error(kind).with_detail(chain(error)).ambiguous(ambiguous)
+}
+
+/// The reasons one after the other: the cause itself belongs to the SDK and cannot be kept.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let reason = error.to_string();
+        if !text.ends_with(&reason) {
+            text.push_str(": ");
+            text.push_str(&reason);
+        }
+        next = error.source();
+    }
+    text.chars().take(400).collect()
+}
+
+fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>) -> StoreError {
+    let none = Headers::new();
+    let headers = answer.map_or(&none, RawResponse::headers);
+    let code = headers.get_optional_str(&HeaderName::from_static("x-ms-error-code")).map(plain);
+    let status = u16::from(status);
+    let kind = code.as_deref().and_then(by_code).unwrap_or_else(|| by_status(status));
+    let mut detail = match &code {
+        Some(code) => format!("{code}, status {status}"),
+        None => format!("status {status}"),
+    };
+    if let Some(hint) = hint(kind, code.as_deref(), status, skew(headers)) {
+        detail.push_str("; ");
+        detail.push_str(&hint);
+    }
+    let request = headers.get_optional_str(&HeaderName::from_static("x-ms-request-id")).map(plain);
+    let mut error = call
+        .error(kind)
+        .with_detail(detail)
+        // A failure inside the service says nothing about what it did before.
+        .ambiguous(status >= 500 && call.changes())
+        .with_retry_after(retry_after(headers));
+    if let Some(id) = request {
+        error = error.with_source(RequestId(id));
+    }
+    error
+}
+
+/// What the service calls the request, for its operators.
+#[derive(Debug)]
+struct RequestId(String);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the service's request id is {}", self.0)
+    }
+}
+
+impl std::error::Error for RequestId {}
+
+/// Codes and ids are identifiers; anything else in their place is not repeated.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(80).collect()
+}
+
+/// The kind by the service's code. Codes that only repeat the status are left to [`by_status`].
+pub(super) fn by_code(code: &str) -> Option<StoreErrorKind> {
+    use StoreErrorKind as K;
+    Some(match code {
+        "QueueNotFound" => K::QueueNotFound,
+        "QueueAlreadyExists" => K::QueueAlreadyExists,
+        "QueueBeingDeleted" => K::QueueBeingDeleted,
+        "QueueDisabled" => K::QueueDisabled,
+        "MessageNotFound" => K::MessageNotFound,
+        "PopReceiptMismatch" => K::PopReceiptMismatch,
+        "MessageTooLarge" | "RequestBodyTooLarge" => K::TooLarge,
+        "ContainerNotFound" => K::ContainerNotFound,
+        "ContainerBeingDeleted" => K::ContainerBeingDeleted,
+        "BlobNotFound" => K::BlobNotFound,
+        "BlobAlreadyExists" => K::BlobAlreadyExists,
+        "ConditionNotMet" | "TargetConditionNotMet" => K::ConditionNotMet,
+        "LeaseAlreadyPresent" | "LeaseIsBreakingAndCannotBeAcquired" => K::LeaseAlreadyPresent,
+        "LeaseIdMismatchWithLeaseOperation" | "LeaseIdMismatchWithBlobOperation" => K::LeaseIdMismatch,
+        "LeaseIdMissing" => K::LeaseIdMissing,
+        "LeaseNotPresentWithLeaseOperation" | "LeaseNotPresentWithBlobOperation" | "LeaseLost" => {
+            K::LeaseNotPresent
+        }
+        "LeaseIsBrokenAndCannotBeRenewed" | "LeaseIsBreakingAndCannotBeChanged" | "LeaseAlreadyBroken" => {
+            K::LeaseBroken
+        }
+        "ServerBusy" | "TooManyRequests" => K::Throttled,
+        "OperationTimedOut" => K::Timeout,
+        "InternalError" => K::Unavailable,
+        "AuthenticationFailed"
+        | "AuthorizationFailure"
+        | "AuthorizationPermissionMismatch"
+        | "AuthorizationProtocolMismatch"
+        | "AuthorizationResourceTypeMismatch"
+        | "AuthorizationServiceMismatch"
+        | "AuthorizationSourceIPMismatch"
+        | "AccountIsDisabled"
+        | "InsufficientAccountPermissions"
+        | "InvalidAuthenticationInfo"
+        | "KeyBasedAuthenticationNotPermitted"
+        | "NoAuthenticationInformation" => K::Unauthorized,
+        _ => return None,
+    })
+}
+
+fn by_status(status: u16) -> StoreErrorKind {
+    use StoreErrorKind as K;
+    match status {
+        401 | 403 => K::Unauthorized,
+        // Each operation on a queue or blob says so by code; without one, a proxy or a wrong address answered.
+        408 => K::Timeout,
+        412 => K::ConditionNotMet,
+        413 => K::TooLarge,
+        429 | 503 => K::Throttled,
+        400..500 if status != 404 && status != 409 => K::InvalidInput,
+        500.. => K::Unavailable,
+        _ => K::Protocol,
+    }
+}
+
+/// What to do about it, where the kind's own sentence does not say.
+fn hint(kind: StoreErrorKind, code: Option<&str>, status: u16, skew: Option<Duration>) -> Option<String> {
+    if (300..400).contains(&status) {
+        return Some(
+            "the endpoint answers with a redirect, which is not followed; check the address".to_owned(),
+        );
+    }
+    if kind != StoreErrorKind::Unauthorized {
+        return None;
+    }
+    if let Some(skew) = skew.filter(|skew| *skew > MAX_SKEW) {
+        let minutes = skew.as_secs() / 60;
+        return Some(format!("this machine's clock is {minutes} minutes off the storage's; set the clock"));
+    }
+    let hint = match code? {
+        "AuthenticationFailed" => "the signature or token is wrong, expired or not yet valid",
+        "AuthorizationPermissionMismatch" => "a permission or role for this operation is missing",
+        "AuthorizationProtocolMismatch" => "the shared access signature is for another protocol; use https",
+        "AuthorizationResourceTypeMismatch" => "the shared access signature lacks a resource type (srt=sco)",
+        "AuthorizationServiceMismatch" => "the shared access signature is for another service (ss=bq)",
+        "AuthorizationSourceIPMismatch" => "the shared access signature is for another address",
+        "AuthorizationFailure" => "the account's network rules or the signature's scope refuse it",
+        "InvalidAuthenticationInfo" => "the token is malformed or for another tenant",
+        "KeyBasedAuthenticationNotPermitted" => "the account refuses keys; use Entra ID",
+        "AccountIsDisabled" => "the account is disabled",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// How far this machine's clock is from the service's.
+fn skew(headers: &Headers) -> Option<Duration> {
+    let theirs = http_date(headers.get_optional_str(&HeaderName::from_static("date"))?)?;
+    let ours = SystemTime::now();
+    Some(ours.duration_since(theirs).unwrap_or_else(|early| early.duration()))
+}
+
+fn retry_after(headers: &Headers) -> Option<Duration> {
+    let number = |name| headers.get_optional_str(&HeaderName::from_static(name))?.trim().parse::<u64>().ok();
+    let wait = number("x-ms-retry-after-ms")
+        .or_else(|| number("retry-after-ms"))
+        .map(Duration::from_millis)
+        .or_else(|| number("retry-after").map(Duration::from_secs))
+        .or_else(|| {
+            let until = http_date(headers.get_optional_str(&HeaderName::from_static("retry-after"))?)?;
+            Some(until.duration_since(SystemTime::now()).unwrap_or_default())
+        })?;
+    Some(wait.min(MAX_RETRY_AFTER))
+}
+
+/// Reads an HTTP date.
+pub(super) fn http_date(text: &str) -> Option<SystemTime> {
+    let timestamp: Timestamp = rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok()?;
+    Some(timestamp.into())
+}
+
+#[cfg(test)]
+#[path = "error_tests.rs"]
+mod tests;

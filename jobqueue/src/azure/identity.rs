@@ -1,0 +1,126 @@
+//! Where tokens of Entra ID come from.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
+use azure_core::error::ErrorKind;
+use azure_identity::{
+    DeveloperToolsCredential, ManagedIdentityCredential, ManagedIdentityCredentialOptions, UserAssignedId,
+    WorkloadIdentityCredential,
+};
+use tokio::sync::OnceCell;
+
+/// How long the automatic choice waits for a managed identity: outside Azure nobody answers at all.
+const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Which credential to use.
+#[derive(Clone)]
+pub(super) enum TokenSource {
+    /// Workload identity where its variables are set; else managed identity; else developer tools.
+    Automatic,
+    /// The identity of the machine, or the user-assigned one with this client id.
+    Managed(Option<String>),
+    /// Workload identity of Kubernetes.
+    Workload,
+    /// `az` and `azd`.
+    DeveloperTools,
+    /// The application's own.
+    Custom(Arc<dyn TokenCredential>),
+}
+
+impl TokenSource {
+    /// A credential with connections and a cache of its own, except for the application's, of which there is
+    /// only one.
+    pub(super) fn credential(&self) -> azure_core::Result<Arc<dyn TokenCredential>> {
+        let inner: Arc<dyn TokenCredential> = match self {
+            Self::Automatic => match WorkloadIdentityCredential::new(None) {
+                Ok(workload) => workload,
+                // Its variables are not set.
+                Err(_) => Arc::new(FirstThatWorks {
+                    managed: managed(None)?,
+                    tools: DeveloperToolsCredential::new(None)?,
+                    chosen: OnceCell::new(),
+                }),
+            },
+            Self::Managed(client_id) => managed(client_id.clone())?,
+            Self::Workload => WorkloadIdentityCredential::new(None)?,
+            Self::DeveloperTools => DeveloperToolsCredential::new(None)?,
+            Self::Custom(credential) => Arc::clone(credential),
+        };
+        Ok(Arc::new(Named(inner)))
+    }
+}
+
+impl fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Automatic => "Automatic",
+            Self::Managed(_) => "Managed",
+            Self::Workload => "Workload",
+            Self::DeveloperTools => "DeveloperTools",
+            Self::Custom(_) => "Custom",
+        })
+    }
+}
+
+fn managed(client_id: Option<String>) -> azure_core::Result<Arc<ManagedIdentityCredential>> {
+    ManagedIdentityCredential::new(Some(ManagedIdentityCredentialOptions {
+        user_assigned_id: client_id.map(UserAssignedId::ClientId),
+        ..ManagedIdentityCredentialOptions::default()
+    }))
+}
+
+/// Tries managed identity, then developer tools, and stays with the one that gave the first token.
+#[derive(Debug)]
+struct FirstThatWorks {
+    managed: Arc<ManagedIdentityCredential>,
+    tools: Arc<DeveloperToolsCredential>,
+    chosen: OnceCell<Arc<dyn TokenCredential>>,
+}
+
+#[async_trait]
+impl TokenCredential for FirstThatWorks {
+    async fn get_token(
+        &self,
+        scopes: &[&str],
+        options: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        let choose = || async {
+            let first = self.managed.get_token(scopes, None);
+            let managed = tokio::time::timeout(MANAGED_IDENTITY_PATIENCE, first).await;
+            if matches!(managed, Ok(Ok(_))) {
+                return Ok(Arc::clone(&self.managed) as Arc<dyn TokenCredential>);
+            }
+            self.tools.get_token(scopes, None).await?;
+            Ok::<_, azure_core::Error>(Arc::clone(&self.tools) as Arc<dyn TokenCredential>)
+        };
+        // Both keep their tokens, so that asking the chosen one again costs nothing.
+        self.chosen.get_or_try_init(choose).await?.get_token(scopes, options).await
+    }
+}
+
+/// Marks every failure as the credential's, so that an answer of Entra ID is not taken for one of the storage.
+#[derive(Debug)]
+struct Named(Arc<dyn TokenCredential>);
+
+#[async_trait]
+impl TokenCredential for Named {
+    async fn get_token(
+        &self,
+        scopes: &[&str],
+        options: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        self.0.get_token(scopes, options).await.map_err(|error| {
+            azure_core::Error::with_message(ErrorKind::Credential, shortened(&error.to_string()))
+        })
+    }
+}
+
+/// The credential's own words, which tell what to do, but not a page of them.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 400;
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()
+}

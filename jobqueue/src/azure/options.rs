@@ -1,0 +1,185 @@
+//! Where the storage is and by what right it is used: the adapter's front door.
+
+use std::sync::Arc;
+
+use azure_core::credentials::TokenCredential;
+
+use super::account::{self, Account, Credential};
+use super::blob::AzureBlobs;
+use super::connection::{Connection, Setup};
+use super::connection_string;
+use super::identity::TokenSource;
+use super::probe::{self, Role};
+use super::queue::AzureQueues;
+use crate::storage::{Storage, StoreError, StoreErrorKind};
+use crate::vocabulary::name::{ContainerName, QueueName};
+
+/// How to reach a storage account.
+///
+/// Three kinds of right are known: the account's key and a shared access signature, both in a
+/// [connection string](Self::from_connection_string), and Entra ID, for an [endpoint](Self::from_endpoint).
+/// `Debug` shows none of them. Plain http is accepted to this machine (loopback) only.
+///
+/// # Examples
+/// ```no_run
+/// # async fn example() -> Result<(), jobqueue::storage::StoreError> {
+/// use jobqueue::azure::Options;
+///
+/// let emulator = Options::from_connection_string("UseDevelopmentStorage=true")?.open().await?;
+/// let account = Options::from_endpoint("https://myaccount.queue.core.windows.net")?.open().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Options {
+    setup: Setup,
+}
+
+impl Options {
+    /// Options from one of Azure's connection strings.
+    ///
+    /// Known are `UseDevelopmentStorage=true` (with `DevelopmentStorageProxyUri`), `AccountName` with
+    /// `AccountKey` or `SharedAccessSignature`, `DefaultEndpointsProtocol`, `EndpointSuffix`, and `QueueEndpoint`
+    /// and `BlobEndpoint`, whose addresses may be path-style (`http://127.0.0.1:10001/devstoreaccount1`). Of two
+    /// endpoints one is enough where the host names the service (`….queue.…`). Settings for tables and files
+    /// are passed over.
+    ///
+    /// # Errors
+    /// `InvalidInput` with the name of the setting that is wrong or missing, never with its value.
+    pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
+        connection_string::parse(text).map(Self::new).map_err(refused)
+    }
+
+    /// Options from the address of an account's queues (`https://ACCOUNT.queue.core.windows.net`) or blobs, with
+    /// Entra ID.
+    ///
+    /// The other address is derived from it; where it cannot be, [`blob_endpoint`](Self::blob_endpoint) gives it.
+    /// The credential is chosen on first use: workload identity if its environment variables are set, else
+    /// managed identity if there is one, else the developer's `az` or `azd` login. The methods below fix the choice.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is no https address of a storage account.
+    pub fn from_endpoint(endpoint: &str) -> Result<Self, StoreError> {
+        let given = account::endpoint("the endpoint", endpoint).map_err(refused)?;
+        if given.scheme() != "https" {
+            return Err(refused("the endpoint must be https: tokens are not sent in the clear".to_owned()));
+        }
+        let queues = account::sister(&given, "blob", "queue").unwrap_or_else(|| given.clone());
+        let blobs = account::sister(&queues, "queue", "blob").unwrap_or(given);
+        let name = account::account_name(&queues)
+            .ok_or_else(|| refused("the endpoint does not name the account".to_owned()))?;
+        Ok(Self::new(Account { name, queues, blobs, credential: Credential::Token(TokenSource::Automatic) }))
+    }
+
+    fn new(account: Account) -> Self {
+        Self { setup: Setup { account, roots: Vec::new() } }
+    }
+
+    /// Sets the address of the blobs, where it does not follow from that of the queues.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is no address, or plain http to another machine.
+    pub fn blob_endpoint(mut self, endpoint: &str) -> Result<Self, StoreError> {
+        let url = account::endpoint("the blob endpoint", endpoint).map_err(refused)?;
+        if matches!(self.setup.account.credential, Credential::Token(_)) && url.scheme() != "https" {
+            return Err(refused(
+                "the blob endpoint must be https: tokens are not sent in the clear".to_owned(),
+            ));
+        }
+        self.setup.account.blobs = url;
+        Ok(self)
+    }
+
+    /// Uses the identity of the machine, or the user-assigned one with `client_id`.
+    pub fn managed_identity(self, client_id: Option<&str>) -> Self {
+        self.token(TokenSource::Managed(client_id.map(str::to_owned)))
+    }
+
+    /// Uses workload identity: `AZURE_CLIENT_ID`, `AZURE_TENANT_ID` and `AZURE_FEDERATED_TOKEN_FILE`.
+    pub fn workload_identity(self) -> Self {
+        self.token(TokenSource::Workload)
+    }
+
+    /// Uses the login of `az` or `azd`.
+    pub fn developer_tools(self) -> Self {
+        self.token(TokenSource::DeveloperTools)
+    }
+
+    /// Uses a credential of the application's own: any [`TokenCredential`] of `azure_core` 1.x. It is the only
+    /// type of the SDK in this interface. It is asked from the lease keeper's thread too and must not wait for
+    /// tasks of one particular runtime.
+    pub fn credential(self, credential: Arc<dyn TokenCredential>) -> Self {
+        self.token(TokenSource::Custom(credential))
+    }
+
+    fn token(mut self, source: TokenSource) -> Self {
+        self.setup.account.credential = Credential::Token(source);
+        self
+    }
+
+    /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of one's own.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is not a certificate.
+    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, StoreError> {
+        let certificate = reqwest::Certificate::from_pem(pem)
+            .map_err(|_| refused("the root certificate is not one in PEM".to_owned()))?;
+        self.setup.roots.push(certificate);
+        Ok(self)
+    }
+
+    /// Opens the storage. Contacts nobody: a wrong key or address shows with the first operation, and
+    /// [`probe`](Self::probe) looks for it on purpose.
+    ///
+    /// # Errors
+    /// `InvalidInput` when tokens would go over plain http, or no client can be made.
+    ///
+    /// # Cancel safety
+    /// Nothing is begun that would have to be undone.
+    pub async fn open(self) -> Result<Storage, StoreError> {
+        let connection = self.connect()?;
+        let description = format!("azure:{}", connection.account().name);
+        Ok(Storage::new(
+            Arc::new(AzureQueues::new(Arc::clone(&connection))),
+            Arc::new(AzureBlobs::new(connection)),
+            description,
+        ))
+    }
+
+    /// Tries out whether a process in `role` may do what it will need to on `queue`, and changes nothing.
+    ///
+    /// # Errors
+    /// `Unauthorized`, naming the permissions (of a signature) and roles (of Entra ID) that are missing; other kinds
+    /// when the storage cannot be reached. A queue that does not exist is no error.
+    ///
+    /// # Cancel safety
+    /// It only asks.
+    pub async fn probe(&self, queue: &QueueName, role: Role) -> Result<(), StoreError> {
+        probe::queue(&*self.clone().connect()?, queue, role).await
+    }
+
+    /// The same for the blobs in `container`, which large payloads, leases and fan-out need. Neither container nor
+    /// blobs need to exist.
+    ///
+    /// # Errors
+    /// As of [`probe`](Self::probe).
+    ///
+    /// # Cancel safety
+    /// It only asks.
+    pub async fn probe_blobs(&self, container: &ContainerName, role: Role) -> Result<(), StoreError> {
+        probe::blobs(&*self.clone().connect()?, container, role).await
+    }
+
+    fn connect(self) -> Result<Arc<Connection>, StoreError> {
+        let account = &self.setup.account;
+        let clear = [&account.queues, &account.blobs].iter().any(|url| url.scheme() != "https");
+        if clear && matches!(account.credential, Credential::Token(_)) {
+            return Err(refused("tokens of Entra ID need https".to_owned()));
+        }
+        Connection::open(self.setup)
+    }
+}
+
+fn refused(problem: String) -> StoreError {
+    StoreError::new(StoreErrorKind::InvalidInput, "open storage", "azure").with_detail(problem)
+}

@@ -1,0 +1,144 @@
+//! One HTTP exchange: send the request, read at most so much of the answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use azure_core::error::ErrorKind;
+use azure_core::http::headers::{HeaderName, Headers};
+use azure_core::http::policies::{Policy, PolicyResult};
+use azure_core::http::{AsyncRawResponse, Body, Context, Method, Request};
+use bytes::BytesMut;
+
+/// How many bytes the answer to a call may have; handed over in the call's context.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct AnswerLimit(pub(in super::super) u64);
+
+/// What an answer may have when the call says nothing, and what any error may have.
+const SMALL: u64 = 64 * 1024;
+
+/// The header under which a new receipt comes back: a name that the SDK's log does not allow.
+pub(in super::super) const RECEIPT: HeaderName = HeaderName::from_static("x-jobqueue-receipt");
+
+/// Speaks HTTP and nothing else: no redirects, no retries, no decompression.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    http: reqwest::Client,
+}
+
+impl Exchange {
+    pub(super) fn new(http: reqwest::Client) -> Self {
+        Self { http }
+    }
+}
+
+#[async_trait]
+impl Policy for Exchange {
+    async fn send(&self, ctx: &Context, request: &mut Request, _next: &[Arc<dyn Policy>]) -> PolicyResult {
+        let Body::Bytes(body) = request.body().clone() else {
+            return Err(azure_core::Error::with_message(
+                ErrorKind::Other,
+                "streamed bodies are not used here",
+            ));
+        };
+        let mut outgoing = self.http.request(method(request.method()), request.url().clone());
+        for (name, value) in request.headers().iter() {
+            outgoing = outgoing.header(name.as_str(), value.as_str());
+        }
+        let mut answer = outgoing.body(body).send().await.map_err(ExchangeError::from_sending)?;
+        let status = answer.status();
+        let headers = readable(answer.headers());
+        let limit = match ctx.value::<AnswerLimit>() {
+            Some(limit) if status.is_success() => limit.0,
+            _ => SMALL,
+        };
+        let declared =
+            answer.content_length().filter(|_| request.method() != Method::Head).unwrap_or_default();
+        if declared > limit {
+            return Err(ExchangeError::TooLong { limit }.into());
+        }
+        // What the other side declares is no reason to reserve it all at once.
+        let mut content = BytesMut::with_capacity(declared.min(SMALL) as usize);
+        while let Some(piece) = answer.chunk().await.map_err(ExchangeError::from_reading)? {
+            if (content.len() + piece.len()) as u64 > limit {
+                return Err(ExchangeError::TooLong { limit }.into());
+            }
+            content.extend_from_slice(&piece);
+        }
+        Ok(AsyncRawResponse::from_bytes(status.as_u16().into(), headers, content.freeze()))
+    }
+}
+
+/// The headers that are text. The receipt gets another name; the range goes, because one answer is all there is
+/// and the SDK would plan further requests by it.
+fn readable(headers: &reqwest::header::HeaderMap) -> Headers {
+    let mut out = Headers::new();
+    for (name, value) in headers {
+        let Ok(value) = value.to_str() else { continue };
+        match name.as_str() {
+            "x-ms-popreceipt" => out.insert(RECEIPT, value.to_owned()),
+            "content-range" => {}
+            name => out.insert(name.to_owned(), value.to_owned()),
+        }
+    }
+    out
+}
+
+fn method(method: Method) -> reqwest::Method {
+    // All of the SDK's methods are HTTP's.
+    reqwest::Method::from_bytes(method.as_str().as_bytes()).unwrap_or(reqwest::Method::GET)
+}
+
+/// Why there is no answer. Names no URL: it may hold a signature or a receipt.
+#[derive(Debug)]
+pub(in super::super) enum ExchangeError {
+    /// No connection, and so nothing was sent.
+    NotConnected(reqwest::Error),
+    /// The request may have arrived, and the answer did not.
+    Lost(reqwest::Error),
+    /// The answer is longer than allowed; the connection was closed.
+    TooLong {
+        /// The limit in bytes.
+        limit: u64,
+    },
+}
+
+impl ExchangeError {
+    fn from_sending(error: reqwest::Error) -> Self {
+        let error = error.without_url();
+        if error.is_connect() || error.is_builder() { Self::NotConnected(error) } else { Self::Lost(error) }
+    }
+
+    fn from_reading(error: reqwest::Error) -> Self {
+        Self::Lost(error.without_url())
+    }
+}
+
+impl fmt::Display for ExchangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotConnected(_) => f.write_str("no connection could be made"),
+            Self::Lost(_) => f.write_str("the connection failed before the answer was complete"),
+            Self::TooLong { limit } => write!(f, "the answer has more than {limit} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for ExchangeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NotConnected(error) | Self::Lost(error) => Some(error),
+            Self::TooLong { .. } => None,
+        }
+    }
+}
+
+impl From<ExchangeError> for azure_core::Error {
+    fn from(error: ExchangeError) -> Self {
+        let kind = match error {
+            ExchangeError::NotConnected(_) => ErrorKind::Connection,
+            ExchangeError::Lost(_) | ExchangeError::TooLong { .. } => ErrorKind::Io,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -1,0 +1,73 @@
+//! What happens to a request after the SDK's own pipeline has logged it.
+//!
+//! The SDK's log allows pop receipts and parts of shared access signatures, and its allow-list can only be
+//! extended. Therefore nothing secret is in a request while it passes the log: the SDK's clients get a
+//! placeholder, and the tail of the pipeline, which the SDK takes for its transport, puts in what is secret
+//! ([`attach`]), signs ([`sign`]) and speaks HTTP ([`exchange`]). On the way back the tail renames the header
+//! that carries a new receipt, so that the log does not know it.
+
+// The SDK's trait has the lifetime elided, and the macro makes another signature of one that is written out.
+#![allow(elided_lifetimes_in_paths)]
+
+mod attach;
+mod exchange;
+pub(super) mod sign;
+
+use std::sync::Arc;
+
+use azure_core::http::policies::{Policy, PolicyResult};
+use azure_core::http::{ClientOptions, Context, Request, RetryOptions, Transport, UserAgentOptions};
+use url::Url;
+
+use self::attach::AttachSecrets;
+pub(super) use self::attach::{PLACEHOLDER, Receipt};
+use self::exchange::Exchange;
+pub(super) use self::exchange::{AnswerLimit, ExchangeError, RECEIPT};
+use self::sign::SharedKeyPolicy;
+use super::account::{Account, Credential};
+
+/// The SDK's options for clients that use `endpoint` of `account` through `http`.
+pub(super) fn client_options(account: &Account, endpoint: &Url, http: &reqwest::Client) -> ClientOptions {
+    let mut policies: Vec<Arc<dyn Policy>> = Vec::with_capacity(3);
+    let sas = match &account.credential {
+        Credential::Sas(sas) => Some(sas.clone()),
+        _ => None,
+    };
+    policies.push(Arc::new(AttachSecrets::new(endpoint, sas)));
+    if let Credential::SharedKey(key) = &account.credential {
+        policies.push(Arc::new(SharedKeyPolicy::new(account.name.clone(), key.clone())));
+    }
+    policies.push(Arc::new(Exchange::new(http.clone())));
+    ClientOptions {
+        // Each operation has its own rule for resending, which only the caller can apply.
+        retry: RetryOptions::none(),
+        transport: Some(Transport::with_policy(Arc::new(Tail(policies)))),
+        user_agent: UserAgentOptions {
+            // The SDK panics beyond 24 characters.
+            application_id: Some("jobqueue".to_owned()),
+        },
+        ..ClientOptions::default()
+    }
+}
+
+/// Several policies in the place of the transport.
+#[derive(Debug)]
+struct Tail(Vec<Arc<dyn Policy>>);
+
+#[async_trait::async_trait]
+impl Policy for Tail {
+    async fn send(&self, ctx: &Context, request: &mut Request, _next: &[Arc<dyn Policy>]) -> PolicyResult {
+        // `client_options` makes no tail without an exchange.
+        let (first, rest) = self.0.split_first().ok_or_else(|| {
+            azure_core::Error::with_message(
+                azure_core::error::ErrorKind::Other,
+                "the pipeline has no transport",
+            )
+        })?;
+        // The SDK logs the request once more beside its answer.
+        let (method, url) = (request.method(), request.url().clone());
+        let answer = first.send(ctx, request, rest).await;
+        *request = Request::new(url, method);
+        answer
+    }
+}

@@ -1,0 +1,139 @@
+//! Finds out at start what a signature or role does not allow.
+//!
+//! The service checks permission before anything else. An operation on a message or blob that cannot exist, or
+//! with an argument that cannot be, therefore changes nothing and still tells: 403 means that it is not allowed,
+//! any other refusal that it is.
+
+use azure_storage_queue::models::{
+    QueueClientDeleteMessageOptions, QueueClientSendMessageOptions, QueueClientUpdateMessageOptions,
+};
+use bytes::Bytes;
+
+use super::call::{Call, with_receipt};
+use super::connection::Connection;
+use super::pipeline::PLACEHOLDER;
+use super::xml;
+use crate::storage::{LeaseId, PopReceipt, StoreError, StoreErrorKind};
+use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
+
+/// What a process does with a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Role {
+    /// It sends messages: `ra` of a signature, or the role *Storage Queue Data Contributor*.
+    Producer,
+    /// It runs jobs, and puts those that fail on the dead-letter queue: `raup`, or the same role.
+    Consumer,
+}
+
+/// Of no message of any queue.
+const NO_MESSAGE: &str = "00000000-0000-0000-0000-000000000000";
+
+/// A permission and what it is needed for.
+struct Permission {
+    letter: char,
+    purpose: &'static str,
+}
+
+const READ: Permission = Permission { letter: 'r', purpose: "read settings and lengths" };
+const ADD: Permission = Permission { letter: 'a', purpose: "send messages and dead letters" };
+const UPDATE: Permission = Permission { letter: 'u', purpose: "extend leases, save checkpoints and retry" };
+const PROCESS: Permission = Permission { letter: 'p', purpose: "receive and complete messages" };
+
+/// Tries the operations of `role` on `queue`.
+pub(super) async fn queue(connection: &Connection, queue: &QueueName, role: Role) -> Result<(), StoreError> {
+    let call = Call::reads("probe permissions", queue);
+    let mut missing = Missing::default();
+    let client = connection.queue(queue).map_err(|_| call.refuse("the queue has no address"))?;
+    missing.note(READ, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
+    // No message lives for 0 seconds: refused as an argument, if sending is allowed at all.
+    let body = Bytes::from(xml::write_message("probe"));
+    let options = QueueClientSendMessageOptions {
+        message_time_to_live: Some(0),
+        ..QueueClientSendMessageOptions::default()
+    };
+    let send = client.send_message(body.into(), Some(options));
+    missing.note(ADD, call.run(async { send.await.map(drop) }).await)?;
+    if role == Role::Consumer {
+        let none = PopReceipt::new(NO_MESSAGE);
+        let options = QueueClientUpdateMessageOptions {
+            method_options: with_receipt(&none),
+            ..QueueClientUpdateMessageOptions::default()
+        };
+        let update = client.update_message(NO_MESSAGE, PLACEHOLDER, 0, Some(options));
+        missing.note(UPDATE, call.run(async { update.await.map(drop) }).await)?;
+        let options = QueueClientDeleteMessageOptions {
+            method_options: with_receipt(&none),
+            ..QueueClientDeleteMessageOptions::default()
+        };
+        let delete = client.delete_message(NO_MESSAGE, PLACEHOLDER, Some(options));
+        missing.note(PROCESS, call.run(async { delete.await.map(drop) }).await)?;
+    }
+    missing.verdict(call, "Storage Queue Data Contributor")
+}
+
+/// Tries what large payloads, leases and fan-out need in `container`.
+pub(super) async fn blobs(
+    connection: &Connection,
+    container: &ContainerName,
+    role: Role,
+) -> Result<(), StoreError> {
+    let call = Call::reads("probe permissions", container);
+    let mut missing = Missing::default();
+    let blob = BlobName::new(container.clone(), format!("probe/{}", LeaseId::random().expose()))
+        .map_err(|error| call.refuse(error.to_string()))?;
+    let client = connection.blob(&blob);
+    let read = Permission { letter: 'r', purpose: "read large payloads" };
+    missing.note(read, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
+    let write = Permission { letter: 'w', purpose: "write large payloads and hold leases" };
+    missing.note(write, call.run(async { client.acquire_lease(15, None).await.map(drop) }).await)?;
+    if role == Role::Consumer {
+        let delete = Permission { letter: 'd', purpose: "delete large payloads" };
+        missing.note(delete, call.run(async { client.delete(None).await.map(drop) }).await)?;
+    }
+    missing.verdict(call, "Storage Blob Data Contributor")
+}
+
+/// What was refused so far.
+#[derive(Default)]
+struct Missing {
+    permissions: Vec<Permission>,
+    tried: usize,
+    refusal: Option<StoreError>,
+}
+
+impl Missing {
+    /// Takes down whether `answer` was a refusal; only failures that say nothing either way are errors.
+    fn note(&mut self, permission: Permission, answer: Result<(), StoreError>) -> Result<(), StoreError> {
+        self.tried += 1;
+        match answer {
+            Err(error) if error.kind() == StoreErrorKind::Unauthorized => {
+                self.permissions.push(permission);
+                self.refusal = Some(error);
+                Ok(())
+            }
+            Err(error) if error.is_retryable() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn verdict(self, call: Call<'_>, role: &str) -> Result<(), StoreError> {
+        let Some(refusal) = self.refusal else { return Ok(()) };
+        // All refused: it is the key, the token or the clock, and the service's own reason says which.
+        if self.permissions.len() == self.tried {
+            return Err(refusal);
+        }
+        let needed: Vec<_> = self
+            .permissions
+            .iter()
+            .map(|missing| format!("{:?} ({})", missing.letter, missing.purpose))
+            .collect();
+        Err(call
+            .error(StoreErrorKind::Unauthorized)
+            .with_detail(format!(
+                "missing: {}; add it to the shared access signature, or assign the role {role}",
+                needed.join(", ")
+            ))
+            .with_source(refusal))
+    }
+}

@@ -1,0 +1,126 @@
+//! Get Messages and Peek Messages.
+
+use std::time::SystemTime;
+
+use azure_storage_queue::models::{QueueClientPeekMessagesOptions, QueueClientReceiveMessagesOptions};
+
+use super::super::call::{Call, with_limit};
+use super::super::connection::Connection;
+use super::super::time;
+use super::super::xml::{self, RawMessage, RawMessages};
+use crate::storage::rules::limits;
+use crate::storage::{
+    GetMessages, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received, StoreError,
+};
+use crate::vocabulary::name::QueueName;
+
+/// What the answer to a get may have: 32 messages of 64 KiB, each byte written as a character reference.
+const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
+
+pub(super) async fn get(
+    connection: &Connection,
+    queue: &QueueName,
+    options: GetMessages,
+) -> Result<Received, StoreError> {
+    let call = Call::once("get messages", queue);
+    limits::check_get(queue, &options)?;
+    let visibility = time::seconds(call, "a visibility timeout", options.visibility)?;
+    let count = options.count.cast_signed();
+    let answer = call
+        .run(async {
+            let options = QueueClientReceiveMessagesOptions {
+                number_of_messages: Some(count),
+                visibility_timeout: Some(visibility),
+                method_options: with_limit(ANSWER_LIMIT),
+                ..QueueClientReceiveMessagesOptions::default()
+            };
+            connection.queue(queue)?.receive_messages(Some(options)).await
+        })
+        .await?;
+    let raw = complete(call, xml::read_messages(answer.body()))?;
+    let until = SystemTime::now() + options.visibility;
+    Ok(Received::new(raw.into_iter().filter_map(|message| leased(queue, message, until)).collect()))
+}
+
+pub(super) async fn peek(
+    connection: &Connection,
+    queue: &QueueName,
+    wanted: u32,
+) -> Result<Vec<PeekedMessage>, StoreError> {
+    let call = Call::reads("peek messages", queue);
+    limits::check_peek(queue, wanted)?;
+    let answer = call
+        .run_again(|| async {
+            let options = QueueClientPeekMessagesOptions {
+                number_of_messages: Some(wanted.cast_signed()),
+                method_options: with_limit(ANSWER_LIMIT),
+                ..QueueClientPeekMessagesOptions::default()
+            };
+            connection.queue(queue)?.peek_messages(Some(options)).await
+        })
+        .await?;
+    let raw = complete(call, xml::read_messages(answer.body()))?;
+    Ok(raw.into_iter().filter_map(|message| peeked(queue, message)).collect())
+}
+
+/// The messages that could be read. What is broken is an error only when it left nothing: the others are leased.
+fn complete(call: Call<'_>, answer: RawMessages) -> Result<Vec<RawMessage>, StoreError> {
+    match answer.broken {
+        Some(problem) if answer.messages.is_empty() => Err(call.unreadable(problem)),
+        Some(problem) => {
+            tracing::warn!(queue = %call.subject, problem, "an answer with messages was broken off");
+            Ok(answer.messages)
+        }
+        None => Ok(answer.messages),
+    }
+}
+
+fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> Option<LeasedMessage> {
+    let (Some(id), Some(receipt)) = (message_id(raw.id.as_deref()), raw.receipt.as_deref()) else {
+        // Nothing can be done with it; it comes back when its visibility timeout is over.
+        tracing::warn!(%queue, "a message without id or receipt was passed over");
+        return None;
+    };
+    let (dequeue_count, text) = count_and_text(&raw);
+    Some(LeasedMessage {
+        message: MessageRef { id, receipt: PopReceipt::new(receipt) },
+        text,
+        dequeue_count,
+        inserted: time::date(raw.inserted.as_deref()),
+        expires: time::expiry(raw.expires.as_deref()),
+        next_visible: raw.next_visible.as_deref().map_or(until, |text| time::date(Some(text))),
+    })
+}
+
+fn peeked(queue: &QueueName, raw: RawMessage) -> Option<PeekedMessage> {
+    let Some(id) = message_id(raw.id.as_deref()) else {
+        tracing::warn!(%queue, "a message without id was passed over");
+        return None;
+    };
+    let (dequeue_count, text) = count_and_text(&raw);
+    Some(PeekedMessage {
+        id,
+        text,
+        dequeue_count,
+        inserted: time::date(raw.inserted.as_deref()),
+        expires: time::expiry(raw.expires.as_deref()),
+    })
+}
+
+/// Without a count nobody can say whether the message is poison, and so its text is not offered either.
+fn count_and_text(raw: &RawMessage) -> (u32, Result<String, String>) {
+    let Some(count) = raw.dequeue_count.as_deref().and_then(|count| count.trim().parse().ok()) else {
+        return (0, Err("it has no dequeue count".to_owned()));
+    };
+    (count, raw.text.clone().unwrap_or_else(|| Err("it has no text".to_owned())))
+}
+
+/// An id that can stand in a path: the service's are UUIDs.
+pub(super) fn message_id(id: Option<&str>) -> Option<MessageId> {
+    id.filter(|id| is_id(id)).map(MessageId::new)
+}
+
+/// Whether the id is one segment of a path and stays one.
+pub(super) fn is_id(id: &str) -> bool {
+    (1..=128).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+}

@@ -1,0 +1,55 @@
+//! Put Message.
+
+use azure_storage_queue::models::QueueClientSendMessageOptions;
+use bytes::Bytes;
+
+use super::super::call::Call;
+use super::super::connection::Connection;
+use super::super::{time, xml};
+use super::get;
+use crate::storage::rules::limits;
+use crate::storage::{MessageRef, PopReceipt, PutMessage, PutOutcome, StoreError};
+use crate::vocabulary::name::QueueName;
+
+pub(super) async fn put(
+    connection: &Connection,
+    queue: &QueueName,
+    message: &PutMessage,
+) -> Result<PutOutcome, StoreError> {
+    let call = Call::once("put message", queue);
+    limits::check_put(queue, message)?;
+    let body = Bytes::from(xml::write_message(&message.text));
+    let (delay, ttl) = times(call, message)?;
+    let answer = call
+        .run(async {
+            let options = QueueClientSendMessageOptions {
+                message_time_to_live: Some(ttl),
+                visibility_timeout: Some(delay),
+                ..QueueClientSendMessageOptions::default()
+            };
+            connection.queue(queue)?.send_message(body.into(), Some(options)).await
+        })
+        .await?;
+    let mut answer = xml::read_messages(answer.body());
+    let stored = answer.messages.pop().filter(|_| answer.messages.is_empty());
+    let stored = stored.ok_or_else(|| call.unreadable("the answer does not hold the one message"))?;
+    let receipt = stored.receipt.clone().map(PopReceipt::new);
+    let (Some(id), Some(receipt)) = (get::message_id(stored.id.as_deref()), receipt) else {
+        return Err(call.unreadable("the answer lacks the message's id or receipt"));
+    };
+    Ok(PutOutcome {
+        message: MessageRef { id, receipt },
+        inserted: time::date(stored.inserted.as_deref()),
+        expires: time::expiry(stored.expires.as_deref()),
+        next_visible: time::date(stored.next_visible.as_deref()),
+    })
+}
+
+/// Delay and time to live in seconds, −1 for ever.
+fn times(call: Call<'_>, message: &PutMessage) -> Result<(i32, i32), StoreError> {
+    let delay = time::seconds(call, "a delay", message.visibility_delay)?;
+    let Some(ttl) = message.ttl else { return Ok((delay, -1)) };
+    let ttl = time::seconds(call, "a time to live", ttl)?;
+    // Rounding up must not make them equal, which the service refuses.
+    Ok((delay.min(ttl - 1), ttl))
+}

@@ -1,0 +1,32 @@
+//! A value that is never shown.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A key, signature or token: cheap to clone, and `Debug` shows nothing of it.
+///
+/// It has no `Display` and no serialisation on purpose; whoever needs the value asks for it by name.
+pub(super) struct Secret<T: ?Sized>(Arc<T>);
+
+impl<T> Secret<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self(Arc::new(value))
+    }
+
+    /// The value itself, for the wire only.
+    pub(super) fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: ?Sized> Clone for Secret<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}

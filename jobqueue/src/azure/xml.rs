@@ -1,0 +1,184 @@
+//! The XML of messages, read one message at a time so that a bad one spoils no other.
+//!
+//! The SDK's models are not used for this: a single odd element in them fails the whole answer, and a Get has by
+//! then leased every message in it.
+
+use quick_xml::events::{BytesRef, Event};
+use quick_xml::reader::Reader;
+
+use crate::storage::rules::illegal_character;
+
+/// A message as it stands in the answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct RawMessage {
+    pub(super) id: Option<String>,
+    pub(super) receipt: Option<String>,
+    pub(super) inserted: Option<String>,
+    pub(super) expires: Option<String>,
+    pub(super) next_visible: Option<String>,
+    pub(super) dequeue_count: Option<String>,
+    /// The text, or why it cannot be read.
+    pub(super) text: Option<Result<String, String>>,
+}
+
+/// What an answer holds.
+#[derive(Debug, Default)]
+pub(super) struct RawMessages {
+    pub(super) messages: Vec<RawMessage>,
+    /// Why reading stopped before the end, if it did.
+    pub(super) broken: Option<String>,
+}
+
+/// The element around all messages. Without it an answer is not an empty list but none at all.
+const ROOT: &[u8] = b"QueueMessagesList";
+
+/// Reads the messages of an answer to put, get or peek. Elements nobody knows are passed over.
+pub(super) fn read_messages(body: &[u8]) -> RawMessages {
+    let mut all = RawMessages::default();
+    // The service writes a byte order mark.
+    let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
+    let mut reader = Reader::from_reader(body);
+    // Outermost first: QueueMessagesList, QueueMessage, the field, whatever is inside it.
+    let mut depth = 0_usize;
+    let mut root = false;
+    let mut field = Field::default();
+    let mut message: Option<RawMessage> = None;
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(start)) => {
+                depth += 1;
+                match depth {
+                    1 => root |= start.local_name().as_ref() == ROOT,
+                    2 => message = Some(RawMessage::default()),
+                    3 => field = Field::new(start.local_name().as_ref()),
+                    _ => {}
+                }
+            }
+            Ok(Event::End(_)) => {
+                if depth == 3 {
+                    std::mem::take(&mut field).store(message.as_mut());
+                } else if depth == 2 {
+                    all.messages.extend(message.take());
+                }
+                depth = depth.saturating_sub(1);
+            }
+            Ok(Event::Empty(empty)) if depth == 0 => root |= empty.local_name().as_ref() == ROOT,
+            Ok(Event::Empty(empty)) if depth == 2 => {
+                Field::new(empty.local_name().as_ref()).store(message.as_mut());
+            }
+            Ok(Event::Text(text)) if depth == 3 => field.push(text.as_ref()),
+            Ok(Event::CData(text)) if depth == 3 => field.push(text.as_ref()),
+            Ok(Event::GeneralRef(reference)) if depth == 3 => field.push_reference(&reference),
+            Ok(Event::Eof) => {
+                if depth != 0 {
+                    all.broken = Some("it ends in the middle".to_owned());
+                } else if !root {
+                    all.broken = Some("it is no list of messages".to_owned());
+                }
+                return all;
+            }
+            // No entities of one's own: whoever sends a DTD is not the service.
+            Ok(Event::DocType(_)) => {
+                all.broken = Some("it has a document type".to_owned());
+                return all;
+            }
+            Ok(_) => {}
+            Err(_) => {
+                all.broken = Some("it is not XML".to_owned());
+                return all;
+            }
+        }
+    }
+}
+
+/// The element that is being read.
+#[derive(Default)]
+struct Field {
+    name: Vec<u8>,
+    content: Vec<u8>,
+    problem: Option<String>,
+}
+
+impl Field {
+    fn new(name: &[u8]) -> Self {
+        Self { name: name.to_vec(), ..Self::default() }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.content.extend_from_slice(bytes);
+    }
+
+    fn push_reference(&mut self, reference: &BytesRef<'_>) {
+        let resolved = match reference.resolve_char_ref() {
+            Ok(Some(character)) => Some(character),
+            Ok(None) => match reference.as_ref() {
+                b"lt" => Some('<'),
+                b"gt" => Some('>'),
+                b"amp" => Some('&'),
+                b"quot" => Some('"'),
+                b"apos" => Some('\''),
+                _ => None,
+            },
+            Err(_) => None,
+        };
+        match resolved {
+            Some(character) => self.push(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            None => self.problem = Some("it has a character reference that means nothing".to_owned()),
+        }
+    }
+
+    fn value(self) -> Result<String, String> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        let text = String::from_utf8(self.content).map_err(|_| "it is not UTF-8".to_owned())?;
+        match illegal_character(&text) {
+            Some((_, bad)) => {
+                Err(format!("it has the character U+{:04X}, which XML cannot carry", u32::from(bad)))
+            }
+            None => Ok(text),
+        }
+    }
+
+    fn store(self, message: Option<&mut RawMessage>) {
+        let Some(message) = message else { return };
+        let slot = match self.name.as_slice() {
+            b"MessageText" => {
+                message.text = Some(self.value());
+                return;
+            }
+            b"MessageId" => &mut message.id,
+            b"PopReceipt" => &mut message.receipt,
+            b"InsertionTime" => &mut message.inserted,
+            b"ExpirationTime" => &mut message.expires,
+            b"TimeNextVisible" => &mut message.next_visible,
+            b"DequeueCount" => &mut message.dequeue_count,
+            _ => return,
+        };
+        *slot = self.value().ok().filter(|value| !value.is_empty());
+    }
+}
+
+/// The body of a put or update with `text`, whose characters XML can carry.
+pub(super) fn write_message(text: &str) -> String {
+    const HEAD: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>";
+    const TAIL: &str = "</MessageText></QueueMessage>";
+    let mut body = String::with_capacity(HEAD.len() + text.len() + text.len() / 8 + TAIL.len());
+    body.push_str(HEAD);
+    for c in text.chars() {
+        match c {
+            '&' => body.push_str("&amp;"),
+            '<' => body.push_str("&lt;"),
+            '>' => body.push_str("&gt;"),
+            // A bare carriage return is a line feed to every XML reader.
+            '\r' => body.push_str("&#13;"),
+            c => body.push(c),
+        }
+    }
+    body.push_str(TAIL);
+    body
+}
+
+#[cfg(test)]
+#[path = "xml_tests.rs"]
+mod tests;

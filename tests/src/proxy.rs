@@ -1,0 +1,192 @@
+//! A proxy between a client and Azurite that loses, delays, truncates or garbles answers.
+//!
+//! It understands just enough of HTTP/1.1 to know where a request ends. Each exchange has a connection of its own
+//! to the other side, so that an answer ends with its connection.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What happens to one exchange.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// The request is not passed on, and the connection closes.
+    Refuse,
+    /// The request is performed; the connection closes without an answer.
+    DropAnswer,
+    /// The request is performed; the answer never comes.
+    Hang,
+    /// The request is performed; of the answer only so many bytes come.
+    Truncate(usize),
+    /// The request is performed; the answer keeps its head, and its body becomes nonsense of the same length.
+    Garble,
+    /// The request is not passed on, and this comes back, byte for byte.
+    Answer(Vec<u8>),
+    /// As `Answer`, and then this piece over and over until the client hangs up.
+    Endless(Vec<u8>, Vec<u8>),
+    /// The request is performed; in the answer the first text is replaced by the second, whole answer included.
+    Replace(String, String),
+}
+
+/// Which request a fault is for: the text must occur in its first line (`PUT /account/queue?… HTTP/1.1`).
+type Plan = (String, Fault);
+
+/// A running proxy; it stops with the runtime.
+#[derive(Debug, Clone)]
+pub struct Proxy {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    upstream: String,
+    plans: Mutex<VecDeque<Plan>>,
+    seen: Mutex<Vec<String>>,
+}
+
+impl Proxy {
+    /// Starts a proxy before `endpoint` (`http://127.0.0.1:PORT/…`).
+    pub async fn start(endpoint: &str) -> Self {
+        let url = url::Url::parse(endpoint).expect("an endpoint");
+        let upstream = format!("{}:{}", url.host_str().expect("a host"), url.port().expect("a port"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let state = Arc::new(State { upstream, plans: Mutex::default(), seen: Mutex::default() });
+        let shared = Arc::clone(&state);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let state = Arc::clone(&shared);
+                // A client that hangs up is no failure of the proxy.
+                tokio::spawn(async move { state.serve(client).await.ok() });
+            }
+        });
+        Self { address, state }
+    }
+
+    /// The same path behind the proxy's address.
+    pub fn endpoint(&self, endpoint: &str) -> String {
+        let mut url = url::Url::parse(endpoint).expect("an endpoint");
+        url.set_port(Some(self.address.port())).expect("a URL with a port");
+        url.into()
+    }
+
+    /// Plans a fault for the next request whose first line contains `part`. Plans are used in order, once each.
+    pub fn plan(&self, part: &str, fault: Fault) {
+        self.state.plans.lock().expect("no panic").push_back((part.to_owned(), fault));
+    }
+
+    /// The first lines of all requests so far.
+    pub fn seen(&self) -> Vec<String> {
+        self.state.seen.lock().expect("no panic").clone()
+    }
+
+    /// How many requests so far have `part` in their first line.
+    pub fn count(&self, part: &str) -> usize {
+        self.seen().iter().filter(|line| line.contains(part)).count()
+    }
+}
+
+impl State {
+    async fn serve(&self, mut client: TcpStream) -> io::Result<()> {
+        let Some(request) = read_request(&mut client).await? else { return Ok(()) };
+        let line = String::from_utf8_lossy(&request).lines().next().unwrap_or_default().to_owned();
+        self.seen.lock().expect("no panic").push(line.clone());
+        let fault = {
+            let mut plans = self.plans.lock().expect("no panic");
+            let at = plans.iter().position(|(part, _)| line.contains(part));
+            at.and_then(|at| plans.remove(at)).map(|(_, fault)| fault)
+        };
+        match fault {
+            Some(Fault::Refuse) => return Ok(()),
+            Some(Fault::Answer(answer)) => return client.write_all(&answer).await,
+            Some(Fault::Endless(head, piece)) => {
+                client.write_all(&head).await?;
+                loop {
+                    client.write_all(&piece).await?;
+                }
+            }
+            _ => {}
+        }
+        let answer = self.forward(&request).await?;
+        match fault {
+            Some(Fault::DropAnswer) => Ok(()),
+            Some(Fault::Hang) => {
+                // Until the client gives up.
+                client.read(&mut [0; 1]).await.map(drop)
+            }
+            Some(Fault::Truncate(bytes)) => client.write_all(&answer[..bytes.min(answer.len())]).await,
+            Some(Fault::Garble) => client.write_all(&garbled(answer)).await,
+            Some(Fault::Replace(from, to)) => {
+                let text = String::from_utf8_lossy(&answer);
+                assert!(text.contains(&from), "nothing to replace in {text}");
+                client.write_all(unframed(&text.replace(&from, &to)).as_bytes()).await
+            }
+            _ => client.write_all(&answer).await,
+        }
+    }
+
+    async fn forward(&self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let mut server = TcpStream::connect(&self.upstream).await?;
+        let end = head_end(request).unwrap_or(request.len());
+        server.write_all(&request[..end - 2]).await?;
+        server.write_all(b"connection: close\r\n\r\n").await?;
+        server.write_all(&request[end..]).await?;
+        let mut answer = Vec::new();
+        server.read_to_end(&mut answer).await?;
+        Ok(answer)
+    }
+}
+
+/// One request, head and body; `None` when the client closes instead.
+async fn read_request(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+    let mut request = Vec::new();
+    loop {
+        if client.read_buf(&mut request).await? == 0 {
+            return Ok(None);
+        }
+        let Some(end) = head_end(&request) else { continue };
+        let head = String::from_utf8_lossy(&request[..end]).to_ascii_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length: usize = length.and_then(|length| length.trim().parse().ok()).unwrap_or_default();
+        if request.len() >= end + length {
+            return Ok(Some(request));
+        }
+    }
+}
+
+/// Where the body begins.
+fn head_end(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
+}
+
+fn garbled(mut answer: Vec<u8>) -> Vec<u8> {
+    let end = head_end(&answer).unwrap_or(answer.len());
+    let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+    if head.contains("transfer-encoding: chunked") {
+        // Keeps the framing out of it: the body is what comes until the connection closes.
+        let head = unframed(&String::from_utf8_lossy(&answer[..end]));
+        return [head.as_bytes(), b"\xFF\x00<<not xml>>"].concat();
+    }
+    answer[end..].fill(b'?');
+    answer
+}
+
+/// An answer whose body is delimited by the end of the connection, so that its length may change. Chunks of
+/// Azurite's short answers are single, and their size lines vanish with the framing.
+fn unframed(answer: &str) -> String {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let framing = |line: &&str| {
+        let line = line.to_ascii_lowercase();
+        !line.starts_with("content-length:") && !line.starts_with("transfer-encoding:")
+    };
+    let head: Vec<_> = head.split("\r\n").filter(framing).collect();
+    let body =
+        if chunked { body.split("\r\n").skip(1).step_by(2).collect::<String>() } else { body.to_owned() };
+    format!("{}\r\nconnection: close\r\n\r\n{body}", head.join("\r\n").trim_end())
+}

@@ -1,0 +1,101 @@
+//! F13: what a signature does not allow is told before the first message is lost to it.
+
+#![allow(clippy::unwrap_used)]
+
+use jobqueue::azure::{Options, Role};
+use jobqueue::storage::{Created, GetMessages, PutMessage, StoreErrorKind};
+use jobqueue::{ContainerName, Metadata, QueueName};
+use jobqueue_tests::azurite::Azurite;
+use jobqueue_tests::sas;
+
+fn options(permissions: &str) -> Options {
+    let azurite = Azurite::shared();
+    let sas = sas::account_sas(permissions, "2100-01-01T00:00:00Z");
+    let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
+    Options::from_connection_string(&string).unwrap()
+}
+
+async fn queue_with_one_message() -> QueueName {
+    let azurite = Azurite::shared();
+    let storage =
+        Options::from_connection_string(&azurite.connection_string()).unwrap().open().await.unwrap();
+    let queue = QueueName::new(format!("access-{}", uuid::Uuid::new_v4().simple())).unwrap();
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    storage.queues().put(&queue, PutMessage::new("job")).await.unwrap();
+    queue
+}
+
+#[tokio::test]
+async fn f13_missing_permissions_are_named() {
+    let queue = queue_with_one_message().await;
+    for (permissions, role, missing) in [
+        ("raup", Role::Consumer, ""),
+        ("ra", Role::Producer, ""),
+        ("rap", Role::Consumer, "u"),
+        ("rau", Role::Consumer, "p"),
+        ("rup", Role::Consumer, "a"),
+        ("r", Role::Producer, "a"),
+        ("aup", Role::Consumer, "r"),
+        ("r", Role::Consumer, "aup"),
+    ] {
+        let probe = options(permissions).probe(&queue, role).await;
+        if missing.is_empty() {
+            probe.unwrap_or_else(|error| panic!("{permissions} {role:?}: {error}"));
+            continue;
+        }
+        let error = probe.expect_err(permissions);
+        assert_eq!(error.kind(), StoreErrorKind::Unauthorized, "{error}");
+        for letter in ['r', 'a', 'u', 'p'] {
+            let named = error.to_string().contains(&format!("'{letter}'"));
+            assert_eq!(named, missing.contains(letter), "{permissions} {letter}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_probe_changes_nothing() {
+    let queue = queue_with_one_message().await;
+    options("raup").probe(&queue, Role::Consumer).await.unwrap();
+    let storage = options("raup").open().await.unwrap();
+    let get = GetMessages { count: 32, visibility: std::time::Duration::from_secs(1) };
+    let messages = storage.queues().get(&queue, get).await.unwrap().messages;
+    assert_eq!(messages.len(), 1);
+    assert_eq!(messages[0].dequeue_count, 1);
+}
+
+#[tokio::test]
+async fn blob_permissions_are_probed_without_a_container() {
+    let container = ContainerName::new("nothing-here").unwrap();
+    options("rwd").probe_blobs(&container, Role::Consumer).await.unwrap();
+    options("rw").probe_blobs(&container, Role::Producer).await.unwrap();
+    let error = options("rw").probe_blobs(&container, Role::Consumer).await.unwrap_err();
+    assert!(error.to_string().contains("'d'"), "{error}");
+}
+
+/// Creating what is there needs no right to create.
+#[tokio::test]
+async fn existing_queues_are_found_without_the_right_to_create() {
+    let queue = queue_with_one_message().await;
+    let storage = options("raup").open().await.unwrap();
+    let existed = storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    assert_eq!(existed, Created::Existed);
+    let other = storage.queues().create_queue(&queue, &Metadata::new().with("a", "b")).await.unwrap_err();
+    assert_eq!(other.kind(), StoreErrorKind::QueueAlreadyExists, "{other}");
+    let missing = QueueName::new(format!("{queue}-x")).unwrap();
+    let refused = storage.queues().create_queue(&missing, &Metadata::new()).await.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Unauthorized, "{refused}");
+}
+
+#[tokio::test]
+async fn an_invalid_signature_is_told_as_such() {
+    let azurite = Azurite::shared();
+    let string = sas::connection_string(
+        azurite.queue_endpoint(),
+        azurite.blob_endpoint(),
+        "sv=2021-12-02&ss=q&sig=AAAA",
+    );
+    let options = Options::from_connection_string(&string).unwrap();
+    let error = options.probe(&QueueName::new("orders").unwrap(), Role::Consumer).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unauthorized, "{error}");
+    assert!(!error.to_string().contains("missing:"), "{error}");
+}

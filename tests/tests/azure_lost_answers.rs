@@ -1,0 +1,345 @@
+//! Answers that are lost, late, cut off, garbled, huge or hostile (FAULTS section 1), with Azurite behind a proxy:
+//! the operation really happens, and the question is what the adapter says about it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use jobqueue::azure::Options;
+use jobqueue::storage::{
+    GetMessages, Late, LeaseDuration, LeaseId, MessageRef, PutBlob, PutMessage, Storage, StoreError,
+    StoreErrorKind, UpdateMessage,
+};
+use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
+use jobqueue_tests::azurite::{self, Azurite, LogOnFailure};
+use jobqueue_tests::proxy::{Fault, Proxy};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Every way in which an answer gets lost after the operation was performed.
+fn losses() -> [Fault; 4] {
+    [
+        Fault::DropAnswer,
+        Fault::Truncate(9),
+        Fault::Truncate(40),
+        Fault::Replace("HTTP/1.1".into(), "NONSENSE".into()),
+    ]
+}
+
+/// A queue and a container behind proxies, and the same storage without.
+struct Bench {
+    storage: Storage,
+    direct: Storage,
+    queue_proxy: Proxy,
+    blob_proxy: Proxy,
+    queue: QueueName,
+    container: ContainerName,
+    _log: LogOnFailure<'static>,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let azurite = Azurite::shared();
+        let queue_proxy = Proxy::start(azurite.queue_endpoint()).await;
+        let blob_proxy = Proxy::start(azurite.blob_endpoint()).await;
+        let string = azurite::connection_string(
+            &queue_proxy.endpoint(azurite.queue_endpoint()),
+            &blob_proxy.endpoint(azurite.blob_endpoint()),
+        );
+        let storage = open(&string).await;
+        let direct = open(&azurite.connection_string()).await;
+        let name = format!("lost-{}", uuid::Uuid::new_v4().simple());
+        let (queue, container) = (QueueName::new(&name).unwrap(), ContainerName::new(&name).unwrap());
+        direct.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+        direct.blobs().create_container(&container).await.unwrap();
+        Self { storage, direct, queue_proxy, blob_proxy, queue, container, _log: azurite.log_on_failure() }
+    }
+
+    async fn put(&self, text: &str) -> Result<(), StoreError> {
+        self.storage.queues().put(&self.queue, PutMessage::new(text)).await.map(drop)
+    }
+
+    async fn get(&self, storage: &Storage) -> Result<Vec<jobqueue::storage::LeasedMessage>, StoreError> {
+        let options = GetMessages { count: 32, visibility: Duration::from_secs(1) };
+        storage.queues().get(&self.queue, options).await.map(|received| received.messages)
+    }
+
+    async fn count(&self) -> u64 {
+        self.direct.queues().queue_properties(&self.queue).await.unwrap().approximate_count
+    }
+
+    async fn leased(&self) -> MessageRef {
+        self.direct.queues().put(&self.queue, PutMessage::new("job")).await.unwrap();
+        let options = GetMessages { count: 1, visibility: MINUTE };
+        self.direct.queues().get(&self.queue, options).await.unwrap().messages.remove(0).message
+    }
+
+    fn blob(&self, name: &str) -> BlobName {
+        BlobName::new(self.container.clone(), name).unwrap()
+    }
+}
+
+async fn open(string: &str) -> Storage {
+    Options::from_connection_string(string).unwrap().open().await.unwrap()
+}
+
+fn change(text: Option<&str>) -> UpdateMessage {
+    UpdateMessage { visibility: MINUTE, text: text.map(str::to_owned), late: Late::Refuse }
+}
+
+/// F1: the message is there, the sender cannot know, and is told so. The adapter does not send again by itself.
+#[tokio::test]
+async fn f1_a_lost_put_is_ambiguous_and_not_repeated() {
+    let bench = Bench::new().await;
+    for (sent, loss) in losses().into_iter().enumerate() {
+        bench.queue_proxy.plan("POST", loss.clone());
+        let error = bench.put("x").await.unwrap_err();
+        assert!(error.is_ambiguous(), "{loss:?}: {error}");
+        assert_eq!(bench.count().await, sent as u64 + 1, "{loss:?}");
+    }
+    bench.queue_proxy.plan("POST", Fault::Garble);
+    let error = bench.put("x").await.unwrap_err();
+    assert!(error.is_ambiguous() && error.kind() == StoreErrorKind::Protocol, "{error}");
+    assert_eq!(bench.queue_proxy.count("POST"), 5);
+}
+
+/// F2: nobody listens: certainly not applied. F21 is the same for a name that cannot be resolved.
+#[tokio::test]
+async fn f2_f21_without_a_connection_nothing_is_open() {
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = taken.local_addr().unwrap().port();
+    drop(taken);
+    let nobody = azurite::connection_string(
+        &format!("http://127.0.0.1:{port}/devstoreaccount1"),
+        &format!("http://127.0.0.1:{port}/devstoreaccount1"),
+    );
+    let key = azurite::KEY;
+    let nowhere = format!("AccountName=acme;AccountKey={key};EndpointSuffix=nowhere.invalid");
+    for string in [nobody, nowhere] {
+        let storage = open(&string).await;
+        let queue = QueueName::new("orders").unwrap();
+        let error = storage.queues().put(&queue, PutMessage::new("x")).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+        assert!(!error.is_ambiguous() && error.is_retryable(), "{error}");
+    }
+}
+
+/// F3: what the service asks for is passed on, and whether it was applied is open.
+#[tokio::test]
+async fn f3_throttling_and_server_timeouts() {
+    let bench = Bench::new().await;
+    let answer = |status: &str, code: &str| {
+        let head = format!(
+            "HTTP/1.1 {status}\r\nx-ms-error-code: {code}\r\nRetry-After: 3\r\nContent-Length: 0\r\n\r\n"
+        );
+        Fault::Answer(head.into_bytes())
+    };
+    for (status, code, kind) in [
+        ("503 Busy", "ServerBusy", StoreErrorKind::Throttled),
+        ("500 Late", "OperationTimedOut", StoreErrorKind::Timeout),
+        ("500 Broken", "InternalError", StoreErrorKind::Unavailable),
+    ] {
+        bench.queue_proxy.plan("POST", answer(status, code));
+        let error = bench.put("x").await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.is_ambiguous() && error.is_retryable(), "{error}");
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(3)), "{error}");
+    }
+    assert_eq!(bench.queue_proxy.count("POST"), 3, "nothing is sent twice");
+}
+
+/// F4: a lost get is not repeated: it would lease more. The message comes back, once more counted.
+#[tokio::test]
+async fn f4_a_lost_get_is_not_repeated() {
+    let bench = Bench::new().await;
+    bench.put("job").await.unwrap();
+    bench.queue_proxy.plan("GET", Fault::DropAnswer);
+    let error = bench.get(&bench.storage).await.unwrap_err();
+    assert!(error.is_ambiguous(), "{error}");
+    assert_eq!(bench.queue_proxy.count("GET"), 1);
+    let back = loop {
+        // It is invisible for the second that was asked for.
+        let got = bench.get(&bench.storage).await.unwrap();
+        if let Some(message) = got.into_iter().next() {
+            break message;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(back.dequeue_count, 2);
+}
+
+/// F7: after a lost update the old receipt is worthless, and the second answer says so.
+#[tokio::test]
+async fn f7_a_lost_update_is_ambiguous() {
+    let bench = Bench::new().await;
+    for loss in losses() {
+        let message = bench.leased().await;
+        bench.queue_proxy.plan("PUT", loss.clone());
+        let error =
+            bench.storage.queues().update(&bench.queue, &message, change(Some("new"))).await.unwrap_err();
+        assert!(error.is_ambiguous(), "{loss:?}: {error}");
+        let again = bench.storage.queues().update(&bench.queue, &message, change(None)).await.unwrap_err();
+        assert!(again.is_lease_lost() && !again.is_ambiguous(), "{loss:?}: {again}");
+    }
+    let message = bench.leased().await;
+    bench.queue_proxy.plan("PUT", Fault::Replace("x-ms-popreceipt".into(), "x-ms-nothing".into()));
+    let error = bench.storage.queues().update(&bench.queue, &message, change(None)).await.unwrap_err();
+    assert!(error.is_ambiguous(), "an update without its receipt: {error}");
+}
+
+/// F8: the caller's deadline ends a call that hangs; the connection is given up, and others go on.
+#[tokio::test]
+async fn f8_a_hanging_call_can_be_given_up() {
+    let bench = Bench::new().await;
+    let message = bench.leased().await;
+    bench.queue_proxy.plan("PUT", Fault::Hang);
+    let queues = bench.storage.queues();
+    let hanging = queues.update(&bench.queue, &message, change(None));
+    assert!(tokio::time::timeout(Duration::from_millis(300), hanging).await.is_err());
+    bench.put("next").await.unwrap();
+}
+
+/// F9: a second delete after a lost answer finds nothing; the caller may take that for success.
+#[tokio::test]
+async fn f9_f10_f11_deletes() {
+    let bench = Bench::new().await;
+    let queues = bench.storage.queues();
+    for loss in losses() {
+        let message = bench.leased().await;
+        bench.queue_proxy.plan("DELETE", loss.clone());
+        let error = queues.delete(&bench.queue, &message, Late::Refuse).await.unwrap_err();
+        assert!(error.is_ambiguous(), "{loss:?}: {error}");
+        let again = queues.delete(&bench.queue, &message, Late::Refuse).await.unwrap_err();
+        assert_eq!(again.kind(), StoreErrorKind::MessageNotFound, "{loss:?}");
+        assert!(!again.is_ambiguous());
+    }
+    let mut message = bench.leased().await;
+    message.receipt =
+        queues.update(&bench.queue, &message, change(None)).await.map(|_| message.receipt.clone()).unwrap();
+    let stale = queues.delete(&bench.queue, &message, Late::Refuse).await.unwrap_err();
+    assert!(stale.is_lease_lost() && !stale.is_ambiguous(), "{stale}");
+}
+
+/// A blob whose answer was lost is there, and a second creator is told.
+#[tokio::test]
+async fn a_lost_blob_write_is_ambiguous() {
+    let bench = Bench::new().await;
+    let blobs = bench.storage.blobs();
+    for (at, loss) in losses().into_iter().enumerate() {
+        let blob = bench.blob(&format!("b{at}"));
+        bench.blob_proxy.plan("PUT", loss.clone());
+        let error = blobs.put_blob(&blob, Bytes::from_static(b"x"), PutBlob::if_absent()).await.unwrap_err();
+        assert!(error.is_ambiguous(), "{loss:?}: {error}");
+        let again = blobs.put_blob(&blob, Bytes::from_static(b"x"), PutBlob::if_absent()).await.unwrap_err();
+        assert_eq!(again.kind(), StoreErrorKind::BlobAlreadyExists, "{loss:?}");
+        assert_eq!(blobs.get_blob(&blob, 10).await.unwrap().data, "x");
+    }
+}
+
+/// F77, F78: with an id of one's own, acquiring and renewing may be repeated, and the adapter does so.
+#[tokio::test]
+async fn f77_f78_lost_lease_answers_are_made_good() {
+    let bench = Bench::new().await;
+    let blobs = bench.storage.blobs();
+    let finite = LeaseDuration::Finite(Duration::from_secs(15));
+    for (at, loss) in losses().into_iter().enumerate() {
+        let (blob, mine) = (bench.blob(&format!("lease{at}")), LeaseId::random());
+        blobs.put_blob(&blob, Bytes::new(), PutBlob::new()).await.unwrap();
+        bench.blob_proxy.plan("comp=lease", loss.clone());
+        assert_eq!(blobs.acquire_lease(&blob, finite, &mine).await.unwrap(), mine, "{loss:?}");
+        bench.blob_proxy.plan("comp=lease", loss.clone());
+        assert_eq!(blobs.renew_lease(&blob, &mine).await.unwrap(), mine, "{loss:?}");
+        // A release is not repeated.
+        bench.blob_proxy.plan("comp=lease", loss.clone());
+        let released = blobs.release_lease(&blob, &mine).await.unwrap_err();
+        assert!(released.is_ambiguous(), "{loss:?}: {released}");
+    }
+}
+
+/// F12: an expired signature is told apart from everything that a retry could mend, without naming it.
+#[tokio::test]
+async fn f12_an_expired_signature_is_refused() {
+    let azurite = Azurite::shared();
+    let sas = jobqueue_tests::sas::account_sas("raup", "2021-01-01T00:00:00Z");
+    let string =
+        jobqueue_tests::sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
+    let storage = open(&string).await;
+    let queue = QueueName::new("orders").unwrap();
+    let error = storage.queues().put(&queue, PutMessage::new("x")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unauthorized, "{error}");
+    assert!(!error.is_retryable() && !error.is_ambiguous());
+    let signature = sas.split_once("sig=").unwrap().1;
+    assert!(!format!("{error} {error:?}").contains(signature));
+}
+
+/// F16: a redirect is not followed, so that no signature goes to whoever it names.
+#[tokio::test]
+async fn f16_redirects_are_not_followed() {
+    let bench = Bench::new().await;
+    let trap = Proxy::start(Azurite::shared().queue_endpoint()).await;
+    let to = trap.endpoint(Azurite::shared().queue_endpoint());
+    for status in ["301 Moved", "307 Temporary", "308 Permanent"] {
+        let answer =
+            format!("HTTP/1.1 {status}\r\nLocation: {to}/orders/messages\r\nContent-Length: 0\r\n\r\n");
+        bench.queue_proxy.plan("POST", Fault::Answer(answer.into_bytes()));
+        let error = bench.put("x").await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}");
+        assert!(error.to_string().contains("redirect"), "{error}");
+    }
+    assert_eq!(trap.seen(), Vec::<String>::new());
+}
+
+/// F18: an answer that is too long, declared or not, is not read to its end.
+#[tokio::test]
+async fn f18_f105_huge_answers_are_cut_off() {
+    let bench = Bench::new().await;
+    let declared = "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\nETag: \"1\"\r\n\r\n";
+    let open_end = "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nLast-Modified: Fri, 20 Nov 2026 20:37:46 GMT\r\n\r\n";
+    let error_page = "HTTP/1.1 500 Broken\r\n\r\n";
+    for head in [declared, open_end, error_page] {
+        let endless = || Fault::Endless(head.as_bytes().to_vec(), vec![b'x'; 64 * 1024]);
+        bench.queue_proxy.plan("GET", endless());
+        let error = bench.get(&bench.storage).await.unwrap_err();
+        assert!(error.is_ambiguous() && error.kind() == StoreErrorKind::Protocol, "{error}");
+        bench.blob_proxy.plan("GET", endless());
+        let error = bench.storage.blobs().get_blob(&bench.blob("b"), 1024).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::TooLarge, "{error}");
+    }
+}
+
+/// F19: a message without a receipt is passed over, one without a count is offered as unreadable, the rest stays.
+#[tokio::test]
+async fn f19_odd_messages_spoil_no_others() {
+    let bench = Bench::new().await;
+    for text in ["one", "two"] {
+        bench.put(text).await.unwrap();
+    }
+    let count = || {
+        Fault::Replace(
+            "<DequeueCount>1</DequeueCount><MessageText>one".into(),
+            "<New/><MessageText>one".into(),
+        )
+    };
+    bench.queue_proxy.plan("GET", count());
+    let got = bench.get(&bench.storage).await.unwrap();
+    assert_eq!(got.len(), 2);
+    assert!(got[0].text.is_err(), "{got:?}");
+    assert_eq!(got[1].text.as_deref(), Ok("two"));
+}
+
+/// F38: a receipt of characters that mean something in a URL comes back to the service as it was.
+#[tokio::test]
+async fn f38_receipts_with_special_characters() {
+    let bench = Bench::new().await;
+    let mut message = bench.leased().await;
+    message.receipt = jobqueue::storage::PopReceipt::new("AgA+/= %2B&é?#");
+    bench.storage.queues().delete(&bench.queue, &message, Late::Refuse).await.unwrap_err();
+    let seen = bench.queue_proxy.seen();
+    let line = seen.iter().find(|line| line.starts_with("DELETE")).unwrap();
+    let target = line.split(' ').nth(1).unwrap();
+    let url = url::Url::parse(&format!("http://x{target}")).unwrap();
+    let receipt = url.query_pairs().find(|(name, _)| name == "popreceipt").unwrap().1;
+    assert_eq!(receipt, "AgA+/= %2B&é?#");
+    assert!(target.contains("%20") && !target.contains('+'), "{target}");
+}

@@ -1,0 +1,219 @@
+//! Every operation of the port once over Azurite, by key, by SAS and by token.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jobqueue::azure::Options;
+use jobqueue::storage::{
+    Condition, Created, GetMessages, Late, LeaseDuration, LeaseId, LeaseState, PutBlob, PutMessage, Storage,
+    StoreErrorKind, UpdateMessage,
+};
+use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
+use jobqueue_tests::azurite::{Azurite, Certificate, FakeToken};
+use jobqueue_tests::sas;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn unique(prefix: &str) -> String {
+    format!("{prefix}-{}", uuid::Uuid::new_v4().simple())
+}
+
+async fn every_queue_operation(storage: &Storage) {
+    let queues = storage.queues();
+    let queue = QueueName::new(unique("smoke")).unwrap();
+    let metadata = Metadata::new().with("poisonthreshold", "3");
+    assert_eq!(queues.create_queue(&queue, &metadata).await.unwrap(), Created::New);
+    assert_eq!(queues.create_queue(&queue, &metadata).await.unwrap(), Created::Existed);
+    let other = queues.create_queue(&queue, &Metadata::new().with("a", "b")).await.unwrap_err();
+    assert_eq!(other.kind(), StoreErrorKind::QueueAlreadyExists, "{other}");
+    queues.set_queue_metadata(&queue, &Metadata::new().with("a1", "x").with("a_b", "y")).await.unwrap();
+    let properties = queues.queue_properties(&queue).await.unwrap();
+    assert_eq!(properties.metadata, Metadata::new().with("a1", "x").with("a_b", "y"));
+    assert!(queues.list_queues(&queue.as_str()[..20]).await.unwrap().contains(&queue));
+
+    let text = "<a> & \"b\"\r\n\tü€😀 ]]> ";
+    let put = queues.put(&queue, PutMessage::new(text)).await.unwrap();
+    assert_eq!(put.expires, None);
+    queues.put(&queue, PutMessage::new("").with_ttl(Some(MINUTE))).await.unwrap();
+    let peeked = queues.peek(&queue, 32).await.unwrap();
+    assert_eq!(peeked.len(), 2);
+    assert_eq!(peeked[0].text.as_deref(), Ok(text));
+    let got = queues.get(&queue, GetMessages { count: 32, visibility: MINUTE }).await.unwrap().messages;
+    assert_eq!(got.len(), 2);
+    let (first, second) = (&got[0], &got[1]);
+    assert_eq!((first.text.as_deref(), first.dequeue_count), (Ok(text), 1));
+    assert_eq!((second.text.as_deref(), second.expires.is_some()), (Ok(""), true));
+    let change = |text: Option<&str>| UpdateMessage {
+        visibility: MINUTE,
+        text: text.map(str::to_owned),
+        late: Late::Refuse,
+    };
+    let updated = queues.update(&queue, &first.message, change(Some("new & better"))).await.unwrap();
+    let stale = queues.update(&queue, &first.message, change(None)).await.unwrap_err();
+    assert!(stale.is_lease_lost() && !stale.is_ambiguous(), "{stale}");
+    let mut fresh = first.message.clone();
+    fresh.receipt = updated.receipt;
+    let released = UpdateMessage { visibility: Duration::ZERO, ..change(None) };
+    queues.update(&queue, &fresh, released).await.unwrap();
+    let again = queues.get(&queue, GetMessages { count: 1, visibility: MINUTE }).await.unwrap().messages;
+    assert_eq!((again[0].text.as_deref(), again[0].dequeue_count), (Ok("new & better"), 2));
+    queues.delete(&queue, &again[0].message, Late::Refuse).await.unwrap();
+    let gone = queues.delete(&queue, &again[0].message, Late::Refuse).await.unwrap_err();
+    assert_eq!(gone.kind(), StoreErrorKind::MessageNotFound, "{gone}");
+    let many = queues.put_all(&queue, (0..40).map(|n| PutMessage::new(n.to_string())).collect()).await;
+    assert!(many.iter().all(Result::is_ok));
+    let got = queues.get(&queue, GetMessages { count: 32, visibility: MINUTE }).await.unwrap().messages;
+    let gone = queues.delete_all(&queue, got.into_iter().map(|m| m.message).collect(), Late::Refuse).await;
+    assert!(gone.len() == 32 && gone.iter().all(Result::is_ok));
+}
+
+async fn whole_queue_operations(storage: &Storage) {
+    let queues = storage.queues();
+    let queue = QueueName::new(unique("smoke")).unwrap();
+    queues.create_queue(&queue, &Metadata::new()).await.unwrap();
+    queues.put(&queue, PutMessage::new("x")).await.unwrap();
+    queues.clear(&queue).await.unwrap();
+    assert_eq!(queues.queue_properties(&queue).await.unwrap().approximate_count, 0);
+    queues.delete_queue(&queue).await.unwrap();
+    let gone = queues.put(&queue, PutMessage::new("x")).await.unwrap_err();
+    assert_eq!(gone.kind(), StoreErrorKind::QueueNotFound, "{gone}");
+    assert!(!gone.is_ambiguous());
+}
+
+async fn every_blob_operation(storage: &Storage) {
+    let blobs = storage.blobs();
+    let container = ContainerName::new(unique("smoke")).unwrap();
+    blobs.create_container(&container).await.unwrap();
+    blobs.create_container(&container).await.unwrap();
+    let blob = BlobName::new(container.clone(), "20261120/a=b/0190").unwrap();
+    let data = Bytes::from_static(b"\x00\xFFpayload");
+    let metadata = Metadata::new().with("owner", "me");
+    let options = PutBlob::if_absent().with_metadata(metadata.clone());
+    let written = blobs.put_blob(&blob, data.clone(), options.clone()).await.unwrap();
+    let again = blobs.put_blob(&blob, data.clone(), options).await.unwrap_err();
+    assert_eq!(again.kind(), StoreErrorKind::BlobAlreadyExists, "{again}");
+    let read = blobs.get_blob(&blob, 1024).await.unwrap();
+    assert_eq!(
+        (read.data, read.properties.etag, read.properties.metadata),
+        (data, written.etag.clone(), metadata)
+    );
+    let large = blobs.get_blob(&blob, 3).await.unwrap_err();
+    assert_eq!(large.kind(), StoreErrorKind::TooLarge, "{large}");
+    assert_eq!(blobs.get_blob(&blob, 9).await.unwrap().data.len(), 9, "exactly the limit is allowed");
+    let empty = BlobName::new(container.clone(), "empty").unwrap();
+    blobs.put_blob(&empty, Bytes::new(), PutBlob::new()).await.unwrap();
+    assert!(blobs.get_blob(&empty, 0).await.unwrap().data.is_empty());
+    assert_eq!(blobs.blob_properties(&blob).await.unwrap().length, 9);
+    let wrong = PutBlob::new().with_condition(Condition::IfMatch(jobqueue::storage::ETag::new("\"0x0\"")));
+    let wrong = blobs.put_blob(&blob, Bytes::new(), wrong).await.unwrap_err();
+    assert_eq!(wrong.kind(), StoreErrorKind::ConditionNotMet, "{wrong}");
+    let listed = blobs.list_blobs(&container, "2026", None).await.unwrap();
+    assert_eq!(listed.blobs.len(), 1);
+    assert_eq!(listed.blobs[0].1, blobs.blob_properties(&blob).await.unwrap());
+
+    let (mine, yours) = (LeaseId::random(), LeaseId::random());
+    let finite = LeaseDuration::Finite(Duration::from_secs(15));
+    assert_eq!(blobs.acquire_lease(&blob, finite, &mine).await.unwrap(), mine);
+    assert_eq!(blobs.acquire_lease(&blob, finite, &mine).await.unwrap(), mine);
+    let taken = blobs.acquire_lease(&blob, finite, &yours).await.unwrap_err();
+    assert_eq!(taken.kind(), StoreErrorKind::LeaseAlreadyPresent, "{taken}");
+    assert_eq!(blobs.renew_lease(&blob, &mine).await.unwrap(), mine);
+    assert_eq!(blobs.blob_properties(&blob).await.unwrap().lease, LeaseState::Leased);
+    let unleased = blobs.put_blob(&blob, Bytes::new(), PutBlob::new()).await.unwrap_err();
+    assert_eq!(unleased.kind(), StoreErrorKind::LeaseIdMissing, "{unleased}");
+    assert_eq!(blobs.change_lease(&blob, &mine, &yours).await.unwrap(), yours);
+    blobs.put_blob(&blob, Bytes::new(), PutBlob::new().with_lease(yours)).await.unwrap();
+    blobs.release_lease(&blob, &yours).await.unwrap();
+    blobs.acquire_lease(&blob, LeaseDuration::Infinite, &mine).await.unwrap();
+    assert_eq!(blobs.break_lease(&blob, Some(Duration::ZERO)).await.unwrap(), Duration::ZERO);
+    let broken = blobs.renew_lease(&blob, &mine).await.unwrap_err();
+    assert_eq!(broken.kind(), StoreErrorKind::LeaseBroken, "{broken}");
+    blobs.delete_blob(&blob, None).await.unwrap();
+    let gone = blobs.get_blob(&blob, 10).await.unwrap_err();
+    assert_eq!(gone.kind(), StoreErrorKind::BlobNotFound, "{gone}");
+    blobs.delete_container(&container).await.unwrap();
+    let gone = blobs.get_blob(&blob, 10).await.unwrap_err();
+    assert_eq!(gone.kind(), StoreErrorKind::ContainerNotFound, "{gone}");
+}
+
+#[tokio::test]
+async fn by_account_key() {
+    let azurite = Azurite::shared();
+    let _log = azurite.log_on_failure();
+    let storage =
+        Options::from_connection_string(&azurite.connection_string()).unwrap().open().await.unwrap();
+    every_queue_operation(&storage).await;
+    whole_queue_operations(&storage).await;
+    every_blob_operation(&storage).await;
+    every_queue_operation(&storage.detached()).await;
+}
+
+#[tokio::test]
+async fn by_shared_access_signature() {
+    let azurite = Azurite::shared();
+    let _log = azurite.log_on_failure();
+    let sas = sas::account_sas("rwdlacup", "2100-01-01T00:00:00Z");
+    let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
+    let storage = Options::from_connection_string(&string).unwrap().open().await.unwrap();
+    every_queue_operation(&storage).await;
+    every_blob_operation(&storage).await;
+}
+
+#[tokio::test]
+async fn by_token_over_https() {
+    let azurite = Azurite::shared_https();
+    let _log = azurite.log_on_failure();
+    let storage = entra(azurite).open().await.unwrap();
+    every_queue_operation(&storage).await;
+    every_blob_operation(&storage).await;
+}
+
+/// F15: a certificate that is not trusted is refused, and nothing goes over plain http instead.
+#[tokio::test]
+async fn an_unknown_certificate_is_refused() {
+    let azurite = Azurite::shared_https();
+    let options = Options::from_endpoint(azurite.queue_endpoint()).unwrap();
+    let options = options.blob_endpoint(azurite.blob_endpoint()).unwrap();
+    let storage = options.credential(Arc::new(FakeToken::default())).open().await.unwrap();
+    let error = storage.queues().queue_properties(&QueueName::new("abc").unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+}
+
+/// F15: neither is a certificate for another host, even by an authority that is trusted.
+#[tokio::test]
+async fn a_certificate_for_another_host_is_refused() {
+    let azurite = Azurite::start_https(Certificate::for_names(&["storage.example"]));
+    let storage = entra(&azurite).open().await.unwrap();
+    let error = storage.queues().queue_properties(&QueueName::new("abc").unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+/// Tokens are not sent in the clear, whoever listens.
+#[tokio::test]
+async fn tokens_need_https() {
+    let http = Azurite::shared();
+    Options::from_endpoint(http.queue_endpoint()).unwrap_err();
+    let by_key = Options::from_connection_string(&http.connection_string()).unwrap();
+    by_key.credential(Arc::new(FakeToken::default())).open().await.unwrap_err();
+}
+
+#[tokio::test]
+async fn one_string_connects() {
+    let storage = Storage::connect(&Azurite::shared().connection_string()).await.unwrap();
+    assert_eq!(storage.description(), "azure:devstoreaccount1");
+    storage.queues().list_queues("nothing").await.unwrap();
+    let error = Storage::connect("AccountName=x;AccountKey=hunter2!").await.unwrap_err();
+    let shown = format!("{error} {error:?}");
+    assert!(shown.contains("AccountKey") && !shown.contains("hunter2"), "{shown}");
+}
+
+fn entra(azurite: &Azurite) -> Options {
+    let pem = azurite.certificate.as_ref().expect("https").pem.clone();
+    let options = Options::from_endpoint(azurite.queue_endpoint()).unwrap();
+    let options = options.blob_endpoint(azurite.blob_endpoint()).unwrap();
+    options.root_certificate(pem.as_bytes()).unwrap().credential(Arc::new(FakeToken::default()))
+}
