@@ -61,7 +61,8 @@ impl Subject for Apalis {
             system: "apalis-sqlite".into(),
             versions: [("apalis-sqlite".to_owned(), "1.0.0".to_owned())].into(),
             durability: "WAL, synchronous=FULL".into(),
-            settings: "hook and 100 ms poll, batch = concurrency (at most 100), parallelize(tokio::spawn)".into(),
+            settings: "hook and 100 ms poll, batch = concurrency (at most 100), parallelize(tokio::spawn)"
+                .into(),
         }
     }
 

@@ -125,8 +125,9 @@ fn apply(connection: &Connection, operation: Operation) -> rusqlite::Result<Answ
         }
         Operation::Claim(count, reply) => {
             let now = millis();
-            let mut select = connection
-                .prepare_cached("SELECT id, body FROM message WHERE visible_at <= ?1 ORDER BY visible_at LIMIT ?2")?;
+            let mut select = connection.prepare_cached(
+                "SELECT id, body FROM message WHERE visible_at <= ?1 ORDER BY visible_at LIMIT ?2",
+            )?;
             let found = select.query_map(params![now, count as i64], |row| Ok((row.get(0)?, row.get(1)?)))?;
             let found: Vec<(i64, String)> = found.collect::<rusqlite::Result<_>>()?;
             let mut update = connection.prepare_cached(
@@ -141,7 +142,8 @@ fn apply(connection: &Connection, operation: Operation) -> rusqlite::Result<Answ
             Answer::Leased(reply, leased)
         }
         Operation::Delete(messages, reply) => {
-            let mut delete = connection.prepare_cached("DELETE FROM message WHERE id = ?1 AND receipt = ?2")?;
+            let mut delete =
+                connection.prepare_cached("DELETE FROM message WHERE id = ?1 AND receipt = ?2")?;
             for (id, receipt) in messages {
                 delete.execute(params![id, receipt])?;
             }
