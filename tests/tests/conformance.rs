@@ -6,10 +6,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use jobqueue::testing::conformance::{Deviation, Promise, Subject, promises};
+use jobqueue::storage::sharded::Sharded;
+use jobqueue::storage::{Storage, traced};
+use jobqueue::testing::conformance::{Deviation, Promise, Subject, promises, run_all};
+use jobqueue::testing::faults::Faulty;
 use jobqueue::{ManualClock, azure, memory, sqlite};
 use jobqueue_tests::azurite::Azurite;
 use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Builder;
 
 type Opening = Pin<Box<dyn Future<Output = Subject>>>;
 
@@ -20,14 +24,43 @@ fn main() {
     let mut trials = Vec::new();
     trials.extend(virtual_time("memory", || Box::pin(async { in_memory() })));
     trials.extend(virtual_time("sqlite", || Box::pin(in_sqlite())));
+    trials.extend(virtual_time("sharded", || Box::pin(async { sharded() })));
     trials.extend(azurite());
+    trials.extend(virtual_time("traced", || Box::pin(async { wrapped(|inner| traced(inner, "memory")) })));
+    trials
+        .extend(virtual_time("faulty", || Box::pin(async { wrapped(|inner| Faulty::new(inner).storage()) })));
+    trials.push(Trial::test("memory::all_at_once", in_tokio_time));
     // One line for each further storage: in virtual time as in `memory`, in real time as in `azurite`.
     libtest_mimic::run(&arguments, trials).exit();
 }
 
 fn in_memory() -> Subject {
+    wrapped(Storage::clone)
+}
+
+/// A wrapper promises what the storage in it does.
+fn wrapped(wrap: fn(&Storage) -> Storage) -> Subject {
     let clock = Arc::new(ManualClock::new());
-    Subject::virtual_time(memory::open_with_clock(clock.clone()), clock)
+    Subject::virtual_time(wrap(&memory::open_with_clock(clock.clone())), clock)
+}
+
+/// All promises at once on one storage that goes by tokio's clock, which is paused: the sleeps take no time.
+fn in_tokio_time() -> Result<(), Failed> {
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    let report = runtime.block_on(async {
+        let storage = memory::open();
+        run_all(async || Subject::real_time(storage.clone()), 1000).await
+    });
+    if report.broken().is_empty() { Ok(()) } else { Err(report.to_string().into()) }
+}
+
+/// Three shards over two accounts in memory.
+fn sharded() -> Subject {
+    let clock = Arc::new(ManualClock::new());
+    let account = || memory::open_with_clock(clock.clone());
+    let sharded = Sharded::builder().account("a", account()).account("b", account());
+    let sharded = sharded.default_shards(3).clock(clock.clone()).build().unwrap();
+    Subject::virtual_time(sharded.storage(), clock)
 }
 
 async fn in_sqlite() -> Subject {
@@ -41,8 +74,7 @@ async fn in_sqlite() -> Subject {
 fn virtual_time(storage: &'static str, open: fn() -> Opening) -> impl Iterator<Item = Trial> {
     promises().iter().map(move |promise| {
         trial(storage, promise, move || {
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(async { promise.run(&open().await).await }).map_err(Failed::from)
         })
     })
@@ -55,7 +87,7 @@ fn azurite() -> impl Iterator<Item = Trial> {
         trial("azurite", promise, move || {
             let azurite = Azurite::shared();
             let _log = azurite.log_on_failure();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let options = azure::Options::from_connection_string(&azurite.connection_string())?;
                 let subject = Subject::real_time(options.open().await?).deviating([

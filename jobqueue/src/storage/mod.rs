@@ -11,6 +11,8 @@ mod handle;
 mod operation;
 mod queue;
 pub mod rules;
+pub mod sharded;
+mod traced;
 
 pub use arrivals::{Arrivals, Bell};
 pub use blob::{
@@ -24,6 +26,7 @@ pub use queue::{
     Created, GetMessages, Late, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage,
     PutOutcome, QueueProperties, QueueStore, Received, UpdateMessage, Updated,
 };
+pub use traced::traced;
 
 /// The most bytes the text of a message may have, as sent: 64 KiB.
 pub const MAX_TEXT_BYTES: usize = 65_536;

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::completed::Completed;
 use super::event::Events;
+use super::hook::Hook;
 use super::registry::Registry;
 use super::report::Report;
 use crate::handler::States;
@@ -54,6 +55,7 @@ pub(super) struct Shared {
     pub(super) states: Arc<States>,
     pub(super) events: Events,
     pub(super) completed: Completed,
+    pub(super) hooks: Vec<Arc<dyn Hook>>,
     /// Fires when running handlers are to give up.
     pub(super) cancel: CancellationToken,
     channel_options: Mutex<ChannelOptions>,
@@ -73,6 +75,7 @@ impl Shared {
         channel_options: ChannelOptions,
         states: Arc<States>,
         events: Events,
+        hooks: Vec<Arc<dyn Hook>>,
     ) -> Self {
         Self {
             storage,
@@ -80,6 +83,7 @@ impl Shared {
             options,
             states,
             events,
+            hooks,
             completed: Completed::default(),
             cancel: CancellationToken::new(),
             channel_options: Mutex::new(channel_options),

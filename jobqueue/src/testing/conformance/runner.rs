@@ -1,10 +1,12 @@
 //! Running all promises and telling which were broken.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 
-use super::{Broken, Subject, promises};
+use super::{Broken, Promise, Subject, promises};
 
 /// Which promises a storage kept.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl fmt::Display for Report {
 pub async fn exercise(subject: &Subject) -> Report {
     let mut results = Vec::new();
     for promise in promises() {
-        results.push((promise.name(), promise.run(subject).await));
+        results.push((promise.name(), attempt(promise, subject).await));
     }
     Report::of(subject.storage().description(), results)
 }
@@ -73,11 +75,17 @@ pub async fn run_all(make_subject: impl AsyncFn() -> Subject, concurrency: usize
     let make_subject = &make_subject;
     let running = order.into_iter().map(|(place, promise)| async move {
         let subject = make_subject().await;
-        let result = promise.run(&subject).await;
+        let result = attempt(promise, &subject).await;
         (place, promise.name(), result, subject.storage().description().to_owned())
     });
     let mut done: Vec<_> = stream::iter(running).buffer_unordered(concurrency.max(1)).collect().await;
     done.sort_by_key(|(place, ..)| *place);
     let storage = done.first().map(|(.., storage)| storage.clone()).unwrap_or_default();
     Report::of(&storage, done.into_iter().map(|(_, name, result, _)| (name, result)))
+}
+
+/// A storage that panics breaks one promise, not the run.
+async fn attempt(promise: &Promise, subject: &Subject) -> Result<(), Broken> {
+    let outcome = AssertUnwindSafe(promise.run(subject)).catch_unwind().await;
+    outcome.unwrap_or_else(|_| Err(Broken::new("it panicked; the message is in the test's output")))
 }

@@ -1,0 +1,96 @@
+//! Planned faults: a wrapper that loses answers, refuses, delays and hangs, at the n-th call of an operation.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+//! use jobqueue::testing::faults::{Fault, Faulty};
+//! use jobqueue::{QueueName, memory};
+//!
+//! let faulty = Faulty::new(&memory::open());
+//! let storage = faulty.storage();
+//! let queue = QueueName::new("jobs").unwrap();
+//! storage.queues().create_queue(&queue, &Default::default()).await.unwrap();
+//!
+//! // The first put is stored, but its answer is lost.
+//! faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+//! let lost = storage.queues().put(&queue, PutMessage::new("job")).await.unwrap_err();
+//! assert!(lost.is_ambiguous());
+//! assert_eq!(storage.queues().peek(&queue, 1).await.unwrap().len(), 1);
+//! assert_eq!(faulty.calls_of(Operation::Put), 1);
+//! # }
+//! ```
+
+mod blobs;
+mod plan;
+mod queues;
+
+use std::sync::Arc;
+
+use crate::storage::{BlobStore, Operation, QueueStore, Storage};
+
+use plan::Plan;
+pub use plan::{Call, Fault};
+
+/// A storage that fails as planned, and records its calls. Cheap to clone; all clones are the same plan.
+#[derive(Debug, Clone)]
+pub struct Faulty {
+    storage: Storage,
+    plan: Arc<Plan>,
+}
+
+impl Faulty {
+    /// Wraps `storage`, with no faults planned yet.
+    pub fn new(storage: &Storage) -> Self {
+        let plan = Arc::new(Plan::default());
+        let queues = Wrapped { inner: Arc::clone(storage.queues()), plan: Arc::clone(&plan) };
+        let blobs = Wrapped { inner: Arc::clone(storage.blobs()), plan: Arc::clone(&plan) };
+        let storage = Storage::new(Arc::new(queues), Arc::new(blobs), storage.description());
+        Self { storage, plan }
+    }
+
+    /// The storage that fails. Its detached handles follow the same plan.
+    pub fn storage(&self) -> Storage {
+        self.storage.clone()
+    }
+
+    /// Plans a fault for the `nth` call of an operation from now, counted from 1.
+    pub fn plan(&self, operation: Operation, nth: u64, fault: Fault) {
+        self.plan.add(operation, nth, fault);
+    }
+
+    /// Plans a fault for every call of an operation that has none of its own, until [`heal`](Self::heal).
+    pub fn plan_always(&self, operation: Operation, fault: Fault) {
+        self.plan.always(operation, fault);
+    }
+
+    /// Forgets all planned faults. Calls that hang go on hanging.
+    pub fn heal(&self) {
+        self.plan.heal();
+    }
+
+    /// Calls `hook` before each call of an operation, to signal a test or to choose a fault by what is called.
+    pub fn on(&self, operation: Operation, hook: impl FnMut(&Call) -> Option<Fault> + Send + 'static) {
+        self.plan.hook(operation, Box::new(hook));
+    }
+
+    /// All calls since the beginning, in order.
+    pub fn calls(&self) -> Vec<Call> {
+        self.plan.calls()
+    }
+
+    /// How many calls of an operation there were.
+    pub fn calls_of(&self, operation: Operation) -> usize {
+        self.calls().iter().filter(|call| call.operation == operation).count()
+    }
+}
+
+/// One half of the storage under the plan.
+#[derive(Debug)]
+struct Wrapped<S: ?Sized> {
+    inner: Arc<S>,
+    plan: Arc<Plan>,
+}
+
+type Queues = Wrapped<dyn QueueStore>;
+type Blobs = Wrapped<dyn BlobStore>;

@@ -1,0 +1,183 @@
+//! The script of faults, the record of calls, and what a fault does to a call.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::storage::{Operation, StoreError, StoreErrorKind};
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is performed, and its answer replaced by an ambiguous error of this kind.
+    DropAnswer(StoreErrorKind),
+    /// It is not performed; an error of this kind is returned, about which there is no doubt.
+    Refuse(StoreErrorKind),
+    /// It is not performed; an ambiguous error of this kind is returned, as when a request is lost.
+    LoseRequest(StoreErrorKind),
+    /// It is performed after a while.
+    DelayBefore(Duration),
+    /// It is performed, and answered after a while.
+    DelayAfter(Duration),
+    /// It is not performed and never answered.
+    Hang,
+    /// It is performed and never answered.
+    HangAfter,
+}
+
+/// A call of an operation.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The operation.
+    pub operation: Operation,
+    /// The queue, container or blob.
+    pub subject: String,
+    /// When it was called, by tokio's clock.
+    pub at: Instant,
+    /// Which call of this operation it is, from 1.
+    pub nth: u64,
+}
+
+pub(super) type Hook = Box<dyn FnMut(&Call) -> Option<Fault> + Send>;
+
+#[derive(Default)]
+pub(super) struct Plan(Mutex<Script>);
+
+#[derive(Default)]
+struct Script {
+    calls: Vec<Call>,
+    counts: HashMap<Operation, u64>,
+    faults: HashMap<(Operation, u64), VecDeque<Fault>>,
+    always: HashMap<Operation, Fault>,
+    hooks: HashMap<Operation, Vec<Hook>>,
+}
+
+impl Plan {
+    pub(super) fn add(&self, operation: Operation, nth: u64, fault: Fault) {
+        let mut script = self.lock();
+        let called = script.counts.get(&operation).copied().unwrap_or_default();
+        script.faults.entry((operation, called + nth)).or_default().push_back(fault);
+    }
+
+    pub(super) fn always(&self, operation: Operation, fault: Fault) {
+        self.lock().always.insert(operation, fault);
+    }
+
+    pub(super) fn heal(&self) {
+        let mut script = self.lock();
+        script.faults.clear();
+        script.always.clear();
+    }
+
+    pub(super) fn hook(&self, operation: Operation, hook: Hook) {
+        self.lock().hooks.entry(operation).or_default().push(hook);
+    }
+
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.lock().calls.clone()
+    }
+
+    /// Records a call and says what is to happen to it.
+    fn enter(&self, operation: Operation, subject: String) -> Vec<Fault> {
+        let mut script = self.lock();
+        let count = script.counts.entry(operation).or_default();
+        *count += 1;
+        let call = Call { operation, subject, at: Instant::now(), nth: *count };
+        script.calls.push(call.clone());
+        let mut hooks = script.hooks.remove(&operation).unwrap_or_default();
+        // A hook may use the plan, which must not be locked then.
+        drop(script);
+        let mut faults: Vec<_> = hooks.iter_mut().filter_map(|hook| hook(&call)).collect();
+        let mut script = self.lock();
+        script.hooks.entry(operation).or_default().splice(0..0, hooks);
+        faults.extend(script.faults.remove(&(operation, call.nth)).unwrap_or_default());
+        if faults.is_empty() {
+            faults.extend(script.always.get(&operation));
+        }
+        faults
+    }
+
+    /// Performs a call of one answer under the plan.
+    pub(super) async fn run<T>(
+        &self,
+        operation: Operation,
+        subject: &(dyn fmt::Display + Sync),
+        perform: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let faults = self.enter(operation, subject.to_string());
+        let error = |kind| StoreError::new(kind, operation.as_str(), subject).with_detail("planned fault");
+        before(&faults, error).await?;
+        let answer = perform.await;
+        after(&faults, error).await?;
+        answer
+    }
+
+    /// Performs a call of `count` answers under the plan; a fault concerns them all.
+    pub(super) async fn run_all<T>(
+        &self,
+        operation: Operation,
+        subject: &(dyn fmt::Display + Sync),
+        count: usize,
+        perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
+    ) -> Vec<Result<T, StoreError>> {
+        let faults = self.enter(operation, subject.to_string());
+        let error = |kind| StoreError::new(kind, operation.as_str(), subject).with_detail("planned fault");
+        let for_each = |error_of_all: StoreError| {
+            let (kind, ambiguous) = (error_of_all.kind(), error_of_all.is_ambiguous());
+            (0..count).map(|_| Err(error(kind).ambiguous(ambiguous))).collect()
+        };
+        if let Err(refused) = before(&faults, error).await {
+            return for_each(refused);
+        }
+        let answers = perform.await;
+        match after(&faults, error).await {
+            Ok(()) => answers,
+            Err(lost) => for_each(lost),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Script> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let script = self.lock();
+        f.debug_struct("Plan")
+            .field("calls", &script.calls.len())
+            .field("faults", &script.faults)
+            .field("always", &script.always)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn before(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) -> Result<(), StoreError> {
+    for fault in faults {
+        match *fault {
+            Fault::Refuse(kind) => return Err(error(kind)),
+            Fault::LoseRequest(kind) => return Err(error(kind).ambiguous(true)),
+            Fault::DelayBefore(wait) => tokio::time::sleep(wait).await,
+            Fault::Hang => std::future::pending().await,
+            Fault::DropAnswer(_) | Fault::DelayAfter(_) | Fault::HangAfter => {}
+        }
+    }
+    Ok(())
+}
+
+async fn after(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) -> Result<(), StoreError> {
+    for fault in faults {
+        match *fault {
+            Fault::DropAnswer(kind) => return Err(error(kind).ambiguous(true)),
+            Fault::DelayAfter(wait) => tokio::time::sleep(wait).await,
+            Fault::HangAfter => std::future::pending().await,
+            Fault::Refuse(_) | Fault::LoseRequest(_) | Fault::DelayBefore(_) | Fault::Hang => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The queue half under the plan.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::Queues;
+use crate::storage::{
+    Arrivals, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
+};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::QueueName;
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl QueueStore for Queues {
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
+        self.plan.run(Operation::CreateQueue, queue, self.inner.create_queue(queue, metadata)).await
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.plan.run(Operation::DeleteQueue, queue, self.inner.delete_queue(queue)).await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+        self.plan.run(Operation::ListQueues, &prefix, self.inner.list_queues(prefix)).await
+    }
+
+    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
+        self.plan.run(Operation::QueueProperties, queue, self.inner.queue_properties(queue)).await
+    }
+
+    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
+        let answer = self.inner.set_queue_metadata(queue, metadata);
+        self.plan.run(Operation::SetQueueMetadata, queue, answer).await
+    }
+
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        self.plan.run(Operation::Put, queue, self.inner.put(queue, message)).await
+    }
+
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        let count = messages.len();
+        let answers = self.inner.put_all(queue, messages);
+        self.plan.run_all(Operation::PutAll, queue, count, answers).await
+    }
+
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        self.plan.run(Operation::Get, queue, self.inner.get(queue, options)).await
+    }
+
+    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        self.plan.run(Operation::Peek, queue, self.inner.peek(queue, count)).await
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        self.plan.run(Operation::Update, queue, self.inner.update(queue, message, change)).await
+    }
+
+    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
+        self.plan.run(Operation::Delete, queue, self.inner.delete(queue, message, late)).await
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        late: Late,
+    ) -> Vec<Result<(), StoreError>> {
+        let count = messages.len();
+        let answers = self.inner.delete_all(queue, messages, late);
+        self.plan.run_all(Operation::DeleteAll, queue, count, answers).await
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.plan.run(Operation::Clear, queue, self.inner.clear(queue)).await
+    }
+
+    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
+        self.inner.arrivals(queue)
+    }
+
+    fn checks_expiry(&self) -> bool {
+        self.inner.checks_expiry()
+    }
+
+    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
+        Arc::new(Self { inner: Arc::clone(&self.inner).detached(), plan: Arc::clone(&self.plan) })
+    }
+}
