@@ -1,12 +1,16 @@
 //! Putting a worker together.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tower::{Layer, Service, ServiceExt};
 
+use super::background::{Background, BackgroundContext};
+use super::circuit::CircuitBreaker;
 use super::event::{Event, Events};
+use super::hook::Hook;
 use super::registry::Registry;
 use super::shared::{Options, Shared};
 use super::start::Worker;
@@ -30,10 +34,13 @@ pub struct WorkerBuilder {
     options: Options,
     channel: ChannelOptions,
     events: Events,
+    background: Vec<Background>,
+    mistake: Option<Error>,
+    hooks: Vec<Arc<dyn Hook>>,
 }
 
 impl WorkerBuilder {
-    pub(super) fn new(storage: Storage) -> Self {
+    pub(crate) fn new(storage: Storage, hooks: Vec<Arc<dyn Hook>>) -> Self {
         Self {
             storage,
             states: States::default(),
@@ -43,6 +50,9 @@ impl WorkerBuilder {
             options: Options::default(),
             channel: ChannelOptions::default(),
             events: Events::default(),
+            background: Vec::new(),
+            mistake: None,
+            hooks,
         }
     }
 
@@ -171,6 +181,31 @@ impl WorkerBuilder {
         self
     }
 
+    /// When the worker stops fetching from a queue on which everything fails, so that an outage does not burn all attempts;
+    /// `None` for never. The default is [`CircuitBreaker::new`].
+    #[must_use]
+    pub fn circuit_breaker(mut self, breaker: impl Into<Option<CircuitBreaker>>) -> Self {
+        self.options.circuit = breaker.into();
+        self
+    }
+
+    /// Also records in a blob which jobs are done although their message may come back, so that they are not run again after
+    /// a restart or by another worker either. Costs a request for each job that is delivered a second time. Off by default:
+    /// this worker remembers the last 10,000 in memory.
+    #[must_use]
+    pub fn durable_completions(mut self, record: bool) -> Self {
+        self.options.durable_completions = record;
+        self
+    }
+
+    /// Runs [`sweep`](crate::sweep) with its default options so often, for the first time after this time has passed. Off by
+    /// default; one worker of many is enough.
+    #[must_use]
+    pub fn sweep_every(mut self, every: Duration) -> Self {
+        self.options.sweep_every = Some(every.max(Duration::from_secs(60)));
+        self
+    }
+
     /// Calls `listener` for everything the worker does. It must be quick; if it panics, that is logged and work goes on.
     #[must_use]
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
@@ -188,6 +223,23 @@ impl WorkerBuilder {
         self
     }
 
+    /// Adds work that begins with the worker and is to end when its token fires.
+    #[must_use]
+    pub(crate) fn background<F: Future<Output = ()> + Send + 'static>(
+        mut self,
+        work: impl FnOnce(BackgroundContext) -> F + Send + 'static,
+    ) -> Self {
+        self.background.push(Box::new(move |context| Box::pin(work(context))));
+        self
+    }
+
+    /// Makes [`build`](Self::build) fail, so that methods that add things need not.
+    #[must_use]
+    pub(crate) fn mistaken(mut self, mistake: Error) -> Self {
+        self.mistake.get_or_insert(mistake);
+        self
+    }
+
     /// Checks that everything fits together. Nothing is opened yet.
     ///
     /// # Errors
@@ -195,6 +247,9 @@ impl WorkerBuilder {
     /// kind, state that a handler asks for and nobody gave, a concurrency of zero.
     pub fn build(self) -> Result<Worker, Error> {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
         if let Some(name) = self.repeated_state {
             return fail(format!(
                 "state of type `{name}` was given twice; wrap one of them in a type of its own"
@@ -215,14 +270,10 @@ impl WorkerBuilder {
         };
         let registrations = self.registrations.into_iter().map(|(queue, r)| (queue, wrap(r))).collect();
         let registry = Registry::new(registrations)?;
-        Ok(Worker::new(Shared::new(
-            self.storage,
-            registry,
-            self.options,
-            self.channel,
-            Arc::new(self.states),
-            self.events,
-        )))
+        let states = Arc::new(self.states);
+        let shared =
+            Shared::new(self.storage, registry, self.options, self.channel, states, self.events, self.hooks);
+        Ok(Worker::new(shared, self.background))
     }
 }
 

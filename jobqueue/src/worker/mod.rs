@@ -9,11 +9,15 @@
 //! Knows queues, handlers and retry rules; knows nothing of adapters.
 
 mod activity;
+mod background;
 mod builder;
+mod circuit;
 mod completed;
 mod context;
+mod durable;
 mod event;
 mod fetch;
+mod hook;
 mod poller;
 mod registry;
 mod report;
@@ -23,9 +27,13 @@ mod shared;
 mod shutdown;
 mod start;
 
+pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;
+pub use circuit::CircuitBreaker;
 pub use context::Context;
 pub use event::Event;
 pub use report::Report;
 pub use shutdown::shutdown_signal;
 pub use start::Worker;
+
+pub(crate) use hook::{Admission, Hook, Visit};
