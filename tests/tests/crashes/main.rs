@@ -57,8 +57,12 @@ fn start(folder: &std::path::Path, role: &str, number: u64, random: &mut StdRng)
 
 #[test]
 fn i01_f41_f42_f43_f44_f45_f52_kills_at_any_moment_lose_nothing_and_invent_nothing() {
-    let seconds = std::env::var("JOBQUEUE_CRASH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
-    let seed: u64 = std::env::var("JOBQUEUE_CRASH_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random);
+    let seconds =
+        std::env::var("JOBQUEUE_CRASH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
+    let seed: u64 = std::env::var("JOBQUEUE_CRASH_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(rand::random);
     println!("seed {seed} (JOBQUEUE_CRASH_SEED), {seconds} s");
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +111,12 @@ fn check_file(folder: &std::path::Path) {
         let queue = storage.queue::<Task>().await.unwrap();
         assert_eq!(queue.len().await.unwrap(), 0, "drained");
         let letters = queue.dead_letters().unwrap();
-        assert_eq!(letters.len().await.unwrap(), 0, "crashes cost deliveries, not attempts: {:?}", letters.peek().await);
+        assert_eq!(
+            letters.len().await.unwrap(),
+            0,
+            "crashes cost deliveries, not attempts: {:?}",
+            letters.peek().await
+        );
     });
 }
 
@@ -127,9 +136,16 @@ fn balance(entries: &[Entry], kills: u32, processes: u64) {
                 runs += 1;
                 assert!(intended.contains(job), "unexpected: {job}");
                 // The ledger of the completing process may be synced after the message is gone, never before.
-                assert!(!completed.contains(job), "{job} was delivered after its deletion was acknowledged (F45)");
+                assert!(
+                    !completed.contains(job),
+                    "{job} was delivered after its deletion was acknowledged (F45)"
+                );
                 let known = newest.get(job).copied().unwrap_or_default();
-                assert!(entry.number >= known, "{job} resumed at {} after {known} was acknowledged (I10)", entry.number);
+                assert!(
+                    entry.number >= known,
+                    "{job} resumed at {} after {known} was acknowledged (I10)",
+                    entry.number
+                );
                 resumed += u32::from(entry.number > 0);
             }
             "saved" => {
@@ -146,7 +162,9 @@ fn balance(entries: &[Entry], kills: u32, processes: u64) {
     let again: u32 = ended.values().map(|times| times - 1).sum();
     println!(
         "{} sent, {} acknowledged, {runs} runs, {} done, {again} done again, {resumed} resumed; {kills} kills of {processes} processes",
-        intended.len(), acknowledged.len(), ended.len(),
+        intended.len(),
+        acknowledged.len(),
+        ended.len(),
     );
     assert!(lost.is_empty(), "lost: {lost:?}");
     assert!(acknowledged.len() > 20 && kills > 10, "too little happened to say anything");

@@ -27,13 +27,8 @@ fn arm(faulty: &Faulty) {
     let mut words = point.split(':');
     let (name, moment) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
     let nth: u64 = words.next().unwrap().parse().unwrap();
-    let operations = [
-        Operation::Put,
-        Operation::Get,
-        Operation::Update,
-        Operation::Delete,
-        Operation::PutBlob,
-    ];
+    let operations =
+        [Operation::Put, Operation::Get, Operation::Update, Operation::Delete, Operation::PutBlob];
     let operation = *operations.iter().find(|operation| operation.as_str() == name).unwrap();
     faulty.on(operation, move |call| {
         if call.nth != nth {

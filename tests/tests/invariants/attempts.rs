@@ -96,7 +96,8 @@ async fn refused(storage: &Storage) -> (Vec<String>, Vec<String>) {
         assert_eq!(task.name, "never", "must not be run");
         Ok::<(), JobError>(())
     };
-    let worker = worker(storage).handle(handler).on_event(listen).max_payload_bytes(1_000_000).build().unwrap();
+    let worker =
+        worker(storage).handle(handler).on_event(listen).max_payload_bytes(1_000_000).build().unwrap();
     let _ = worker.run_until(after(3600)).await.unwrap();
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap().list().await.unwrap();
     let log = log.lock().unwrap().clone();

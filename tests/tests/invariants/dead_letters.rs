@@ -25,7 +25,11 @@ async fn i12_f47_a_crash_between_copy_and_delete_leaves_one_dead_letter() {
     let dying = worker(&faulty.storage()).handle(handler).build().unwrap().run_until(std::future::pending());
     assert!(tokio::time::timeout(Duration::from_secs(1), dying).await.is_err());
     let letters = queue.dead_letters().unwrap();
-    assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (1, 1), "in both, never in neither");
+    assert_eq!(
+        (queue.len().await.unwrap(), letters.len().await.unwrap()),
+        (1, 1),
+        "in both, never in neither"
+    );
     reject(&faulty.storage(), 120).await;
     assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (0, 1));
     // It can be run with its payload.

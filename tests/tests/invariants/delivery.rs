@@ -121,7 +121,8 @@ async fn f06_no_more_is_fetched_than_there_are_free_slots() {
             Ok::<(), JobError>(())
         }
     };
-    let report = worker(&storage).concurrency(4).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    let report =
+        worker(&storage).concurrency(4).handle(handler).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.completed, running.lock().unwrap().1), (40, 4));
 }
 
@@ -130,7 +131,9 @@ async fn i04_f87_f88_f90_what_is_sent_is_what_is_delivered() {
     let storage = memory::open();
     let tasks = storage.queue::<Task>().await.unwrap();
     let mut texts: Vec<String> =
-        ["", " ", "  a  ", "\r\n", "\0\u{1}\u{1f}", "\u{ffff}\u{fffe}\u{feff}", "&<>'\"", "😀"].map(String::from).into();
+        ["", " ", "  a  ", "\r\n", "\0\u{1}\u{1f}", "\u{ffff}\u{fffe}\u{feff}", "&<>'\"", "😀"]
+            .map(String::from)
+            .into();
     // Around every limit between inline and blob, whatever the envelope adds.
     texts.extend([48_000, 49_151, 49_152, 49_153, 65_000, 65_535, 65_536, 65_537].map(|n| "&".repeat(n)));
     texts.extend((64_700..65_100).step_by(37).map(|n| "é".repeat(n / 2)));
@@ -170,7 +173,11 @@ async fn i13_f91_f92_f94_f98_f99_what_cannot_be_read_never_blocks_what_can() {
         raw(&storage, text).await;
     }
     raw(&storage, format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000))).await;
-    raw(&storage, format!("{{{}}}", (0..5_000).map(|n| format!("\"k{n}\":{n}")).collect::<Vec<_>>().join(","))).await;
+    raw(
+        &storage,
+        format!("{{{}}}", (0..5_000).map(|n| format!("\"k{n}\":{n}")).collect::<Vec<_>>().join(",")),
+    )
+    .await;
     for n in 0..2_000 {
         raw(&storage, format!("rubbish {n}")).await;
     }

@@ -118,7 +118,11 @@ async fn i11_an_outage_does_not_burn_all_attempts() {
     }
     let mended = tokio::time::Instant::now() + Duration::from_secs(1800);
     let handler = move |_: Task| async move {
-        if tokio::time::Instant::now() < mended { Err(JobError::retry("the database is down")) } else { Ok(()) }
+        if tokio::time::Instant::now() < mended {
+            Err(JobError::retry("the database is down"))
+        } else {
+            Ok(())
+        }
     };
     let log = Log::default();
     let sink = Arc::clone(&log);

@@ -32,11 +32,18 @@ async fn i08_ten_thousand_leases_cost_neither_ten_thousand_tasks_nor_an_early_re
     let worker = worker(&faulty.storage()).concurrency(JOBS).handle(handler).build().unwrap();
     let report = worker.run_until_idle().await.unwrap();
     assert_eq!(report.completed, JOBS as u64);
-    let renewals: Vec<_> =
-        faulty.calls().into_iter().filter(|call| call.operation == Operation::Update).map(|c| c.at - started).collect();
+    let renewals: Vec<_> = faulty
+        .calls()
+        .into_iter()
+        .filter(|call| call.operation == Operation::Update)
+        .map(|c| c.at - started)
+        .collect();
     assert_eq!(renewals.len(), JOBS, "one renewal each in 29 of 30 seconds");
     let first = renewals.iter().min().unwrap();
-    assert!(*first >= Duration::from_millis(19_400), "sent at {first:?}, before two thirds of the lease had passed");
+    assert!(
+        *first >= Duration::from_millis(19_400),
+        "sent at {first:?}, before two thirds of the lease had passed"
+    );
     let most = most.await.unwrap();
     // One task for each handler; renewals add at most the requests that may be under way.
     assert!(most <= JOBS + 300, "{most} tasks");
@@ -51,7 +58,8 @@ async fn i08_f40_renewals_end_with_the_longest_run_time() {
         std::future::pending::<()>().await;
         Ok::<(), JobError>(())
     };
-    let worker = worker(&faulty.storage()).max_run_time(Duration::from_secs(100)).handle(handler).build().unwrap();
+    let worker =
+        worker(&faulty.storage()).max_run_time(Duration::from_secs(100)).handle(handler).build().unwrap();
     let report = worker.run_until(after(103)).await.unwrap();
     assert_eq!(report.retried, 1);
     // 100 s in steps of about 20 s, and the release; without an end there would be no limit to them.

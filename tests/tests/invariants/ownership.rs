@@ -48,7 +48,9 @@ async fn i05_f26_f27_what_expired_is_lost_unless_lenience_was_asked_for() {
     let message = one(&storage).await;
     after(31).await;
     let store = storage.queues();
-    assert!(store.update(&tasks(), &message, update(30, None, Late::Refuse)).await.unwrap_err().is_lease_lost());
+    assert!(
+        store.update(&tasks(), &message, update(30, None, Late::Refuse)).await.unwrap_err().is_lease_lost()
+    );
     assert!(store.delete(&tasks(), &message, Late::Refuse).await.unwrap_err().is_lease_lost());
     store.delete(&tasks(), &message, Late::IfUnclaimed).await.unwrap();
     assert!(store.delete(&tasks(), &message, Late::IfUnclaimed).await.is_err(), "accepted once");
@@ -260,7 +262,8 @@ fn i08_f32_a_handler_that_blocks_its_thread_loses_nothing() {
                 let _ = begin.send(());
             }
         };
-        let worker = Worker::builder(storage).overrides(terms).handle(handler).on_event(begin).build().unwrap();
+        let worker =
+            Worker::builder(storage).overrides(terms).handle(handler).on_event(begin).build().unwrap();
         let report = worker.run_until_idle().await.unwrap();
         stop.send(()).unwrap();
         assert_eq!((report.completed, report.lease_lost), (1, 0));

@@ -35,7 +35,9 @@ const SECRET: &str = "s3cret-freight";
 async fn run(storage: &Storage) {
     let queue = storage.queue::<Task>().await.unwrap();
     let large = format!("{SECRET}{}", "x".repeat(70_000));
-    for (name, data) in [("good", SECRET), ("bad", SECRET), ("large", large.as_str()), ("no\n\u{1b}[31mFAKE log", SECRET)] {
+    for (name, data) in
+        [("good", SECRET), ("bad", SECRET), ("large", large.as_str()), ("no\n\u{1b}[31mFAKE log", SECRET)]
+    {
         let options = SendOptions::new().id(format!("id\n{name}"));
         let _ = queue.send_with(&Task { name: name.into(), data: data.into() }, options).await.unwrap();
     }
@@ -56,7 +58,10 @@ fn check(log: &str) {
     assert!(log.contains("dead-lettered"), "the log is on");
     assert!(!log.contains(SECRET), "a payload or checkpoint is in the log");
     assert!(!log.contains("\u{1b}["), "an escape sequence got through");
-    assert!(!log.lines().any(|line| line.starts_with("ERROR forged") || line.starts_with("FAKE")), "a line was forged");
+    assert!(
+        !log.lines().any(|line| line.starts_with("ERROR forged") || line.starts_with("FAKE")),
+        "a line was forged"
+    );
 }
 
 fn traced(test: impl Future<Output = ()>, paused: bool) -> String {
@@ -66,7 +71,8 @@ fn traced(test: impl Future<Output = ()>, paused: bool) -> String {
         .with_ansi(false)
         .with_writer(capture.clone())
         .finish();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build().unwrap();
     tracing::subscriber::with_default(subscriber, || runtime.block_on(test));
     let log = capture.0.lock().unwrap().clone();
     String::from_utf8(log).unwrap()
@@ -86,7 +92,8 @@ fn i20_f114_receipts_are_shown_nowhere() {
             let storage = Storage::connect(&path).await.unwrap();
             let queue = storage.queue::<Task>().await.unwrap();
             let _ = queue.send(&Task { name: "a".into(), data: SECRET.into() }).await.unwrap();
-            let get = jobqueue::storage::GetMessages { count: 1, visibility: std::time::Duration::from_secs(1) };
+            let get =
+                jobqueue::storage::GetMessages { count: 1, visibility: std::time::Duration::from_secs(1) };
             let received = storage.queues().get(&"tasks".parse().unwrap(), get).await.unwrap();
             let receipt = received.messages[0].message.receipt.clone();
             tracing::info!(?received, ?receipt, "shown on purpose");

@@ -31,7 +31,10 @@ fn every_test_the_table_of_guarantees_names_exists() {
         .split('`')
         .skip(1)
         .step_by(2)
-        .filter(|name| name.matches('_').count() >= 2 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'))
+        .filter(|name| {
+            name.matches('_').count() >= 2
+                && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        })
         .collect();
     assert!(names.len() > 50, "only {} tests are named", names.len());
     let missing: Vec<&&str> = names.iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
