@@ -12,7 +12,9 @@ pub mod __private;
 pub mod azure;
 mod claim_check;
 pub mod codec;
+mod composition;
 mod connect;
+mod coordination;
 mod envelope;
 pub mod golden;
 pub mod guide;
@@ -31,9 +33,13 @@ mod vocabulary;
 mod worker;
 
 pub use claim_check::{SweepOptions, Swept, sweep};
+pub use coordination::batch::{Batch, BatchSweep, ChildFailure, ChildResult, OnDeadLetters};
+pub use coordination::{Leader, Leadership, Missed, Schedule};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
 pub use jobqueue_derive::{QueueMessage, Validate};
-pub use queue::{DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent};
+pub use queue::{
+    Backlog, DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent, Unique,
+};
 pub use storage::Storage;
 pub use vocabulary::clock::{Clock, ManualClock, SystemClock};
 pub use vocabulary::error::{Error, ErrorKind};

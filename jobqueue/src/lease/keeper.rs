@@ -53,6 +53,11 @@ impl Keeper {
         keeper
     }
 
+    /// The keeper's runtime, for others whose leases must not depend on what the application does with its own.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     /// Runs a future on the keeper's runtime to its end, whatever becomes of the caller. `None` if the process is ending.
     pub(super) async fn run<T: Send + 'static>(
         &self,

@@ -8,14 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::channel::ensure;
+use super::channel::{Channel, ensure};
 use super::claimed::{Claimed, Content, references};
 use super::examine::Rejection;
 use super::send::rfc3339;
 use super::settle::Settled;
 use crate::envelope::{Checkpoint, DeadLetterNote, Envelope, Parsed, Payload, StoredReference, parse};
 use crate::lease::Deleted;
-use crate::storage::{MAX_MESSAGES, PutMessage, StoreErrorKind};
+use crate::storage::{MAX_MESSAGES, PutMessage, QueueStore, StoreErrorKind};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::QueueName;
@@ -113,9 +113,7 @@ impl Claimed {
         if self.dequeue_count <= 1 {
             return false;
         }
-        let Ok(lying) = self.channel.store().peek(grave, MAX_MESSAGES).await else { return false };
-        let texts = lying.iter().filter_map(|message| message.text.as_deref().ok());
-        texts.into_iter().any(|text| matches!(parse(text), Ok(Parsed::Event(found)) if found.id == id))
+        shows(self.channel.store(), grave, id).await
     }
 
     async fn put_into(&self, grave: &QueueName, text: String) -> Result<(), Error> {
@@ -133,6 +131,20 @@ impl Claimed {
             ErrorKind::Storage,
             format!("the dead-letter queue `{grave}` is deleted again and again"),
         ))
+    }
+}
+
+/// Whether a message with this job id is among the first that a peek shows.
+async fn shows(store: &dyn QueueStore, queue: &QueueName, id: &str) -> bool {
+    let Ok(lying) = store.peek(queue, MAX_MESSAGES).await else { return false };
+    let texts = lying.iter().filter_map(|message| message.text.as_deref().ok());
+    texts.into_iter().any(|text| matches!(parse(text), Ok(Parsed::Event(found)) if found.id == id))
+}
+
+impl Channel {
+    /// Whether a message with this job id is among the first that a peek shows.
+    pub(crate) async fn shows(&self, id: &str) -> bool {
+        shows(self.store(), &self.name, id).await
     }
 }
 

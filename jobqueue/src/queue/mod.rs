@@ -2,6 +2,7 @@
 //!
 //! Knows messages, envelopes, claim checks, leases and the storage port; knows nothing of adapters, workers or handlers.
 
+mod backlog;
 mod bury;
 mod channel;
 mod claimed;
@@ -17,13 +18,16 @@ mod settings;
 mod settle;
 pub(crate) mod trace;
 mod typed;
+mod unique;
 #[cfg(feature = "testing")]
 mod virtual_time;
 
+pub use backlog::Backlog;
 pub use dead_letters::{DeadLetter, DeadLetters, RedriveOptions, Redriven};
 pub use delivery::Delivery;
 pub use send::{SendOptions, Sent};
 pub use typed::Queue;
+pub use unique::Unique;
 
 pub(crate) use bury::BURY_RETRY;
 pub(crate) use channel::{Channel, ChannelOptions};

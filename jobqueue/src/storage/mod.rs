@@ -11,6 +11,7 @@ mod handle;
 mod operation;
 mod queue;
 pub mod rules;
+pub mod sharded;
 mod traced;
 
 pub use arrivals::{Arrivals, Bell};

@@ -1,13 +1,16 @@
 //! Putting a worker together.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tower::{Layer, Service, ServiceExt};
 
+use super::background::{Background, BackgroundContext};
 use super::circuit::CircuitBreaker;
 use super::event::{Event, Events};
+use super::hook::Hook;
 use super::registry::Registry;
 use super::shared::{Options, Shared};
 use super::start::Worker;
@@ -31,10 +34,13 @@ pub struct WorkerBuilder {
     options: Options,
     channel: ChannelOptions,
     events: Events,
+    background: Vec<Background>,
+    mistake: Option<Error>,
+    hooks: Vec<Arc<dyn Hook>>,
 }
 
 impl WorkerBuilder {
-    pub(super) fn new(storage: Storage) -> Self {
+    pub(crate) fn new(storage: Storage, hooks: Vec<Arc<dyn Hook>>) -> Self {
         Self {
             storage,
             states: States::default(),
@@ -44,6 +50,9 @@ impl WorkerBuilder {
             options: Options::default(),
             channel: ChannelOptions::default(),
             events: Events::default(),
+            background: Vec::new(),
+            mistake: None,
+            hooks,
         }
     }
 
@@ -214,6 +223,23 @@ impl WorkerBuilder {
         self
     }
 
+    /// Adds work that begins with the worker and is to end when its token fires.
+    #[must_use]
+    pub(crate) fn background<F: Future<Output = ()> + Send + 'static>(
+        mut self,
+        work: impl FnOnce(BackgroundContext) -> F + Send + 'static,
+    ) -> Self {
+        self.background.push(Box::new(move |context| Box::pin(work(context))));
+        self
+    }
+
+    /// Makes [`build`](Self::build) fail, so that methods that add things need not.
+    #[must_use]
+    pub(crate) fn mistaken(mut self, mistake: Error) -> Self {
+        self.mistake.get_or_insert(mistake);
+        self
+    }
+
     /// Checks that everything fits together. Nothing is opened yet.
     ///
     /// # Errors
@@ -221,6 +247,9 @@ impl WorkerBuilder {
     /// kind, state that a handler asks for and nobody gave, a concurrency of zero.
     pub fn build(self) -> Result<Worker, Error> {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
         if let Some(name) = self.repeated_state {
             return fail(format!(
                 "state of type `{name}` was given twice; wrap one of them in a type of its own"
@@ -241,14 +270,10 @@ impl WorkerBuilder {
         };
         let registrations = self.registrations.into_iter().map(|(queue, r)| (queue, wrap(r))).collect();
         let registry = Registry::new(registrations)?;
-        Ok(Worker::new(Shared::new(
-            self.storage,
-            registry,
-            self.options,
-            self.channel,
-            Arc::new(self.states),
-            self.events,
-        )))
+        let states = Arc::new(self.states);
+        let shared =
+            Shared::new(self.storage, registry, self.options, self.channel, states, self.events, self.hooks);
+        Ok(Worker::new(shared, self.background))
     }
 }
 

@@ -9,6 +9,7 @@
 //! Knows queues, handlers and retry rules; knows nothing of adapters.
 
 mod activity;
+mod background;
 mod builder;
 mod circuit;
 mod completed;
@@ -16,6 +17,7 @@ mod context;
 mod durable;
 mod event;
 mod fetch;
+mod hook;
 mod poller;
 mod registry;
 mod report;
@@ -25,6 +27,7 @@ mod shared;
 mod shutdown;
 mod start;
 
+pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;
 pub use circuit::CircuitBreaker;
 pub use context::Context;
@@ -32,3 +35,5 @@ pub use event::Event;
 pub use report::Report;
 pub use shutdown::shutdown_signal;
 pub use start::Worker;
+
+pub(crate) use hook::{Admission, Hook, Visit};

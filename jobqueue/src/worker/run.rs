@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::Instrument;
 
-use super::context::Context;
+use super::context::{Context, Left};
 use super::event::Event;
+use super::hook::Admission;
 use super::registry::Lane;
 use super::settle::{self, Ending};
 use super::shared::Shared;
@@ -120,6 +121,21 @@ async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finish
                     Err(error) => Err(Ending::Reject(Rejection::undecodable(&error))),
                 },
             };
+            let admitted = match &prepared {
+                Ok(_) => settle::admit(shared, &claimed, &info).await,
+                Err(_) => Ok(Admission::Run),
+            };
+            let ended = match admitted {
+                Ok(Admission::Run) => None,
+                Ok(Admission::Duplicate) => Some(Ending::Duplicate),
+                Ok(Admission::Finished) => Some(
+                    settle::completing(shared, &claimed, &info, &Left::default(), Ending::Duplicate).await,
+                ),
+                Err(error) => Some(settle::hook_failed(&claimed, &error)),
+            };
+            if let Some(ending) = ended {
+                return settle::end(shared, &claimed, Some(info), ending, Duration::ZERO).await;
+            }
             match prepared {
                 Err(ending) => settle::end(shared, &claimed, Some(info), ending, Duration::ZERO).await,
                 Ok((registration, message)) => {
@@ -153,7 +169,7 @@ async fn run(
     let context =
         Context::new(Arc::clone(&info), Arc::clone(&claimed), Arc::clone(shared), token.clone(), resumed);
     let mut job = Job::new(Arc::clone(&info), Arc::clone(&shared.states), message);
-    job.insert(context);
+    job.insert(context.clone());
 
     shared.events.tell(|| Event::Started { job: Arc::clone(&info) });
     let number = shared.enter(&claimed);
@@ -178,7 +194,10 @@ async fn run(
         return Finished { job: Some(info), outcome: Outcome::Released(Duration::ZERO), ran, error: None };
     }
     let ending = match ended {
-        Ended::Returned(Ok(Ok(()))) => Ending::Done,
+        Ended::Returned(Ok(Ok(()))) => {
+            let left = std::mem::take(&mut *context.left());
+            settle::completing(shared, &claimed, &info, &left, Ending::Done).await
+        }
         Ended::Returned(Ok(Err(error))) => {
             Ending::Failed(recover(error), registration.defaults.backoff, Reason::ATTEMPTS_EXHAUSTED)
         }

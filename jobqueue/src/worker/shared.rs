@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::circuit::CircuitBreaker;
 use super::completed::Completed;
 use super::event::Events;
+use super::hook::Hook;
 use super::registry::Registry;
 use super::report::Report;
 use crate::handler::States;
@@ -63,6 +64,7 @@ pub(super) struct Shared {
     pub(super) states: Arc<States>,
     pub(super) events: Events,
     pub(super) completed: Completed,
+    pub(super) hooks: Vec<Arc<dyn Hook>>,
     /// Fires when running handlers are to give up.
     pub(super) cancel: CancellationToken,
     channel_options: Mutex<ChannelOptions>,
@@ -82,6 +84,7 @@ impl Shared {
         channel_options: ChannelOptions,
         states: Arc<States>,
         events: Events,
+        hooks: Vec<Arc<dyn Hook>>,
     ) -> Self {
         Self {
             storage,
@@ -89,6 +92,7 @@ impl Shared {
             options,
             states,
             events,
+            hooks,
             completed: Completed::default(),
             cancel: CancellationToken::new(),
             channel_options: Mutex::new(channel_options),

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
-use super::builder::WorkerBuilder;
+use super::background::{Background, BackgroundContext};
 use super::circuit::Circuit;
 use super::event::Event;
 use super::poller::Poller;
@@ -18,7 +18,6 @@ use super::report::Report;
 use super::shared::Shared;
 use crate::claim_check::{SweepOptions, sweep};
 use crate::queue::{Channel, ChannelOptions, Claimed, Excuse};
-use crate::storage::Storage;
 use crate::vocabulary::error::Error;
 use crate::vocabulary::outcome::chain;
 
@@ -46,16 +45,12 @@ use crate::vocabulary::outcome::chain;
 /// ```
 pub struct Worker {
     shared: Arc<Shared>,
+    background: Vec<Background>,
 }
 
 impl Worker {
-    /// Begins to put a worker together.
-    pub fn builder(storage: Storage) -> WorkerBuilder {
-        WorkerBuilder::new(storage)
-    }
-
-    pub(super) fn new(shared: Shared) -> Self {
-        Self { shared: Arc::new(shared) }
+    pub(super) fn new(shared: Shared, background: Vec<Background>) -> Self {
+        Self { shared: Arc::new(shared), background }
     }
 
     /// Runs until `shutdown` resolves, then stops in three acts: stop fetching; wait for running handlers up to the
@@ -109,6 +104,9 @@ impl Worker {
                 until_idle,
             };
             pollers.spawn(poller.run());
+        }
+        for start in self.background {
+            pollers.spawn(start(BackgroundContext::new(&shared, stop.clone())));
         }
         pollers.close();
         if let Some(every) = shared.options.sweep_every {

@@ -1,0 +1,152 @@
+//! The blob whose lease is the leadership, and the term in its metadata.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout};
+
+use crate::storage::{
+    BlobStore, Condition, LeaseDuration, LeaseId, PutBlob, StoreError, StoreErrorKind as Kind,
+};
+use crate::vocabulary::clock::Clock;
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::{BlobName, ContainerName, NameError};
+
+const TERM: &str = "term";
+
+/// The place of the blob for a leadership.
+pub(super) fn name(name: &str) -> Result<BlobName, NameError> {
+    BlobName::new(ContainerName::new(super::CONTAINER)?, name)
+}
+
+/// What came of standing for leader.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// The lease counts from `requested`.
+    Acquired { requested: Instant, term: u64 },
+    /// Another leads.
+    Taken,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct LeaderBlob {
+    pub(super) blobs: Arc<dyn BlobStore>,
+    pub(super) name: BlobName,
+    pub(super) lease: Duration,
+}
+
+impl LeaderBlob {
+    pub(super) fn new(blobs: Arc<dyn BlobStore>, name: BlobName, lease: Duration) -> Self {
+        Self { blobs, name, lease }
+    }
+
+    /// The same blob through other connections.
+    pub(super) fn through(self, blobs: Arc<dyn BlobStore>) -> Self {
+        Self { blobs, ..self }
+    }
+
+    /// Takes the lease under `proposed` and raises the term.
+    pub(super) async fn acquire(
+        &self,
+        proposed: LeaseId,
+        seen: u64,
+        clock: &dyn Clock,
+    ) -> Result<Attempt, Error> {
+        let mut failure = None;
+        // A missing container, a missing blob, a lost answer, and one of them again.
+        for _ in 0..5 {
+            let requested = Instant::now();
+            let call = self.blobs.acquire_lease(&self.name, LeaseDuration::Finite(self.lease), &proposed);
+            match self.in_time("acquire lease", call).await {
+                Ok(id) if id == proposed => match self.raise_term(proposed, seen).await {
+                    Ok(term) => return Ok(Attempt::Acquired { requested, term }),
+                    Err(error) => {
+                        self.release(proposed).await;
+                        return Err(unavailable(error));
+                    }
+                },
+                Ok(_) => return Ok(Attempt::Taken),
+                Err(e) if e.kind() == Kind::LeaseAlreadyPresent => return Ok(Attempt::Taken),
+                Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
+                    self.create(seen, clock).await.map_err(unavailable)?;
+                    failure = Some(e);
+                }
+                // Repeating it under the same id is safe, and tells whether the first was applied.
+                Err(e) if e.is_ambiguous() => failure = Some(e),
+                Err(e) => return Err(unavailable(e)),
+            }
+        }
+        Err(failure.map_or_else(|| Error::new(ErrorKind::Storage, "no lease was taken"), unavailable))
+    }
+
+    /// Begins with the seconds since 1970, so that terms go on growing if the blob was deleted, as far as clocks agree.
+    async fn create(&self, seen: u64, clock: &dyn Clock) -> Result<(), StoreError> {
+        let since = clock.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let options = PutBlob::if_absent().with_metadata(term_metadata(seen.max(since.as_secs())));
+        for _ in 0..2 {
+            match self.blobs.put_blob(&self.name, Bytes::new(), options.clone()).await {
+                Err(e) if e.kind() == Kind::ContainerNotFound => {
+                    self.blobs.create_container(self.name.container()).await?;
+                }
+                Err(e) if e.kind() == Kind::BlobAlreadyExists || e.is_ambiguous() => return Ok(()),
+                Err(e) => return Err(e),
+                Ok(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the next term under the lease, on condition that nobody else has written since it was read.
+    async fn raise_term(&self, lease: LeaseId, seen: u64) -> Result<u64, StoreError> {
+        let mut tries = 0;
+        loop {
+            let found = self.in_time("read term", self.blobs.blob_properties(&self.name)).await?;
+            let stored = found.metadata.get(TERM).and_then(|text| text.parse().ok()).unwrap_or(0);
+            let term = seen.max(stored).saturating_add(1);
+            let options = PutBlob::new()
+                .with_condition(Condition::IfMatch(found.etag))
+                .with_lease(lease)
+                .with_metadata(term_metadata(term));
+            let put = self.blobs.put_blob(&self.name, Bytes::new(), options);
+            match self.in_time("write term", put).await {
+                Ok(_) => return Ok(term),
+                // Whether or not it was written: a higher one will be nobody else's.
+                Err(e) if tries < 2 && (e.is_ambiguous() || e.kind() == Kind::ConditionNotMet) => tries += 1,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Gives the lease up. What fails is left to its expiry.
+    pub(super) async fn release(&self, lease: LeaseId) {
+        for _ in 0..2 {
+            match self.in_time("release lease", self.blobs.release_lease(&self.name, &lease)).await {
+                Err(e) if e.is_ambiguous() || e.is_retryable() => {}
+                _ => return,
+            }
+        }
+    }
+
+    async fn in_time<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let late = |_| StoreError::new(Kind::Timeout, operation, &self.name).ambiguous(true);
+        timeout(self.lease / 6, call).await.map_err(late)?
+    }
+}
+
+fn term_metadata(term: u64) -> Metadata {
+    Metadata::new().with(TERM, term.to_string())
+}
+
+fn unavailable(error: StoreError) -> Error {
+    // Permissions come and go; only a call that is wrong in itself stays wrong.
+    let lasting = matches!(error.kind(), Kind::Unsupported | Kind::InvalidInput);
+    Error::new(ErrorKind::Storage, "the lease that decides who leads cannot be taken")
+        .retryable(!lasting)
+        .with_source(error)
+}

@@ -1,0 +1,137 @@
+//! A lease that is held: its renewal, and the moments at which it ends.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::blob::LeaderBlob;
+use crate::storage::{LeaseId, StoreErrorKind};
+
+/// Why leadership ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It could not be renewed in time.
+    Expired,
+    /// An operator has broken the lease.
+    Broken,
+    /// Another has the lease, or the blob is gone.
+    Taken,
+}
+
+#[derive(Debug)]
+pub(super) struct Hold {
+    blob: LeaderBlob,
+    lease: LeaseId,
+    term: u64,
+    state: Mutex<State>,
+    /// Fires when the work is to end.
+    pub(super) ending: CancellationToken,
+    /// Fires when nobody wants the lease any more.
+    pub(super) closed: CancellationToken,
+}
+
+#[derive(Debug)]
+struct State {
+    /// From before the request that began the lease.
+    begun: Instant,
+    end: Option<End>,
+}
+
+impl Hold {
+    pub(super) fn new(blob: LeaderBlob, lease: LeaseId, term: u64, begun: Instant) -> Arc<Self> {
+        let state = Mutex::new(State { begun, end: None });
+        let (ending, closed) = (CancellationToken::new(), CancellationToken::new());
+        Arc::new(Self { blob, lease, term, state, ending, closed })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn term(&self) -> u64 {
+        self.term
+    }
+
+    pub(super) fn end(&self) -> Option<End> {
+        self.state().end
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+
+    /// Whether the lease cannot have expired yet.
+    pub(super) fn has_control(&self) -> bool {
+        let state = self.state();
+        let lost = matches!(state.end, Some(End::Broken | End::Taken));
+        !lost && !self.is_closed() && Instant::now() < state.begun + self.blob.lease.mul_f64(0.95)
+    }
+
+    /// When control ends if nothing is renewed.
+    pub(super) fn control_until(&self) -> Instant {
+        self.state().begun + self.blob.lease.mul_f64(0.95)
+    }
+
+    /// Renews every third of the lease; releases when closed.
+    pub(super) async fn renew_until_closed(self: Arc<Self>) {
+        let lease = self.blob.lease;
+        let mut next = self.state().begun + lease / 3;
+        loop {
+            let step_down = self.state().begun + lease * 5 / 6;
+            if timeout_at(next.min(step_down), self.closed.cancelled()).await.is_ok() {
+                break;
+            }
+            if Instant::now() >= step_down {
+                self.finish(End::Expired);
+                break;
+            }
+            match self.renew(step_down).await {
+                Ok(Some(begun)) => {
+                    self.state().begun = begun;
+                    next = begun + lease / 3;
+                }
+                Ok(None) => next = Instant::now() + lease / 15,
+                Err(end) => {
+                    self.finish(end);
+                    break;
+                }
+            }
+        }
+        self.closed.cancelled().await;
+        if self.end() != Some(End::Taken) {
+            self.blob.release(self.lease).await;
+        }
+    }
+
+    fn finish(&self, end: End) {
+        self.state().end = Some(end);
+        self.ending.cancel();
+    }
+
+    /// When the lease was begun anew; `None` if that is not known.
+    async fn renew(&self, step_down: Instant) -> Result<Option<Instant>, End> {
+        let requested = Instant::now();
+        let limit = (self.blob.lease / 6).min(step_down - requested).max(Duration::from_millis(10));
+        let call = self.blob.blobs.renew_lease(&self.blob.name, &self.lease);
+        let error = match timeout(limit, call).await {
+            Err(_) => return Ok(None),
+            Ok(Ok(id)) if id == self.lease => return Ok(Some(requested)),
+            // F82: a storage that renews somebody else's lease in our name.
+            Ok(Ok(_)) => return Err(End::Taken),
+            Ok(Err(error)) => error,
+        };
+        match error.kind() {
+            StoreErrorKind::LeaseBroken | StoreErrorKind::LeaseNotPresent => Err(End::Broken),
+            StoreErrorKind::LeaseIdMismatch
+            | StoreErrorKind::LeaseAlreadyPresent
+            | StoreErrorKind::BlobNotFound
+            | StoreErrorKind::ContainerNotFound => Err(End::Taken),
+            _ => {
+                tracing::debug!(%error, "leadership not renewed; trying again");
+                Ok(None)
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Which slots there are. Pure: no clock, no storage.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use croner::Cron;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+#[derive(Debug, Clone)]
+pub(super) enum Timetable {
+    Cron { cron: Box<Cron>, zone: TimeZone },
+    Every { millis: i64 },
+}
+
+impl Timetable {
+    pub(super) fn cron(expression: &str, zone: &str) -> Result<Self, String> {
+        let cron = Cron::from_str(expression)
+            .map_err(|e| format!("`{expression}` is no cron expression such as `0 6 * * *`: {e}"))?;
+        let zone = TimeZone::get(zone)
+            .map_err(|_| format!("`{zone}` is no IANA time zone such as `Europe/Berlin` or `UTC`"))?;
+        let table = Self::Cron { cron: Box::new(cron), zone };
+        // Such as 30 February.
+        let never = table.next_after(Timestamp::UNIX_EPOCH).is_none();
+        if never { Err(format!("`{expression}` never comes")) } else { Ok(table) }
+    }
+
+    pub(super) fn every(interval: Duration) -> Result<Self, String> {
+        match i64::try_from(interval.as_millis()) {
+            Ok(millis) if millis >= 1000 && interval < Duration::from_secs(3660 * 86_400) => {
+                Ok(Self::Every { millis })
+            }
+            _ => Err("an interval lasts from 1 second to 10 years".to_owned()),
+        }
+    }
+
+    /// The first slot after `moment`; `None` at the end of the calendar.
+    pub(super) fn next_after(&self, moment: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Cron { cron, zone } => {
+                let from = moment.to_zoned(zone.clone());
+                cron.find_next_occurrence(&from, false).ok().map(|slot| slot.timestamp())
+            }
+            Self::Every { millis } => {
+                let slot = (moment.as_millisecond().div_euclid(*millis) + 1).checked_mul(*millis)?;
+                Timestamp::from_millisecond(slot).ok()
+            }
+        }
+    }
+
+    /// The last slot at or before `moment`.
+    pub(super) fn last_until(&self, moment: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Cron { cron, zone } => {
+                let from = moment.to_zoned(zone.clone());
+                cron.find_previous_occurrence(&from, true).ok().map(|slot| slot.timestamp())
+            }
+            Self::Every { millis } => {
+                let slot = moment.as_millisecond().div_euclid(*millis) * millis;
+                Timestamp::from_millisecond(slot).ok()
+            }
+        }
+    }
+
+    /// The newest slots after `done` and until `now`, at most `most`, oldest first.
+    pub(super) fn due(&self, done: Timestamp, now: Timestamp, most: usize) -> Vec<Timestamp> {
+        let Some(first) = self.next_after(done).filter(|first| *first <= now) else { return Vec::new() };
+        let mut due = Vec::new();
+        let mut until = now;
+        while due.len() < most {
+            let Some(slot) = self.last_until(until).filter(|slot| *slot > first) else { break };
+            due.push(slot);
+            let Ok(before) = slot.checked_sub(jiff::SignedDuration::from_millis(1)) else { break };
+            until = before;
+        }
+        if due.len() < most {
+            due.push(first);
+        }
+        due.reverse();
+        due
+    }
+}

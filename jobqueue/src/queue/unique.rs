@@ -1,0 +1,148 @@
+//! Work that is to be sent once in a window of time, however many senders want it.
+//!
+//! ```text
+//!            create if absent              put message              write if unchanged
+//! (no record) ───────────────► pending ────────────────► (stored) ─────────────────────► sent ── window ──► (no record)
+//!                               │    ▲
+//!                               └────┘ sender died: the next one sends under the same id
+//! ```
+//!
+//! A blob a key decides: of many that create it exactly one does. Others wait until it says `sent`, so whoever is told
+//! that it joined, joined a message that is stored.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::channel::Channel;
+use super::send::{SendOptions, Sent};
+use super::typed::Queue;
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::QueueMessage;
+use record::{Claim, Record, Records};
+
+/// How long a sender has until another may take over: longer than a send is tried.
+const PENDING: Duration = Duration::from_secs(45);
+/// The longest window.
+const MAX_WINDOW: Duration = Duration::from_secs(10 * 366 * 86_400);
+
+/// What became of a message that was to be sent once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unique {
+    /// It was sent.
+    Sent(Sent),
+    /// One of the same kind and key was sent within the window; this one was not.
+    Joined {
+        /// The id of the job that was sent earlier.
+        id: String,
+    },
+}
+
+impl Unique {
+    /// The id of the job that does the work, whoever has sent it.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Sent(sent) => sent.id(),
+            Self::Joined { id } => id,
+        }
+    }
+
+    /// Whether this message was sent.
+    pub fn is_sent(&self) -> bool {
+        matches!(self, Self::Sent(_))
+    }
+}
+
+impl<M: QueueMessage> Queue<M> {
+    /// Sends a message unless one of the same kind and key was sent to this queue within `window`, by any process.
+    ///
+    /// The window begins when the first message is sent and ends with time alone: that a job is completed, cancelled or
+    /// dead-lettered does not end it. Clocks of senders should agree to a fraction of it. A sender that dies between claiming
+    /// the key and sending delays others by at most 45 seconds; then one of them sends under the same job id. If the
+    /// dead sender's message was stored all the same there are two messages of one id, and effects idempotent by id
+    /// happen once. One small blob a key is kept, and is used again.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); also [`Invalid`](ErrorKind::Invalid) when the message has no key or the window is empty, and
+    /// [`Conflict`](ErrorKind::Conflict), retryable, when another sender holds the key and does not come to an end.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds.
+    pub async fn send_unique(&self, message: &M, window: Duration) -> Result<Unique, Error> {
+        self.send_unique_with(message, window, SendOptions::new()).await
+    }
+
+    /// The same with options. A key in the options is preferred to the message's own.
+    ///
+    /// # Errors
+    /// As [`send_unique`](Self::send_unique).
+    pub async fn send_unique_with(
+        &self,
+        message: &M,
+        window: Duration,
+        options: SendOptions,
+    ) -> Result<Unique, Error> {
+        let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
+        if window.is_zero() || window > MAX_WINDOW {
+            return invalid("the window of unique work must be longer than 0 and at most 10 years");
+        }
+        let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
+        let Some(key) = key.filter(|key| !key.is_empty()) else {
+            return invalid(
+                "unique work needs a key: mark a field with #[message(key)] or give one in the options",
+            );
+        };
+        let channel = self.channel();
+        channel.fresh_settings().await;
+        // Whatever is wrong with the message shows before anything is claimed.
+        let id = options.id.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
+        channel.prepare(message, options.clone().id(id.clone()))?;
+
+        let records = Records::new(channel, M::KIND, &key)?;
+        match channel.claim_unique(&records, id, window).await? {
+            Claim::Joined { id } => Ok(Unique::Joined { id }),
+            Claim::Owned(record, tag) => {
+                let prepared = channel.prepare(message, options.id(record.id.clone()))?;
+                match channel.dispatch(prepared).await {
+                    Ok(sent) => {
+                        records.finish(record.into_sent(), tag).await;
+                        Ok(Unique::Sent(sent))
+                    }
+                    Err(error) => {
+                        if error.is_rejected() {
+                            records.finish(record.into_void(), tag).await;
+                        }
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Channel {
+    /// Claims the key, waiting while another sender is about to send.
+    async fn claim_unique(&self, records: &Records, id: String, window: Duration) -> Result<Claim, Error> {
+        let give_up = Instant::now() + PENDING * 2;
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let now = self.options.clock.now();
+            let mine = Record::pending(id.clone(), now, PENDING, window);
+            if let Some(claim) = records.claim(mine, now).await? {
+                return Ok(claim);
+            }
+            if Instant::now() >= give_up {
+                let text = "another sender holds the key of this unique work; try again later";
+                return Err(Error::new(ErrorKind::Conflict, text).retryable(true));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Work that goes on beside the pollers for as long as the worker runs.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::shared::Shared;
+use crate::lease::Keeper;
+use crate::queue::Queue;
+use crate::storage::Storage;
+use crate::vocabulary::clock::Clock;
+use crate::vocabulary::error::Error;
+use crate::vocabulary::message::QueueMessage;
+
+pub(super) type Background =
+    Box<dyn FnOnce(BackgroundContext) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// What background work is given of its worker.
+pub(crate) struct BackgroundContext {
+    shared: Arc<Shared>,
+    /// Fires when the worker stops; it waits for background work.
+    pub(crate) stop: CancellationToken,
+}
+
+impl BackgroundContext {
+    pub(super) fn new(shared: &Arc<Shared>, stop: CancellationToken) -> Self {
+        Self { shared: Arc::clone(shared), stop }
+    }
+
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.shared.storage
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.shared.channel_options().clock
+    }
+
+    /// The keeper that tests put on this runtime.
+    pub(crate) fn keeper(&self) -> Option<Keeper> {
+        self.shared.channel_options().keeper
+    }
+
+    /// The queue of `M`, with the worker's options.
+    pub(crate) async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
+        Ok(Queue::of(self.shared.channel::<M>(M::QUEUE).await?))
+    }
+}
