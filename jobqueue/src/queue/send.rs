@@ -169,6 +169,7 @@ impl Channel {
         let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
         let (text, blob) = self.fit(&mut envelope, data, self.settings().encoding)?;
         let put = PutMessage::new(text).with_delay(delay.min(MAX_VISIBILITY)).with_ttl(options.ttl);
+        let put = put.with_shard_key(envelope.subject);
         Ok(Prepared { id: envelope.id, put, blob, expires })
     }
 

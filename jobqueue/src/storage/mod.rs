@@ -13,6 +13,7 @@ mod operation;
 mod pressure;
 mod queue;
 pub mod rules;
+pub mod sharded;
 mod traced;
 
 pub use access::Access;

@@ -199,12 +199,14 @@ pub struct PutMessage {
     pub visibility_delay: Duration,
     /// When it vanishes, counted from now; `None` is never. At least 1 second on Azure, positive elsewhere.
     pub ttl: Option<Duration>,
+    /// What chooses the shard in a storage made of several; others ignore it.
+    pub shard_key: Option<String>,
 }
 
 impl PutMessage {
     /// A message that is visible at once and never expires.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), visibility_delay: Duration::ZERO, ttl: None }
+        Self { text: text.into(), visibility_delay: Duration::ZERO, ttl: None, shard_key: None }
     }
 
     /// Sets how long it stays invisible at first.
@@ -218,6 +220,13 @@ impl PutMessage {
     #[must_use]
     pub fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
         self.ttl = ttl;
+        self
+    }
+
+    /// Sets what chooses the shard.
+    #[must_use]
+    pub fn with_shard_key(mut self, key: Option<String>) -> Self {
+        self.shard_key = key;
         self
     }
 }

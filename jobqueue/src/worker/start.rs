@@ -12,13 +12,13 @@ use tokio_util::task::TaskTracker;
 use super::access;
 use super::activity::Activity;
 use super::background::{Background, BackgroundContext};
-use super::builder::WorkerBuilder;
+use super::circuit::Circuit;
 use super::event::Event;
 use super::poller::Poller;
 use super::report::Report;
 use super::shared::Shared;
-use crate::queue::{Channel, ChannelOptions, Excuse};
-use crate::storage::Storage;
+use crate::claim_check::{SweepOptions, sweep};
+use crate::queue::{Channel, ChannelOptions, Claimed, Excuse};
 use crate::vocabulary::error::Error;
 use crate::vocabulary::outcome::chain;
 
@@ -50,11 +50,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Begins to put a worker together.
-    pub fn builder(storage: Storage) -> WorkerBuilder {
-        WorkerBuilder::new(storage)
-    }
-
     pub(super) fn new(shared: Shared, background: Vec<Background>) -> Self {
         Self { shared: Arc::new(shared), background }
     }
@@ -85,6 +80,9 @@ impl Worker {
         shared.prepare();
         let stop = CancellationToken::new();
         let _stop_when_dropped = stop.clone().drop_guard();
+        // Whatever still runs when this future ends or is dropped is dropped too: its lease runs out.
+        let abort = CancellationToken::new();
+        let _abort_when_dropped = abort.clone().drop_guard();
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
         let slots = Arc::new(Semaphore::new(shared.options.concurrency));
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
@@ -99,10 +97,12 @@ impl Worker {
             let poller = Poller {
                 number,
                 shared: Arc::clone(&shared),
+                circuit: Arc::new(Circuit::new(shared.options.circuit)),
                 channel,
                 lane,
                 slots: Arc::clone(&slots),
                 stop: stop.clone(),
+                abort: abort.clone(),
                 tasks: tasks.clone(),
                 activity: Arc::clone(&activity),
                 until_idle,
@@ -113,6 +113,11 @@ impl Worker {
             pollers.spawn(start(BackgroundContext::new(&shared, stop.clone())));
         }
         pollers.close();
+        if let Some(every) = shared.options.sweep_every {
+            let sweeps = sweep_again_and_again(Arc::clone(&shared), every);
+            let stop = stop.clone();
+            drop(tokio::spawn(async move { stop.run_until_cancelled(sweeps).await }));
+        }
         tokio::select! {
             () = shutdown => {}
             () = activity.idle(), if until_idle => {}
@@ -139,10 +144,23 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
     if tokio::time::timeout(rest, tasks.wait()).await.is_ok() {
         return;
     }
-    for claimed in shared.take_running() {
-        shared.report().abandoned += 1;
+    let abandoned = shared.take_running();
+    shared.report().abandoned += abandoned.len() as u64;
+    let release = async |claimed: Arc<Claimed>| {
         if let Err(error) = claimed.excuse(Duration::ZERO, Excuse::Plain).await {
             tracing::warn!(queue = %claimed.channel.name, error = %chain(&error), "message not released");
+        }
+    };
+    futures_util::future::join_all(abandoned.into_iter().map(release)).await;
+}
+
+async fn sweep_again_and_again(shared: Arc<Shared>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let options = SweepOptions::new().clock(shared.channel_options().clock);
+        match sweep(&shared.storage, options).await {
+            Ok(swept) => tracing::debug!(?swept, "swept"),
+            Err(error) => tracing::warn!(error = %chain(&error), "not swept"),
         }
     }
 }
