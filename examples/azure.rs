@@ -20,7 +20,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Parser)]
 struct Arguments {
     /// An endpoint (https://…) or a connection string.
-    #[arg(long, env = "JOBQUEUE_STORAGE", hide_env_values = true, default_value = "UseDevelopmentStorage=true")]
+    #[arg(
+        long,
+        env = "JOBQUEUE_STORAGE",
+        hide_env_values = true,
+        default_value = "UseDevelopmentStorage=true"
+    )]
     storage: String,
     /// The queue for the jobs; `<queue>-poison` is its dead-letter queue. Both are created if the right allows it.
     #[arg(long, default_value = "translations")]
