@@ -11,6 +11,8 @@
 //! Keys and signatures are better given by `JOBQUEUE_STORAGE` than on the command line, where other users can see them.
 //! A permission that is missing is told by name when the worker starts.
 
+#![allow(clippy::print_stdout)] // A program that tells what it does.
+
 use clap::Parser;
 use jobqueue::azure::Options;
 use jobqueue::{JobError, JobInfo, QueueMessage, Storage, Worker};
