@@ -141,11 +141,10 @@ impl QueueStore for MemoryQueues {
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
         limits::check_get(queue, &options)?;
         self.with_queue(Operation::Get, queue, |queue, now| {
-            // Asked before, so that it tells of others than those leased now.
-            let next = queue.shelf.next_visible_in(now);
             let messages = queue.shelf.get(now, options.count, options.visibility);
             let enough = messages.len() == options.count as usize;
-            Ok(Received::new(messages).with_next_visible_in(next.filter(|_| !enough)))
+            let next = if enough { None } else { queue.shelf.next_visible_in(now) };
+            Ok(Received::new(messages).with_next_visible_in(next))
         })
     }
 

@@ -270,7 +270,8 @@ pub struct GetMessages {
 pub struct Received {
     /// The leased messages.
     pub messages: Vec<LeasedMessage>,
-    /// When no (or not enough) messages were visible and the storage knows: in how long the next one will be.
+    /// When no (or not enough) messages were visible and the storage knows: in how long the next one will be, of those
+    /// just leased too.
     pub next_visible_in: Option<Duration>,
 }
 
