@@ -10,7 +10,8 @@ use std::process::{Command, Output};
 pub fn built(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "jobqueue-examples", "--example", name])
+        // The whole workspace, so that the features are those `cargo test` has built the library with.
+        .args(["build", "--quiet", "--workspace", "--example", name])
         .current_dir(root)
         .status()
         .expect("cargo starts");
