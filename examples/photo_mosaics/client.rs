@@ -40,15 +40,12 @@ impl Submission {
         };
         let picture = decode_picture(&name, &image)?;
         let rows = max_slices(picture.height(), options.tile_size).min(MAX_SLICES);
-        if options.slices == 0 || options.slices > rows {
-            return Err(MosaicError::SliceCount { asked: options.slices, rows: rows.into() }.into());
+        let slices = options.slices.unwrap_or(rows.min(8));
+        if slices == 0 || slices > rows {
+            return Err(MosaicError::SliceCount { asked: slices, rows: rows.into() }.into());
         }
-        let folder = options.out.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder {
-            std::fs::create_dir_all(folder)
-                .map_err(|e| format!("{} cannot be made: {e}", folder.display()))?;
-        }
-        let (tile_size, slices) = (options.tile_size, options.slices);
+        check_writable(&options.out)?;
+        let tile_size = options.tile_size;
         let request = ImageRequest { request_id: Uuid::now_v7(), tile_size, slices };
         Ok(Self { image, tiles: library.to_png()?, request })
     }
