@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use jobqueue::{SendOptions, Storage};
-use jobqueue_examples::{Failure, Progress};
+use jobqueue_examples::{BlobFolder, Failure, Progress};
 use uuid::Uuid;
 
 use crate::Options;
@@ -39,15 +40,12 @@ impl Submission {
         };
         let picture = decode_picture(&name, &image)?;
         let rows = max_slices(picture.height(), options.tile_size).min(MAX_SLICES);
-        if options.slices == 0 || options.slices > rows {
-            return Err(MosaicError::SliceCount { asked: options.slices, rows: rows.into() }.into());
+        let slices = options.slices.unwrap_or(rows.min(8));
+        if slices == 0 || slices > rows {
+            return Err(MosaicError::SliceCount { asked: slices, rows: rows.into() }.into());
         }
-        let folder = options.out.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder {
-            std::fs::create_dir_all(folder)
-                .map_err(|e| format!("{} cannot be made: {e}", folder.display()))?;
-        }
-        let (tile_size, slices) = (options.tile_size, options.slices);
+        check_writable(&options.out)?;
+        let tile_size = options.tile_size;
         let request = ImageRequest { request_id: Uuid::now_v7(), tile_size, slices };
         Ok(Self { image, tiles: library.to_png()?, request })
     }
@@ -62,24 +60,44 @@ pub(crate) async fn make(storage: &Storage, submission: Submission, out: &Path) 
     folder.put(blobs::TILES, tiles).await?;
     storage.queue::<ImageRequest>().await?.send(&request).await?;
 
+    let fetched = fetch(storage, &request, &folder).await;
+    // Whatever came of it, nobody needs the request's blobs any more.
+    folder.delete("").await?;
+    std::fs::write(out, fetched?).map_err(|e| format!("{} cannot be written: {e}", out.display()))?;
+    println!("mosaic: {}", out.display());
+    Ok(())
+}
+
+/// Shows the progress until the answer is there, then reads the mosaic.
+async fn fetch(storage: &Storage, request: &ImageRequest, folder: &BlobFolder) -> Result<Bytes, Failure> {
     let progress = Progress::new("slices", request.slices.into());
     let response = tokio::select! {
         response = wait(storage, request.request_id) => response?,
-        failed = show(&progress, &folder) => return failed,
+        Err(failed) = show(&progress, folder) => return Err(failed),
     };
     if let Some(failure) = response.failure {
         return Err(format!("no mosaic could be made: {failure}").into());
     }
     progress.done();
-    std::fs::write(out, folder.get(blobs::MOSAIC).await?)
-        .map_err(|e| format!("the mosaic cannot be written to {}: {e}", out.display()))?;
-    folder.delete("").await?;
-    println!("mosaic: {}", out.display());
+    Ok(folder.get(blobs::MOSAIC).await?)
+}
+
+/// Finds out before any work is done whether the mosaic can be written.
+fn check_writable(out: &Path) -> Result<(), Failure> {
+    let cannot = |e| format!("{} cannot be written: {e}", out.display());
+    if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(cannot)?;
+    }
+    let existed = out.exists();
+    std::fs::OpenOptions::new().append(true).create(true).open(out).map_err(cannot)?;
+    if !existed {
+        std::fs::remove_file(out).map_err(cannot)?;
+    }
     Ok(())
 }
 
-/// Waits for the answer to one request. All clients share the queue: another's answer is put back for it. Answers that
-/// nobody fetches expire after a day, so that they are not in the way for ever.
+/// Waits for the answer to one request. All clients share the queue: another's answer is put back for it, for longer each
+/// time; answers that nobody fetches expire after an hour.
 async fn wait(storage: &Storage, request: Uuid) -> Result<ImageResponse, Failure> {
     let responses = storage.queue::<ImageResponse>().await?;
     loop {
@@ -89,12 +107,13 @@ async fn wait(storage: &Storage, request: Uuid) -> Result<ImageResponse, Failure
             delivery.complete().await?;
             return Ok(response);
         }
-        delivery.release(Duration::from_millis(500)).await?;
+        let others = delivery.info().dequeue_count.min(20);
+        delivery.release(Duration::from_millis(250) * others).await?;
     }
 }
 
 /// Shows how many slices are rendered; ends only if the storage fails.
-async fn show(progress: &Progress, folder: &jobqueue_examples::BlobFolder) -> Result<(), Failure> {
+async fn show(progress: &Progress, folder: &BlobFolder) -> Result<(), Failure> {
     loop {
         progress.at(folder.count(blobs::RENDERED).await?);
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -103,5 +122,5 @@ async fn show(progress: &Progress, folder: &jobqueue_examples::BlobFolder) -> Re
 
 /// How an answer is sent.
 pub(crate) fn answer_options(request: Uuid) -> SendOptions {
-    SendOptions::new().id(format!("{request}-response")).ttl(Duration::from_secs(86_400))
+    SendOptions::new().id(format!("{request}-response")).ttl(Duration::from_secs(3_600))
 }

@@ -1,6 +1,6 @@
 //! The job controller: cuts photographs into slices, joins rendered slices to mosaics.
 
-use jobqueue::{Context, JobError};
+use jobqueue::{Context, JobError, OnDeadLetters};
 use tokio::task::spawn_blocking;
 
 use crate::blobs;
@@ -31,14 +31,22 @@ pub(crate) async fn cut(request: ImageRequest, ctx: Context) -> Result<(), JobEr
         folder.put(&blobs::slice(index), png).await?;
     }
     let mut batch = ctx.batch(&format!("mosaic-{request_id}")).await?;
+    batch.on_dead_letters(OnDeadLetters::Continue);
     batch.send_all((0..slices).map(|slice| SliceRequest { request_id, slice })).await?;
     batch.then(&SliceResponse { request_id, slices }).await?;
     Ok(())
 }
 
-/// Joins the slices and answers. Runs when all slices are rendered.
+/// Joins the slices and answers. Runs once, when all slices are rendered or given up.
 pub(crate) async fn assemble(done: SliceResponse, ctx: Context) -> Result<(), JobError> {
     let SliceResponse { request_id, slices } = done;
+    let given_up = ctx.batch_results::<()>().await?.into_iter().find_map(|slice| slice.outcome.err());
+    if let Some(failure) = given_up {
+        let response =
+            ImageResponse { request_id, failure: Some(failure.detail.chars().take(2_000).collect()) };
+        ctx.queue().await?.send_with(&response, answer_options(request_id)).await?;
+        return Ok(());
+    }
     let folder = blobs::of(ctx.storage(), request_id).await?;
     let mut parts = Vec::new();
     for index in 0..slices {

@@ -41,9 +41,9 @@ struct Options {
     /// The side of a tile in pixels, 1 to 64
     #[arg(long, default_value_t = 16)]
     tile_size: u32,
-    /// Into how many slices the photograph is cut
-    #[arg(long, default_value_t = 8)]
-    slices: u16,
+    /// Into how many slices the photograph is cut [default: 8, or fewer for a small picture]
+    #[arg(long)]
+    slices: Option<u16>,
     /// The storage [default: JOBQUEUE_STORAGE, or sqlite:target/photo_mosaics.db]
     #[arg(long)]
     storage: Option<String>,
@@ -66,7 +66,16 @@ enum Role {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(told) if !told.use_stderr() => told.exit(),
+        Err(wrong) => {
+            // One line, not a page.
+            let text = wrong.to_string();
+            eprintln!("{} (try --help)", text.lines().next().unwrap_or("the arguments are not understood"));
+            return ExitCode::from(2);
+        }
+    };
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
@@ -81,18 +90,19 @@ async fn run(options: Options) -> Result<(), Failure> {
         Role::Controller | Role::Processor => None,
     };
     let storage = open_storage(options.storage.as_deref(), "photo_mosaics").await?;
+    let (told, stop) = stop_signal();
     match (submission, options.role) {
         (Some(submission), Role::Client) => client::make(&storage, submission, &options.out).await,
         (Some(submission), _) => {
-            let stop = stop_signal();
-            let work = tokio::spawn(work(storage.clone(), Role::All, stop.1));
-            let made = client::make(&storage, submission, &options.out).await;
-            drop(stop.0);
-            work.await??;
-            made
+            let make = async {
+                let made = client::make(&storage, submission, &options.out).await;
+                drop(told);
+                made
+            };
+            // A worker that cannot start ends the program.
+            tokio::try_join!(make, work(storage.clone(), Role::All, stop)).map(drop)
         }
         (None, role) => {
-            let (told, stop) = stop_signal();
             tokio::spawn(async move {
                 shutdown_signal().await;
                 drop(told);
@@ -108,7 +118,7 @@ fn stop_signal() -> (tokio::sync::oneshot::Sender<()>, tokio::sync::oneshot::Rec
 }
 
 async fn work(storage: Storage, role: Role, stop: tokio::sync::oneshot::Receiver<()>) -> Result<(), Failure> {
-    let mut worker = Worker::builder(storage).state(processor::Atlas::default()).concurrency(4);
+    let mut worker = Worker::builder(storage).state(processor::Atlas::default()).concurrency(6);
     if matches!(role, Role::All | Role::Controller) {
         worker = worker.handle(controller::cut).handle(controller::assemble);
     }

@@ -98,12 +98,24 @@ impl ClaimChecks {
 
     /// The bytes of a payload, wherever they are, of a message that was found in `queue`. No payload is JSON's `null`.
     pub(crate) async fn payload(&self, queue: &QueueName, payload: &Payload) -> Result<Bytes, PayloadError> {
+        match payload {
+            Payload::Stored(reference) => self.check_size(self.load(queue, reference).await?),
+            inline => self.inline(inline).unwrap_or(Ok(Bytes::new())),
+        }
+    }
+
+    /// The bytes of a payload that is in the message itself; `None` if it is elsewhere.
+    pub(crate) fn inline(&self, payload: &Payload) -> Option<Result<Bytes, PayloadError>> {
         let data = match payload {
             Payload::None => Bytes::from_static(b"null"),
             Payload::Json(raw) => Bytes::copy_from_slice(raw.get().as_bytes()),
             Payload::Binary(bytes) => bytes.clone(),
-            Payload::Stored(reference) => self.load(queue, reference).await?,
+            Payload::Stored(_) => return None,
         };
+        Some(self.check_size(data))
+    }
+
+    fn check_size(&self, data: Bytes) -> Result<Bytes, PayloadError> {
         if data.len() as u64 > self.max_bytes {
             return Err(PayloadError::TooLarge { limit: self.max_bytes });
         }

@@ -63,7 +63,10 @@ pub fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
 /// Whether JSON fits into a message in this encoding.
 pub fn fits(json: &str, encoding: MessageEncoding) -> bool {
     match encoding {
-        MessageEncoding::Plain => json.len() <= MAX_TEXT && escaped_len(json) <= MAX_ESCAPED,
+        // A byte becomes six at most, so that short texts need no counting.
+        MessageEncoding::Plain => {
+            json.len() <= MAX_ESCAPED / 6 || json.len() <= MAX_TEXT && escaped_len(json) <= MAX_ESCAPED
+        }
         MessageEncoding::Base64 => json.len().div_ceil(3) * 4 <= MAX_TEXT,
     }
 }
@@ -82,7 +85,8 @@ fn escaped_len(text: &str) -> usize {
 /// Writes what XML 1.0 cannot carry as JSON escapes. serde_json has escaped control characters already; what is left
 /// stands inside strings.
 pub(super) fn xml_safe(json: String) -> String {
-    if json.contains(['\u{fffe}', '\u{ffff}']) {
+    // Both begin with 0xEF in UTF-8, and a byte is found sooner than a character.
+    if json.as_bytes().contains(&0xEF) && json.contains(['\u{fffe}', '\u{ffff}']) {
         json.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
     } else {
         json

@@ -110,7 +110,8 @@ impl Channel {
         } else {
             None
         };
-        let payload = envelope.payload.clone();
+        let inline = self.claim_checks.inline(&envelope.payload);
+        let stored = if inline.is_none() { envelope.payload.clone() } else { Payload::None };
         let claimed = claimed(Content::Event(Box::new(envelope)));
         if let Some(rejection) = rejection {
             return Examined::Rejected(claimed, rejection);
@@ -120,11 +121,11 @@ impl Channel {
         {
             return Examined::NotYet(claimed, wait.min(MAX_VISIBILITY));
         }
-        self.with_payload(claimed, payload).await
-    }
-
-    async fn with_payload(&self, claimed: Claimed, payload: Payload) -> Examined {
-        match self.claim_checks.payload(&self.name, &payload).await {
+        let payload = match inline {
+            Some(payload) => payload,
+            None => self.claim_checks.payload(&self.name, &stored).await,
+        };
+        match payload {
             Ok(data) => Examined::Ready(claimed, data),
             Err(error) => match error.reason() {
                 Some(reason) => Examined::Rejected(claimed, Rejection::new(reason, chain(&error))),

@@ -4,7 +4,7 @@
 
 use std::time::SystemTime;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::clock::{StoreClock, to_instant};
 use super::error::{Applied, Failure};
@@ -18,6 +18,9 @@ pub(super) struct Batch<'c> {
     sequence: i64,
     changed: bool,
     queues: Vec<(QueueName, Option<QueueRow>)>,
+    /// The statements used so far. They go back to the connection's cache when the transaction ends: looking them up there
+    /// for every message is a good part of what a message costs.
+    statements: Vec<(&'static str, CachedStatement<'c>)>,
 }
 
 /// A queue as this transaction knows it.
@@ -37,12 +40,32 @@ impl<'c> Batch<'c> {
         let (seen, sequence) = connection
             .prepare_cached("SELECT now, sequence FROM jobqueue_store WHERE id = 1")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Self { connection, now: clock.now(seen), sequence, changed: false, queues: Vec::new() })
+        Ok(Self {
+            connection,
+            now: clock.now(seen),
+            sequence,
+            changed: false,
+            queues: Vec::new(),
+            statements: Vec::new(),
+        })
     }
 
     /// The connection, for statements.
     pub(super) fn connection(&self) -> &'c Connection {
         self.connection
+    }
+
+    /// A statement, prepared once a connection and looked up once a transaction.
+    pub(super) fn statement(&mut self, sql: &'static str) -> rusqlite::Result<&mut CachedStatement<'c>> {
+        // The same text at another address is only prepared twice.
+        let at = match self.statements.iter().position(|(known, _)| std::ptr::eq(*known, sql)) {
+            Some(at) => at,
+            None => {
+                self.statements.push((sql, self.connection.prepare_cached(sql)?));
+                self.statements.len() - 1
+            }
+        };
+        Ok(&mut self.statements[at].1)
     }
 
     /// The time of this transaction, in milliseconds since 1970.

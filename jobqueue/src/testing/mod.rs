@@ -3,4 +3,6 @@
 //! Behind the feature `testing`, which is off by default; nothing in here is meant for production.
 
 pub mod conformance;
+
 pub mod faults;
+pub mod wire;

@@ -8,9 +8,11 @@
 //!
 //! Knows queues, handlers and retry rules; knows nothing of adapters.
 
+mod access;
 mod activity;
 mod background;
 mod builder;
+mod caution;
 mod circuit;
 mod completed;
 mod context;

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
+use super::caution::Caution;
 use super::circuit::{Change, Circuit, Permit};
 use super::event::Event;
 use super::fetch::{MAX_REQUESTS, fetch};
@@ -48,8 +49,9 @@ impl Poller {
         let mut idle = self.channel.idle(self.shared.options.max_idle_delay);
         let mut failures = 0;
         let mut was_full = false;
+        let mut caution = Caution::default();
         // Only waiting is interrupted by the end: what a request has leased must be handled or put back.
-        while let Some(settings) = self.unless_stopped(self.channel.fresh_settings()).await {
+        while let Some(settings) = self.unless_stopped(self.calm_settings()).await {
             if settings.paused {
                 self.activity.found_empty(self.number, self.activity.generation());
                 self.unless_stopped(idle.pause(None)).await;
@@ -73,16 +75,23 @@ impl Poller {
             }
             let generation = self.activity.generation();
             let asked = slots.len();
-            let fetched = match fetch(Arc::clone(&self.channel), asked as u32, Arc::clone(&settings)).await {
+            let at_most = caution.at_most();
+            let fetched =
+                fetch(Arc::clone(&self.channel), asked as u32, at_most, Arc::clone(&settings)).await;
+            let fetched = match fetched {
                 Ok(fetched) => fetched,
                 Err(error) => {
                     drop(slots);
                     failures += 1;
+                    caution.note(&error, settings.timeout);
                     self.unless_stopped(self.back_off(&error, failures)).await;
                     continue;
                 }
             };
             failures = 0;
+            if let Some(error) = &fetched.failed {
+                caution.note(error, settings.timeout);
+            }
             was_full = fetched.messages.len() == asked;
             if fetched.messages.is_empty() {
                 drop(slots);
@@ -107,6 +116,12 @@ impl Poller {
                 self.start(leased, requested, &settings, slot);
             }
         }
+    }
+
+    /// The queue's settings, once the storage is not under pressure.
+    async fn calm_settings(&self) -> Arc<QueueSettings> {
+        self.channel.storage.pressure().relief().await;
+        self.channel.fresh_settings().await
     }
 
     async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::access;
 use super::activity::Activity;
 use super::background::{Background, BackgroundContext};
 use super::circuit::Circuit;
@@ -57,7 +58,8 @@ impl Worker {
     /// shutdown timeout; cancel and release what is left, visible at once and without costing an attempt.
     ///
     /// # Errors
-    /// When a queue cannot be opened at the start. What goes wrong later is retried for as long as it takes.
+    /// When a queue cannot be opened at the start, or the storage's key, token or signature does not allow what the worker
+    /// has to do with it; the text names the permissions that are missing. What goes wrong later is retried for as long as it takes.
     ///
     /// # Cancel safety
     /// If the future is dropped, handlers are dropped with it and their messages come back when their leases are over.
@@ -87,7 +89,9 @@ impl Worker {
         let mut opened = Vec::new();
         for (queue, lane) in &shared.registry.0 {
             let options = ChannelOptions { defaults: lane.defaults(), ..shared.channel_options() };
-            opened.push((Channel::open(&shared.storage, queue.clone(), options).await?, Arc::clone(lane)));
+            let channel = Channel::open(&shared.storage, queue.clone(), options).await?;
+            access::check(&channel).await?;
+            opened.push((channel, Arc::clone(lane)));
         }
         for (number, (channel, lane)) in opened.into_iter().enumerate() {
             let poller = Poller {
@@ -142,7 +146,7 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
     }
     let abandoned = shared.take_running();
     shared.report().abandoned += abandoned.len() as u64;
-    let release = async |claimed: Arc<Claimed>| {
+    let release = |claimed: Arc<Claimed>| async move {
         if let Err(error) = claimed.excuse(Duration::ZERO, Excuse::Plain).await {
             tracing::warn!(queue = %claimed.channel.name, error = %chain(&error), "message not released");
         }

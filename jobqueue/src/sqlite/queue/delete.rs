@@ -8,6 +8,8 @@ use crate::sqlite::error::{Applied, Failure};
 use crate::storage::{Late, MessageRef, Operation, StoreError};
 use crate::vocabulary::name::QueueName;
 
+const DELETE: &str = where_receipt_is_good!("DELETE FROM jobqueue_message");
+
 /// Deletes one message.
 pub(super) fn delete(
     batch: &mut Batch<'_>,
@@ -17,10 +19,14 @@ pub(super) fn delete(
     late: Late,
 ) -> Applied<()> {
     let claim = claim(batch, operation, name, message)?;
-    let changed =
-        batch.connection().prepare_cached(where_receipt_is_good!("DELETE FROM jobqueue_message"))?.execute(
-            params![claim.id, claim.queue, claim.receipt.bytes(), batch.now(), late == Late::IfUnclaimed],
-        )?;
+    let now = batch.now();
+    let changed = batch.statement(DELETE)?.execute(params![
+        claim.id,
+        claim.queue,
+        claim.receipt.bytes(),
+        now,
+        late == Late::IfUnclaimed
+    ])?;
     if changed != 1 {
         return Err(why_not(batch, operation, name, &claim));
     }

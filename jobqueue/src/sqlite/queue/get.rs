@@ -46,7 +46,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
         let exhausted = found.len() < wanted - messages.len();
         for candidate in found {
             if candidate.expires_at.is_some_and(|end| end <= batch.now()) {
-                batch.connection().prepare_cached(REMOVE)?.execute([candidate.id])?;
+                batch.statement(REMOVE)?.execute([candidate.id])?;
                 batch.count(name, -1)?;
                 expired += 1;
             } else {
@@ -64,12 +64,11 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
     Ok(Received::new(messages).with_next_visible_in(wait))
 }
 
-fn candidates(batch: &Batch<'_>, queue: i64, limit: usize) -> rusqlite::Result<Vec<Candidate>> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+fn candidates(batch: &mut Batch<'_>, queue: i64, limit: usize) -> rusqlite::Result<Vec<Candidate>> {
+    let (now, limit) = (batch.now(), i64::try_from(limit).unwrap_or(i64::MAX));
     batch
-        .connection()
-        .prepare_cached(VISIBLE)?
-        .query_map(params![queue, batch.now(), limit], |row| {
+        .statement(VISIBLE)?
+        .query_map(params![queue, now, limit], |row| {
             Ok(Candidate {
                 id: row.get(0)?,
                 text: text(row, 1)?,
@@ -90,8 +89,7 @@ pub(super) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<Stri
 fn lease(batch: &mut Batch<'_>, found: Candidate, visibility: Duration) -> rusqlite::Result<LeasedMessage> {
     let receipt = Receipt::random();
     let visible_at = after(batch.now(), visibility);
-    let changed =
-        batch.connection().prepare_cached(LEASE)?.execute(params![found.id, visible_at, receipt.bytes()])?;
+    let changed = batch.statement(LEASE)?.execute(params![found.id, visible_at, receipt.bytes()])?;
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed));
     }
@@ -106,13 +104,11 @@ fn lease(batch: &mut Batch<'_>, found: Candidate, visibility: Duration) -> rusql
     })
 }
 
-fn next_visible(batch: &Batch<'_>, queue: i64) -> rusqlite::Result<Option<Duration>> {
-    let next: Option<i64> = batch
-        .connection()
-        .prepare_cached(NEXT)?
-        .query_row(params![queue, batch.now()], |row| row.get(0))
-        .optional()?;
-    Ok(next.map(|at| to_duration(at - batch.now())))
+fn next_visible(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<Option<Duration>> {
+    let now = batch.now();
+    let next: Option<i64> =
+        batch.statement(NEXT)?.query_row(params![queue, now], |row| row.get(0)).optional()?;
+    Ok(next.map(|at| to_duration(at - now)))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(in crate::sqlite) fn put(
     let visible_at = after(now, message.visibility_delay);
     let expires_at = message.ttl.map(|ttl| after(now, ttl));
     let receipt = Receipt::random();
-    batch.connection().prepare_cached(INSERT)?.execute(params![
+    batch.statement(INSERT)?.execute(params![
         id,
         queue,
         visible_at,

@@ -9,8 +9,8 @@ use crate::sqlite::error::{Failure, Subject};
 use crate::sqlite::store::Store;
 use crate::storage::rules::limits;
 use crate::storage::{
-    Arrivals, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
+    Access, Arrivals, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage,
+    PutOutcome, QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
 };
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::QueueName;
@@ -70,12 +70,15 @@ impl QueueStore for Store {
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let count = messages.len();
         let name = queue.clone();
+        // Checked here: the writer has better to do. A refused message is no reason to refuse the others.
+        let checked: Vec<_> =
+            messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
+        let wanted: Vec<bool> = checked.iter().map(Option::is_none).collect();
         let weight = messages.iter().map(|message| ROW + message.text.len()).sum();
         let answers = self.write(Operation::PutAll, subject(queue), weight, move |batch| {
             let mut answers = Vec::with_capacity(messages.len());
-            for message in &messages {
-                let checked = limits::check_put(&name, message).map_err(Failure::from);
-                answers.push(match checked.and_then(|()| put::put(batch, &name, message)) {
+            for (message, _) in messages.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
+                answers.push(match put::put(batch, &name, message) {
                     Ok(outcome) => Ok(outcome),
                     Err(Failure::Refused(error)) => Err(error),
                     Err(failure) => return Err(failure),
@@ -83,7 +86,10 @@ impl QueueStore for Store {
             }
             Ok(answers)
         });
-        answers.await.unwrap_or_else(|error| for_each(count, error, Operation::PutAll, queue))
+        let stored = count - checked.iter().flatten().count();
+        let answers = answers.await.unwrap_or_else(|error| for_each(stored, error, Operation::PutAll, queue));
+        let mut answers = answers.into_iter();
+        checked.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -139,6 +145,10 @@ impl QueueStore for Store {
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         let name = queue.clone();
         self.write(Operation::Clear, subject(queue), ROW, move |batch| admin::clear(batch, &name)).await
+    }
+
+    async fn check_access(&self, _queue: &QueueName, _access: Access) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {

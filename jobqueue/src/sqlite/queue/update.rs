@@ -11,6 +11,11 @@ use crate::storage::rules::limits::check_before_expiry;
 use crate::storage::{Late, MessageRef, Operation, UpdateMessage, Updated};
 use crate::vocabulary::name::QueueName;
 
+const FIND: &str = where_receipt_is_good!("SELECT expires_at FROM jobqueue_message");
+
+const CHANGE: &str = "UPDATE jobqueue_message
+    SET visible_at = ?2, receipt = ?3, leased = 1, text = coalesce(?4, text) WHERE id = ?1";
+
 /// Moves the visibility, and the text if there is a new one, and gives the message a new receipt.
 pub(super) fn update(
     batch: &mut Batch<'_>,
@@ -22,8 +27,7 @@ pub(super) fn update(
     let now = batch.now();
     let late = change.late == Late::IfUnclaimed;
     let found: Option<Option<i64>> = batch
-        .connection()
-        .prepare_cached(where_receipt_is_good!("SELECT expires_at FROM jobqueue_message"))?
+        .statement(FIND)?
         .query_row(params![claim.id, claim.queue, claim.receipt.bytes(), now, late], |row| row.get(0))
         .optional()?;
     let Some(expires_at) = found else {
@@ -32,13 +36,8 @@ pub(super) fn update(
     let visible_at = after(now, change.visibility);
     check_before_expiry(name, to_instant(visible_at), expires_at.map(to_instant))?;
     let receipt = Receipt::random();
-    let changed = batch
-        .connection()
-        .prepare_cached(
-            "UPDATE jobqueue_message
-             SET visible_at = ?2, receipt = ?3, leased = 1, text = coalesce(?4, text) WHERE id = ?1",
-        )?
-        .execute(params![claim.id, visible_at, receipt.bytes(), change.text])?;
+    let changed =
+        batch.statement(CHANGE)?.execute(params![claim.id, visible_at, receipt.bytes(), change.text])?;
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed).into());
     }

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 
 use super::super::rules::limits;
 use super::super::{
-    Arrivals, Bell, Created, GetMessages, Late, LeasedMessage, MessageRef, PeekedMessage, PutMessage,
+    Access, Arrivals, Bell, Created, GetMessages, Late, LeasedMessage, MessageRef, PeekedMessage, PutMessage,
     PutOutcome, QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind as K,
     UpdateMessage, Updated,
 };
@@ -369,6 +369,15 @@ impl QueueStore for ShardedQueues {
 
     /// Rings for what this process puts, and for what others put into the shards known now. A shard that another process
     /// makes later is found by the look that a worker takes every few seconds all the same.
+    /// Asks every shard: accounts may give different rights.
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        for shard in self.all_shards(queue).await? {
+            let (storage, physical) = self.maps.locate(queue, &shard)?;
+            storage.queues().check_access(&physical, access).await?;
+        }
+        Ok(())
+    }
+
     fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
         let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = bells.entry(queue.clone()).or_default().listen();

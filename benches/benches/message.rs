@@ -1,0 +1,75 @@
+//! Encode and validate, decode and validate, against bare serde_json of an equal envelope and payload.
+
+#![allow(missing_docs, reason = "criterion's macros make items without")]
+#![allow(clippy::unwrap_used, reason = "a benchmark that fails ends")]
+
+use std::hint::black_box;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use futures_util::FutureExt;
+use jobqueue::testing::wire;
+use jobqueue::{Queue, QueueMessage, Storage};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "bench.thumbnail")]
+struct Thumbnail {
+    number: u64,
+    #[message(range(1..=4096))]
+    size: u32,
+    #[message(length(1..=256))]
+    name: String,
+    #[message(length(1..=1024))]
+    url: String,
+    #[message(length(0..=256))]
+    note: String,
+}
+
+/// The same attributes as an event of ours, owned, as whoever passes it on needs them.
+#[derive(Serialize, Deserialize)]
+struct Event<T> {
+    specversion: String,
+    id: String,
+    source: String,
+    #[serde(rename = "type")]
+    kind: String,
+    time: String,
+    datacontenttype: String,
+    schemaversion: u32,
+    traceparent: String,
+    data: T,
+}
+
+fn thumbnail() -> Thumbnail {
+    Thumbnail {
+        number: 4711,
+        size: 256,
+        name: "thumbnail of a photo of a holiday".into(),
+        url: "https://photos.example.org/albums/2026/summer/IMG_20260714_183012.jpeg".into(),
+        note: "square, 256 pixels, sharpened".into(),
+    }
+}
+
+fn messages(criterion: &mut Criterion) {
+    let queue: Queue<Thumbnail> = Storage::memory().queue().now_or_never().unwrap().unwrap();
+    let message = thumbnail();
+    let text = wire::text_of(&queue, &message).unwrap();
+    let event: Event<Thumbnail> = serde_json::from_str(&text).unwrap();
+
+    let mut encode = criterion.benchmark_group("encode");
+    encode.bench_function("serde_json", |b| b.iter(|| serde_json::to_string(black_box(&event)).unwrap()));
+    encode.bench_function("jobqueue", |b| b.iter(|| wire::text_of(&queue, black_box(&message)).unwrap()));
+    encode.finish();
+
+    let mut decode = criterion.benchmark_group("decode");
+    decode.bench_function("serde_json", |b| {
+        b.iter(|| serde_json::from_str::<Event<Thumbnail>>(black_box(&text)).unwrap())
+    });
+    decode.bench_function("jobqueue", |b| {
+        b.iter(|| wire::read(&queue, black_box(&text)).now_or_never().unwrap().unwrap())
+    });
+    decode.finish();
+}
+
+criterion_group!(benches, messages);
+criterion_main!(benches);

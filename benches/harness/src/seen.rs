@@ -1,0 +1,70 @@
+//! What handlers have seen.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Notify;
+
+use crate::subject::Result;
+
+/// How long to wait for handlers before giving up.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Counts handled jobs, and keeps how long those took that say when they were sent.
+#[derive(Debug, Default)]
+pub struct Seen {
+    count: AtomicU64,
+    target: AtomicU64,
+    reached: Notify,
+    delays: Mutex<Vec<Duration>>,
+}
+
+impl Seen {
+    /// To be called by the handler, first thing; `sent` is 0 when the time does not matter.
+    pub fn handled(&self, sent: u64) {
+        if sent != 0 {
+            self.delays().push(Duration::from_nanos(nanos_now().saturating_sub(sent)));
+        }
+        if self.count.fetch_add(1, Ordering::AcqRel) + 1 >= self.target.load(Ordering::Acquire) {
+            self.reached.notify_one();
+        }
+    }
+
+    /// How many jobs were handled.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Waits until `target` jobs were handled since the beginning.
+    ///
+    /// # Errors
+    /// When that takes longer than five minutes.
+    pub async fn wait_for(&self, target: u64) -> Result<()> {
+        self.target.store(target, Ordering::Release);
+        let all = async {
+            while self.count() < target {
+                self.reached.notified().await;
+            }
+        };
+        let late = |_| format!("{} of {target} jobs handled in {PATIENCE:?}", self.count());
+        Ok(tokio::time::timeout(PATIENCE, all).await.map_err(late)?)
+    }
+
+    /// The delays from send to handler, sorted.
+    pub fn sorted_delays(&self) -> Vec<Duration> {
+        let mut delays = self.delays().clone();
+        delays.sort_unstable();
+        delays
+    }
+
+    fn delays(&self) -> MutexGuard<'_, Vec<Duration>> {
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The wall clock, which processes of one machine share, in nanoseconds since 1970.
+pub fn nanos_now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,74 @@
+//! What a system has to be able to do to be measured.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::phase::Phase;
+use crate::seen::Seen;
+
+/// Any error; a benchmark ends with it.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+/// The result of anything a benchmark does.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What every job carries besides its number and time, so that its JSON has about 200 bytes.
+pub const JOB_NAME: &str = "thumbnail of a photo of a holiday";
+/// See [`JOB_NAME`].
+pub const JOB_URL: &str = "https://photos.example.org/albums/2026/summer/IMG_20260714_183012.jpeg";
+/// See [`JOB_NAME`].
+pub const JOB_NOTE: &str = "square, 256 pixels, sharpened";
+
+/// What is measured, for the table.
+#[derive(Debug, Clone, Serialize)]
+pub struct About {
+    /// The system's name.
+    pub system: String,
+    /// Versions of the system and of what it stands on.
+    pub versions: BTreeMap<String, String>,
+    /// What an answer means: which journal, synced or not.
+    pub durability: String,
+    /// Other settings worth knowing.
+    pub settings: String,
+}
+
+/// A job system on a local file.
+pub trait Subject: Sized + Send + Sync + 'static {
+    /// A job as the system's users write it.
+    type Job: Send + Sync + 'static;
+    /// A running worker.
+    type Worker: Send;
+
+    /// By how much to divide the number of jobs, so that a slow system's run ends.
+    const SLOWNESS: u64 = 1;
+    /// The settings of concurrency among which the best is sought.
+    const BEST: &'static [usize] = &[256, 1024];
+
+    /// What this is.
+    fn about() -> About;
+
+    /// Phases that make no sense or take too long are left out.
+    fn supports(_phase: Phase) -> bool {
+        true
+    }
+
+    /// Opens, or creates, the store in a directory.
+    fn open(directory: &Path) -> impl Future<Output = Result<Self>> + Send;
+
+    /// A job; `sent` goes with it and is reported to [`Seen::handled`].
+    fn job(number: u64, sent: u64) -> Self::Job;
+
+    /// Sends one job and waits for the answer.
+    fn send(&self, job: &Self::Job) -> impl Future<Output = Result<()>> + Send;
+
+    /// Sends many jobs in the best way there is and waits for all answers.
+    fn send_all(&self, jobs: &[Self::Job]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Starts a worker whose handlers do nothing but tell `seen`.
+    fn work(&self, concurrency: usize, seen: Arc<Seen>) -> impl Future<Output = Result<Self::Worker>> + Send;
+
+    /// Stops the worker and waits until it has settled what it has begun.
+    fn stop(&self, worker: Self::Worker) -> impl Future<Output = Result<()>> + Send;
+}

@@ -1,0 +1,9 @@
+//! apalis-sqlite through the phases of the harness, with the event-driven worker its README shows.
+
+mod subject;
+
+use jobqueue_bench_harness::Result;
+
+fn main() -> Result<()> {
+    jobqueue_bench_harness::main::<subject::Apalis>()
+}
