@@ -1,8 +1,9 @@
 //! The example `traffic_cop`: control moves to another process when the one that has it is killed.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use jobqueue_tests::example;
 
 const LEASE: Duration = Duration::from_secs(15);
 /// Of the example: a sixth of the lease, give or take a fifth.
@@ -10,28 +11,18 @@ const POLL: Duration = Duration::from_secs(3);
 /// A machine that does other things starts and schedules late.
 const ALLOWANCE: Duration = Duration::from_secs(5);
 
-fn built() -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "-p", "jobqueue-examples", "--example", "traffic_cop"]);
-    assert!(build.status().expect("cargo runs").success(), "the example does not build");
-    let test = std::env::current_exe().expect("the path of this test");
-    let profile = test.parent().and_then(|deps| deps.parent()).expect("a target folder");
-    profile.join("examples").join(format!("traffic_cop{}", std::env::consts::EXE_SUFFIX))
-}
-
 #[test]
 fn f83_another_process_takes_over_within_the_lease_and_a_poll() {
     let folder = tempfile::tempdir().expect("a folder");
     let storage = format!("sqlite:{}", folder.path().join("cop.db").display());
-    let run = Command::new(built())
+    let run = Command::new(example::built("traffic_cop"))
         .args(["--instances", "3", "--lease", "15", "--kill-after", "3", "--duration", "28"])
         .args(["--storage", &storage])
         .stdin(Stdio::null())
         .output()
         .expect("the example starts");
-    let (said, wrong) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "{said}{wrong}");
+    let said = example::text(&run);
+    assert!(run.status.success(), "{said}");
 
     let led: Vec<(&str, u64)> = said.lines().filter_map(in_control).collect();
     let &[(first, term), (second, next), ..] = led.as_slice() else {

@@ -7,7 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::storage::{Operation, StoreErrorKind};
+use async_trait::async_trait;
+use bytes::Bytes;
+use jobqueue::storage::{
+    Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob, StoreError,
+    StoreErrorKind,
+};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{BlobName, ContainerName, Leader, Storage, memory};
 use rand::rngs::StdRng;
@@ -72,6 +77,98 @@ async fn f78_a_lost_acquire_answer_is_asked_for_again_under_the_same_id() {
     a.try_lead().await.unwrap_err();
     faulty.heal();
     assert!(a.try_lead().await.unwrap().is_some());
+}
+
+/// F82: renews whatever there is in anybody's name, and tells so only by the id.
+#[derive(Debug)]
+struct Lax(Arc<dyn BlobStore>);
+
+#[async_trait]
+impl BlobStore for Lax {
+    async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
+        self.0.create_container(container).await
+    }
+
+    async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
+        self.0.delete_container(container).await
+    }
+
+    async fn put_blob(
+        &self,
+        blob: &BlobName,
+        data: Bytes,
+        options: PutBlob,
+    ) -> Result<BlobProperties, StoreError> {
+        self.0.put_blob(blob, data, options).await
+    }
+
+    async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
+        self.0.get_blob(blob, max_bytes).await
+    }
+
+    async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
+        self.0.blob_properties(blob).await
+    }
+
+    async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
+        self.0.delete_blob(blob, lease).await
+    }
+
+    async fn list_blobs(
+        &self,
+        container: &ContainerName,
+        prefix: &str,
+        marker: Option<&str>,
+    ) -> Result<BlobListing, StoreError> {
+        self.0.list_blobs(container, prefix, marker).await
+    }
+
+    async fn acquire_lease(
+        &self,
+        blob: &BlobName,
+        duration: LeaseDuration,
+        proposed: &LeaseId,
+    ) -> Result<LeaseId, StoreError> {
+        self.0.acquire_lease(blob, duration, proposed).await
+    }
+
+    async fn renew_lease(&self, _: &BlobName, _: &LeaseId) -> Result<LeaseId, StoreError> {
+        Ok(LeaseId::random())
+    }
+
+    async fn change_lease(
+        &self,
+        blob: &BlobName,
+        lease: &LeaseId,
+        proposed: &LeaseId,
+    ) -> Result<LeaseId, StoreError> {
+        self.0.change_lease(blob, lease, proposed).await
+    }
+
+    async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
+        self.0.release_lease(blob, lease).await
+    }
+
+    async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
+        self.0.break_lease(blob, period).await
+    }
+
+    fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {
+        self
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f82_a_renewal_of_somebody_elses_lease_ends_the_term_at_once() {
+    let storage = Storage::memory();
+    let lax = Lax(Arc::clone(storage.blobs()));
+    let a = candidate(&Storage::new(Arc::clone(storage.queues()), Arc::new(lax), "lax"));
+    let begun = Instant::now();
+    let held = a.lead().await.unwrap();
+    held.token().cancelled().await;
+    assert!(!a.has_control());
+    // At the first renewal, not at the deadline.
+    assert!(begun.elapsed() <= LEASE / 2, "after {:?}", begun.elapsed());
 }
 
 /// A storage that answers a renewal although the lease has long expired, as Azurite does.
