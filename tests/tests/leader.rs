@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jobqueue::storage::{
-    Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob, StoreError,
-    StoreErrorKind,
+    Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob,
+    StoreError, StoreErrorKind,
 };
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{BlobName, ContainerName, Leader, Storage, memory};
@@ -151,6 +151,10 @@ impl BlobStore for Lax {
 
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
         self.0.break_lease(blob, period).await
+    }
+
+    async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
+        self.0.check_access(container, access).await
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {
