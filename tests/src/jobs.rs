@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{Event, QueueMessage, Storage, Worker, WorkerBuilder};
+use jobqueue::memory::TokioClock;
+use jobqueue::{Event, QueueMessage, Storage, Worker, WorkerBuilder, memory};
 use serde::{Deserialize, Serialize};
 
 /// The message: a name and freight. 30 s of lease, 3 attempts.
@@ -29,9 +30,20 @@ pub fn task(name: impl Into<String>) -> Task {
     Task { name: name.into(), data: String::new() }
 }
 
-/// A worker on paused time.
+/// The virtual clock of this thread, and so of its test: storage, queues, workers and sweeps are to agree on the time.
+pub fn clock() -> Arc<TokioClock> {
+    thread_local!(static CLOCK: Arc<TokioClock> = Arc::default());
+    CLOCK.with(Arc::clone)
+}
+
+/// A storage in memory on [`clock`].
+pub fn in_memory() -> Storage {
+    memory::open_with_clock(clock())
+}
+
+/// A worker on paused time and [`clock`].
 pub fn worker(storage: &Storage) -> WorkerBuilder {
-    Worker::builder(storage.clone()).virtual_time(Arc::new(jobqueue::memory::TokioClock::new()))
+    Worker::builder(storage.clone()).virtual_time(clock())
 }
 
 /// Names in the order in which they came.

@@ -146,7 +146,7 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
     }
     let abandoned = shared.take_running();
     shared.report().abandoned += abandoned.len() as u64;
-    let release = async |claimed: Arc<Claimed>| {
+    let release = |claimed: Arc<Claimed>| async move {
         if let Err(error) = claimed.excuse(Duration::ZERO, Excuse::Plain).await {
             tracing::warn!(queue = %claimed.channel.name, error = %chain(&error), "message not released");
         }

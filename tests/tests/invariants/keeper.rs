@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jobqueue::storage::Operation;
 use jobqueue::testing::faults::Faulty;
-use jobqueue::{JobError, memory};
+use jobqueue::{Context, JobError, memory};
 use jobqueue_tests::jobs::{Task, after, task, worker};
 
 #[tokio::test(start_paused = true)]
@@ -68,17 +68,20 @@ async fn i08_f40_renewals_end_with_the_longest_run_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f37_a_message_that_expires_while_it_is_worked_on_ends_in_a_lost_lease_not_in_a_loop() {
+async fn f37_a_message_that_expires_while_it_is_worked_on_is_renewed_to_its_end_and_not_in_a_loop() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let options = jobqueue::SendOptions::new().ttl(Duration::from_secs(45));
     let _ = queue.send_with(&task("a"), options).await.unwrap();
-    let handler = |_: Task| async {
-        after(600).await;
+    let started = tokio::time::Instant::now();
+    let handler = move |_: Task, ctx: Context| async move {
+        ctx.token().cancelled().await;
+        // 30 s of lease, renewed to a second before the end; in that second it may be delivered once more.
+        assert!(started.elapsed() >= Duration::from_secs(42), "cancelled after {:?}", started.elapsed());
         Ok::<(), JobError>(())
     };
     let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
     let report = worker.run_until(after(300)).await.unwrap();
-    assert_eq!((report.completed, report.lease_lost), (0, 1));
-    assert!(faulty.calls_of(Operation::Update) < 20);
+    assert_eq!((report.completed, report.retried), (0, 0), "neither done nor failed: lost");
+    assert!(report.lease_lost <= 2 && faulty.calls_of(Operation::Update) < 10);
 }

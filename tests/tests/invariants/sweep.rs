@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::memory::TokioClock;
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
     BlobName, ContainerName, Context, JobError, RedriveOptions, SendOptions, Storage, SweepOptions, Swept,
-    memory, sweep,
+    sweep,
 };
-use jobqueue_tests::jobs::{Task, after, worker};
+use jobqueue_tests::jobs::{Task, after, clock, in_memory, worker};
 use proptest::prelude::*;
 
 const DAY: u64 = 86_400;
@@ -20,7 +19,7 @@ fn large(name: impl Into<String>) -> Task {
 }
 
 fn options() -> SweepOptions {
-    SweepOptions::new().clock(Arc::new(TokioClock::new()))
+    SweepOptions::new().clock(clock())
 }
 
 async fn blobs(storage: &Storage) -> Vec<String> {
@@ -31,12 +30,12 @@ async fn blobs(storage: &Storage) -> Vec<String> {
 
 /// A queue on the clock of the test, so that names and times of blobs are of one time.
 async fn queue(storage: &Storage) -> jobqueue::Queue<Task> {
-    storage.queue_on_virtual_time::<Task>(Arc::new(TokioClock::new())).await.unwrap()
+    storage.queue_on_virtual_time::<Task>(clock()).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_never_early() {
-    let faulty = Faulty::new(&memory::open());
+    let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = queue(&storage).await;
     faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
@@ -65,7 +64,7 @@ async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_nev
 
 #[tokio::test(start_paused = true)]
 async fn i15_f49_a_blob_is_deleted_after_its_message() {
-    let faulty = Faulty::new(&memory::open());
+    let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let _ = queue(&storage).await.send(&large("a")).await.unwrap();
     faulty.plan_always(Operation::DeleteBlob, Fault::Refuse(StoreErrorKind::Unavailable));
@@ -79,7 +78,7 @@ async fn i15_f49_a_blob_is_deleted_after_its_message() {
 
 #[tokio::test(start_paused = true)]
 async fn i15_f106_a_payload_is_never_overwritten() {
-    let storage = memory::open();
+    let storage = in_memory();
     let _ = queue(&storage).await.send(&large("a")).await.unwrap();
     let _ = queue(&storage).await.send(&large("a")).await.unwrap();
     let names = blobs(&storage).await;
@@ -91,7 +90,7 @@ async fn i15_f106_a_payload_is_never_overwritten() {
 
 #[tokio::test(start_paused = true)]
 async fn i15_f107_payloads_of_delayed_and_eternal_messages_are_kept() {
-    let storage = memory::open();
+    let storage = in_memory();
     let queue = queue(&storage).await;
     let _ = queue
         .send_with(&large("late"), SendOptions::new().delay(Duration::from_secs(7 * DAY)))
@@ -105,7 +104,7 @@ async fn i15_f107_payloads_of_delayed_and_eternal_messages_are_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn i15_a_sweep_can_be_limited_and_watched_and_leaves_foreign_blobs_alone() {
-    let storage = memory::open();
+    let storage = in_memory();
     let queue = queue(&storage).await;
     for n in 0..10 {
         let ttl = SendOptions::new().ttl(Duration::from_secs(60));
@@ -185,7 +184,7 @@ async fn work(storage: &Storage, seconds: u64, seed: u64) -> u64 {
 }
 
 async fn run_model(steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let storage = memory::open();
+    let storage = in_memory();
     let queue = queue(&storage).await;
     let mut sent = 0;
     for step in steps {
@@ -238,7 +237,7 @@ proptest! {
 
 #[tokio::test(start_paused = true)]
 async fn i15_a_worker_sweeps_only_when_told_to() {
-    let storage = memory::open();
+    let storage = in_memory();
     let queue = queue(&storage).await;
     let _ = queue.send_with(&large("a"), SendOptions::new().ttl(Duration::from_secs(60))).await.unwrap();
     after(3 * DAY).await;
