@@ -1,1 +1,13 @@
-//! Helpers that several examples share.
+//! What several examples share: the storage they run on, progress, and ending with one clear line.
+
+#![allow(clippy::print_stdout, reason = "programs for people to look at")]
+
+mod ending;
+mod folder;
+mod progress;
+mod storage;
+
+pub use ending::{Failure, end};
+pub use folder::{BlobFolder, FolderError};
+pub use progress::Progress;
+pub use storage::open_storage;

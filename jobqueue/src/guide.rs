@@ -32,3 +32,6 @@ pub mod testing {}
 
 #[doc = include_str!("docs/migrating.md")]
 pub mod migrating {}
+
+#[doc = include_str!("docs/guarantees.md")]
+pub mod guarantees {}

@@ -12,6 +12,7 @@ pub mod __private;
 pub mod azure;
 mod claim_check;
 pub mod codec;
+mod composition;
 mod connect;
 mod coordination;
 mod envelope;
@@ -31,11 +32,13 @@ mod transactional;
 mod vocabulary;
 mod worker;
 
+pub use claim_check::{SweepOptions, Swept, sweep};
+pub use coordination::batch::{Batch, BatchSweep, ChildFailure, ChildResult, OnDeadLetters};
 pub use coordination::{Leader, Leadership, Missed, Schedule};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
 pub use jobqueue_derive::{QueueMessage, Validate};
 pub use queue::{
-    DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent, Unique,
+    Backlog, DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent, Unique,
 };
 pub use storage::Storage;
 pub use vocabulary::clock::{Clock, ManualClock, SystemClock};
@@ -48,4 +51,4 @@ pub use vocabulary::outcome::{BoxError, JobError, Outcome, Reason, Verdict};
 pub use vocabulary::retry::Backoff;
 pub use vocabulary::settings::{MessageEncoding, QueueSettings, SettingOverrides, SettingWarning};
 pub use vocabulary::validate::{Path, Validate, Violation, Violations};
-pub use worker::{Context, Event, Report, Worker, WorkerBuilder, shutdown_signal};
+pub use worker::{CircuitBreaker, Context, Event, Report, Worker, WorkerBuilder, shutdown_signal};

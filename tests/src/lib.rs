@@ -2,8 +2,11 @@
 
 pub mod azurite;
 pub mod children;
+pub mod example;
+pub mod jobs;
 pub mod proxy;
 pub mod python;
+pub mod running;
 pub mod sas;
 
 #[cfg(doctest)]

@@ -46,6 +46,8 @@ pub struct Proxy {
 struct State {
     upstream: String,
     plans: Mutex<VecDeque<Plan>>,
+    /// What happens to every request that no plan is for, if anything.
+    outage: Mutex<Option<Fault>>,
     seen: Mutex<Vec<String>>,
 }
 
@@ -56,7 +58,12 @@ impl Proxy {
         let upstream = format!("{}:{}", url.host_str().expect("a host"), url.port().expect("a port"));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let state = Arc::new(State { upstream, plans: Mutex::default(), seen: Mutex::default() });
+        let state = Arc::new(State {
+            upstream,
+            plans: Mutex::default(),
+            outage: Mutex::default(),
+            seen: Mutex::default(),
+        });
         let shared = Arc::clone(&state);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -80,6 +87,11 @@ impl Proxy {
         self.state.plans.lock().expect("no panic").push_back((part.to_owned(), fault));
     }
 
+    /// Does `fault` to every request until it is lifted with `None`.
+    pub fn outage(&self, fault: Option<Fault>) {
+        *self.state.outage.lock().expect("no panic") = fault;
+    }
+
     /// The first lines of all requests so far.
     pub fn seen(&self) -> Vec<String> {
         self.state.seen.lock().expect("no panic").clone()
@@ -101,6 +113,7 @@ impl State {
             let at = plans.iter().position(|(part, _)| line.contains(part));
             at.and_then(|at| plans.remove(at)).map(|(_, fault)| fault)
         };
+        let fault = fault.or_else(|| self.outage.lock().expect("no panic").clone());
         match fault {
             Some(Fault::Refuse) => return Ok(()),
             Some(Fault::Answer(answer)) => return client.write_all(&answer).await,

@@ -12,7 +12,7 @@ const VERSION: &str = "2021-12-02";
 
 /// An account SAS for queues and blobs with `permissions` (letters such as `raup`), good from 2020 to `expiry`.
 pub fn account_sas(permissions: &str, expiry: &str) -> String {
-    let (start, services, types) = ("2020-01-01T00:00:00Z", "bq", "sco");
+    let (start, services, types) = ("2020-01-01T00:00:00Z", "bq", "co");
     let text = format!(
         "{ACCOUNT}\n{permissions}\n{services}\n{types}\n{start}\n{expiry}\n\nhttps,http\n{VERSION}\n\n"
     );

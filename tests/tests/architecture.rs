@@ -22,6 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("worker", &["queue", "handler", "lease", "storage", "claim_check"]),
     ("coordination", &["queue", "storage", "worker", "handler", "lease", "claim_check"]),
     // The two places that put adapters and the rest together, the macros' back door and the test kit.
+    ("composition", &["coordination", "storage", "worker"]),
     ("connect", &["memory", "sqlite", "azure", "storage"]),
     ("transactional", &["sqlite", "queue"]),
     ("__private", &["codec"]),

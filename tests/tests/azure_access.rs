@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use jobqueue::azure::{Options, Role};
-use jobqueue::storage::{Created, GetMessages, PutMessage, StoreErrorKind};
+use jobqueue::azure::Options;
+use jobqueue::storage::{Access, Created, GetMessages, PutMessage, StoreErrorKind};
 use jobqueue::{ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::sas;
@@ -28,19 +28,19 @@ async fn queue_with_one_message() -> QueueName {
 #[tokio::test]
 async fn f13_missing_permissions_are_named() {
     let queue = queue_with_one_message().await;
-    for (permissions, role, missing) in [
-        ("raup", Role::Consumer, ""),
-        ("ra", Role::Producer, ""),
-        ("rap", Role::Consumer, "u"),
-        ("rau", Role::Consumer, "p"),
-        ("rup", Role::Consumer, "a"),
-        ("r", Role::Producer, "a"),
-        ("aup", Role::Consumer, "r"),
-        ("r", Role::Consumer, "aup"),
+    for (permissions, access, missing) in [
+        ("raup", Access::Process, ""),
+        ("ra", Access::Send, ""),
+        ("rap", Access::Process, "u"),
+        ("rau", Access::Process, "p"),
+        ("rup", Access::Process, "a"),
+        ("r", Access::Send, "a"),
+        ("aup", Access::Process, "r"),
+        ("r", Access::Process, "aup"),
     ] {
-        let probe = options(permissions).probe(&queue, role).await;
+        let probe = options(permissions).probe(&queue, access).await;
         if missing.is_empty() {
-            probe.unwrap_or_else(|error| panic!("{permissions} {role:?}: {error}"));
+            probe.unwrap_or_else(|error| panic!("{permissions} {access:?}: {error}"));
             continue;
         }
         let error = probe.expect_err(permissions);
@@ -55,7 +55,7 @@ async fn f13_missing_permissions_are_named() {
 #[tokio::test]
 async fn the_probe_changes_nothing() {
     let queue = queue_with_one_message().await;
-    options("raup").probe(&queue, Role::Consumer).await.unwrap();
+    options("raup").probe(&queue, Access::Process).await.unwrap();
     let storage = options("raup").open().await.unwrap();
     let get = GetMessages { count: 32, visibility: std::time::Duration::from_secs(1) };
     let messages = storage.queues().get(&queue, get).await.unwrap().messages;
@@ -66,9 +66,9 @@ async fn the_probe_changes_nothing() {
 #[tokio::test]
 async fn blob_permissions_are_probed_without_a_container() {
     let container = ContainerName::new("nothing-here").unwrap();
-    options("rwd").probe_blobs(&container, Role::Consumer).await.unwrap();
-    options("rw").probe_blobs(&container, Role::Producer).await.unwrap();
-    let error = options("rw").probe_blobs(&container, Role::Consumer).await.unwrap_err();
+    options("rwd").probe_blobs(&container, Access::Process).await.unwrap();
+    options("w").probe_blobs(&container, Access::Send).await.unwrap();
+    let error = options("rw").probe_blobs(&container, Access::Process).await.unwrap_err();
     assert!(error.to_string().contains("'d'"), "{error}");
 }
 
@@ -95,7 +95,7 @@ async fn an_invalid_signature_is_told_as_such() {
         "sv=2021-12-02&ss=q&sig=AAAA",
     );
     let options = Options::from_connection_string(&string).unwrap();
-    let error = options.probe(&QueueName::new("orders").unwrap(), Role::Consumer).await.unwrap_err();
+    let error = options.probe(&QueueName::new("orders").unwrap(), Access::Process).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unauthorized, "{error}");
     assert!(!error.to_string().contains("missing:"), "{error}");
 }

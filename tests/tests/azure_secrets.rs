@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use jobqueue::azure::{Options, Role};
-use jobqueue::storage::{GetMessages, Late, LeaseId, PutBlob, PutMessage, Storage, UpdateMessage};
+use jobqueue::azure::Options;
+use jobqueue::storage::{Access, GetMessages, Late, LeaseId, PutBlob, PutMessage, Storage, UpdateMessage};
 use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::{self, Azurite, FakeToken};
 use jobqueue_tests::proxy::{Fault, Proxy};
@@ -88,7 +88,7 @@ async fn f114_a_trace_of_everything_shows_no_secret() {
     let azurite = Azurite::shared();
     let by_key = Options::from_connection_string(&azurite.connection_string()).unwrap();
     a_run(&by_key.clone().open().await.unwrap(), &mut known).await;
-    by_key.probe(&QueueName::new("nothing").unwrap(), Role::Consumer).await.unwrap();
+    by_key.probe(&QueueName::new("nothing").unwrap(), Access::Process).await.unwrap();
 
     let sas = sas::account_sas("rwdlacup", "2100-01-01T00:00:00Z");
     let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
@@ -117,7 +117,7 @@ async fn f114_a_trace_of_everything_shows_no_secret() {
     let narrow = sas::account_sas("ra", "2100-01-01T00:00:00Z");
     let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &narrow);
     let narrow_options = Options::from_connection_string(&string).unwrap();
-    known.error(narrow_options.probe(&queue, Role::Consumer).await);
+    known.error(narrow_options.probe(&queue, Access::Process).await);
 
     known.secrets.push(azurite::KEY.to_owned());
     for sas in [&sas, &narrow] {

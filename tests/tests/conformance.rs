@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use jobqueue::storage::sharded::Sharded;
 use jobqueue::storage::{Storage, traced};
 use jobqueue::testing::conformance::{Deviation, Promise, Subject, promises, run_all};
 use jobqueue::testing::faults::Faulty;
@@ -23,6 +24,7 @@ fn main() {
     let mut trials = Vec::new();
     trials.extend(virtual_time("memory", || Box::pin(async { in_memory() })));
     trials.extend(virtual_time("sqlite", || Box::pin(in_sqlite())));
+    trials.extend(virtual_time("sharded", || Box::pin(async { sharded() })));
     trials.extend(azurite());
     trials.extend(virtual_time("traced", || Box::pin(async { wrapped(|inner| traced(inner, "memory")) })));
     trials
@@ -50,6 +52,15 @@ fn in_tokio_time() -> Result<(), Failed> {
         run_all(async || Subject::real_time(storage.clone()), 1000).await
     });
     if report.broken().is_empty() { Ok(()) } else { Err(report.to_string().into()) }
+}
+
+/// Three shards over two accounts in memory.
+fn sharded() -> Subject {
+    let clock = Arc::new(ManualClock::new());
+    let account = || memory::open_with_clock(clock.clone());
+    let sharded = Sharded::builder().account("a", account()).account("b", account());
+    let sharded = sharded.default_shards(3).clock(clock.clone()).build().unwrap();
+    Subject::virtual_time(sharded.storage(), clock)
 }
 
 async fn in_sqlite() -> Subject {

@@ -1,5 +1,7 @@
 //! Golden files: what a change of the wire form does to the tests of an application.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests may.
+
 use std::fs;
 use std::path::Path;
 

@@ -1,5 +1,7 @@
 //! The rules of `#[message(…)]`: where each begins to object, what path it names, and that all are collected.
 
+#![allow(clippy::unwrap_used)] // Helpers of tests may.
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;

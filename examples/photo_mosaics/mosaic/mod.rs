@@ -28,7 +28,7 @@ mod tiles;
 
 pub(crate) use error::MosaicError;
 pub(crate) use join::{join, stack};
-pub(crate) use picture::{MAX_TILE_SIZE, cell_size, decode_picture, decode_rendered, encode_png};
+pub(crate) use picture::{decode_picture, decode_rendered, encode_png};
 pub(crate) use render::SliceRenderer;
 pub(crate) use slice::{MAX_SLICES, Slice, max_slices, slice};
 pub(crate) use tiles::TileLibrary;

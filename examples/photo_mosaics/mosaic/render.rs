@@ -65,6 +65,7 @@ impl<'a> SliceRenderer<'a> {
     /// # Errors
     ///
     /// None that [`new`](Self::new) has not excluded.
+    #[cfg(test)]
     pub(crate) fn render(&self) -> Result<RgbImage, MosaicError> {
         self.render_rows(0..self.rows())
     }

@@ -30,7 +30,7 @@ pub struct ContainerAttrs {
 pub enum Upgrade {
     /// `none`: no message of an older version is waiting.
     None(Ident),
-    Type(Type),
+    Type(Box<Type>),
 }
 
 impl Parse for Upgrade {
@@ -40,7 +40,7 @@ impl Parse for Upgrade {
             Ok(ident) if ident == "none" && (ahead.is_empty() || ahead.peek(Token![,])) => {
                 input.parse().map(Self::None)
             }
-            _ => input.parse().map(Self::Type),
+            _ => input.parse().map(Box::new).map(Self::Type),
         }
     }
 }

@@ -29,4 +29,3 @@ mod time;
 mod xml;
 
 pub use options::Options;
-pub use probe::Role;

@@ -9,9 +9,9 @@ use super::blob::AzureBlobs;
 use super::connection::{Connection, Setup};
 use super::connection_string;
 use super::identity::TokenSource;
-use super::probe::{self, Role};
+use super::probe;
 use super::queue::AzureQueues;
-use crate::storage::{Storage, StoreError, StoreErrorKind};
+use crate::storage::{Access, Storage, StoreError, StoreErrorKind};
 use crate::vocabulary::name::{ContainerName, QueueName};
 
 /// How to reach a storage account.
@@ -146,7 +146,7 @@ impl Options {
         ))
     }
 
-    /// Tries out whether a process in `role` may do what it will need to on `queue`, and changes nothing.
+    /// Tries out whether a process may do on `queue` what it is going to, and changes nothing.
     ///
     /// # Errors
     /// `Unauthorized`, naming the permissions (of a signature) and roles (of Entra ID) that are missing; other kinds
@@ -154,8 +154,8 @@ impl Options {
     ///
     /// # Cancel safety
     /// It only asks.
-    pub async fn probe(&self, queue: &QueueName, role: Role) -> Result<(), StoreError> {
-        probe::queue(&*self.clone().connect()?, queue, role).await
+    pub async fn probe(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        probe::queue(&*self.clone().connect()?, queue, access).await
     }
 
     /// The same for the blobs in `container`, which large payloads, leases and fan-out need. Neither container nor
@@ -166,8 +166,8 @@ impl Options {
     ///
     /// # Cancel safety
     /// It only asks.
-    pub async fn probe_blobs(&self, container: &ContainerName, role: Role) -> Result<(), StoreError> {
-        probe::blobs(&*self.clone().connect()?, container, role).await
+    pub async fn probe_blobs(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
+        probe::blobs(&*self.clone().connect()?, container, access).await
     }
 
     fn connect(self) -> Result<Arc<Connection>, StoreError> {

@@ -13,18 +13,8 @@ use super::call::{Call, with_receipt};
 use super::connection::Connection;
 use super::pipeline::PLACEHOLDER;
 use super::xml;
-use crate::storage::{LeaseId, PopReceipt, StoreError, StoreErrorKind};
+use crate::storage::{Access, LeaseId, PopReceipt, StoreError, StoreErrorKind};
 use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
-
-/// What a process does with a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Role {
-    /// It sends messages: `ra` of a signature, or the role *Storage Queue Data Contributor*.
-    Producer,
-    /// It runs jobs, and puts those that fail on the dead-letter queue: `raup`, or the same role.
-    Consumer,
-}
 
 /// Of no message of any queue.
 const NO_MESSAGE: &str = "00000000-0000-0000-0000-000000000000";
@@ -40,8 +30,12 @@ const ADD: Permission = Permission { letter: 'a', purpose: "send messages and de
 const UPDATE: Permission = Permission { letter: 'u', purpose: "extend leases, save checkpoints and retry" };
 const PROCESS: Permission = Permission { letter: 'p', purpose: "receive and complete messages" };
 
-/// Tries the operations of `role` on `queue`.
-pub(super) async fn queue(connection: &Connection, queue: &QueueName, role: Role) -> Result<(), StoreError> {
+/// Tries the operations of `access` on `queue`.
+pub(super) async fn queue(
+    connection: &Connection,
+    queue: &QueueName,
+    access: Access,
+) -> Result<(), StoreError> {
     let call = Call::reads("probe permissions", queue);
     let mut missing = Missing::default();
     let client = connection.queue(queue).map_err(|_| call.refuse("the queue has no address"))?;
@@ -54,7 +48,7 @@ pub(super) async fn queue(connection: &Connection, queue: &QueueName, role: Role
     };
     let send = client.send_message(body.into(), Some(options));
     missing.note(ADD, call.run(async { send.await.map(drop) }).await)?;
-    if role == Role::Consumer {
+    if access == Access::Process {
         let none = PopReceipt::new(NO_MESSAGE);
         let options = QueueClientUpdateMessageOptions {
             method_options: with_receipt(&none),
@@ -76,18 +70,18 @@ pub(super) async fn queue(connection: &Connection, queue: &QueueName, role: Role
 pub(super) async fn blobs(
     connection: &Connection,
     container: &ContainerName,
-    role: Role,
+    access: Access,
 ) -> Result<(), StoreError> {
     let call = Call::reads("probe permissions", container);
     let mut missing = Missing::default();
     let blob = BlobName::new(container.clone(), format!("probe/{}", LeaseId::random().expose()))
         .map_err(|error| call.refuse(error.to_string()))?;
     let client = connection.blob(&blob);
-    let read = Permission { letter: 'r', purpose: "read large payloads" };
-    missing.note(read, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
     let write = Permission { letter: 'w', purpose: "write large payloads and hold leases" };
     missing.note(write, call.run(async { client.acquire_lease(15, None).await.map(drop) }).await)?;
-    if role == Role::Consumer {
+    if access == Access::Process {
+        let read = Permission { letter: 'r', purpose: "read large payloads" };
+        missing.note(read, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
         let delete = Permission { letter: 'd', purpose: "delete large payloads" };
         missing.note(delete, call.run(async { client.delete(None).await.map(drop) }).await)?;
     }

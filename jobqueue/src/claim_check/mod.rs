@@ -6,6 +6,7 @@
 //! it. A crash between the two leaves an orphan, which [`sweep`](crate::sweep) removes when nothing can need it.
 
 mod payload;
+mod sweep;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 pub(crate) use payload::PayloadError;
+pub use sweep::{SweepOptions, Swept, sweep};
 
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
 use crate::storage::{BlobStore, PutBlob, StoreError, StoreErrorKind};

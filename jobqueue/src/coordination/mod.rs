@@ -1,8 +1,9 @@
-//! What several processes have to agree on: who leads, and what is due when.
+//! What several processes have to agree on, and work that several jobs do together: who leads, what is due when, and
+//! whether all children of a fan-out are done.
 //!
-//! Knows storages and queues; knows nothing of adapters, and of the worker only the builder that schedules are
-//! registered on.
+//! Knows storages, queues and the worker's hooks and background tasks; knows nothing of adapters.
 
+pub(crate) mod batch;
 mod leader;
 mod schedule;
 

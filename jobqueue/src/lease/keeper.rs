@@ -1,5 +1,6 @@
 //! The thread that renews leases.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
@@ -87,16 +88,23 @@ impl Keeper {
 /// Turns the wheel until nobody has a keeper any more.
 async fn turn(wheel: Weak<Wheel>) {
     let permits = Arc::new(Semaphore::new(CONCURRENT_RENEWALS));
+    // A task for each request under way, not for each lease that is due.
+    let mut waiting: VecDeque<Weak<Lease>> = VecDeque::new();
     while let Some(wheel) = wheel.upgrade() {
-        for lease in wheel.due().await.into_iter().filter_map(|lease| lease.upgrade()) {
-            if !lease.is_renewal_due() {
-                continue;
+        tokio::select! {
+            biased;
+            due = wheel.due() => {
+                let due = due.iter().filter_map(Weak::upgrade).filter(|lease| lease.is_renewal_due());
+                waiting.extend(due.map(|lease| Arc::downgrade(&lease)));
             }
-            let permits = Arc::clone(&permits);
-            tokio::spawn(async move {
-                let _permit = permits.acquire_owned().await;
-                lease.renew().await;
-            });
+            Ok(permit) = Arc::clone(&permits).acquire_owned(), if !waiting.is_empty() => {
+                if let Some(lease) = waiting.pop_front().and_then(|lease| lease.upgrade()) {
+                    tokio::spawn(async move {
+                        lease.renew().await;
+                        drop(permit);
+                    });
+                }
+            }
         }
     }
 }

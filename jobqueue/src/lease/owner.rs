@@ -12,6 +12,9 @@ use super::wheel::Slot;
 use crate::storage::{Late, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
 use crate::vocabulary::name::QueueName;
 
+/// How long before its end a message is made visible at the latest, if it has one.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
+
 /// On what terms a message is leased.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseTerms {
@@ -71,6 +74,8 @@ pub(crate) struct Lease {
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
     run_until: Instant,
+    /// When the message vanishes by itself; a storage refuses to hide it for longer.
+    expires: Option<Instant>,
     lost: CancellationToken,
     this: Weak<Lease>,
 }
@@ -91,6 +96,11 @@ impl Lease {
             queue,
             id: leased.message.id.clone(),
             run_until: requested + terms.max_run_time,
+            // Both times are the storage's; ours count from before the request.
+            expires: leased.expires.and_then(|expires| {
+                let beyond = expires.duration_since(leased.next_visible).unwrap_or_default();
+                deadline.checked_add(beyond)
+            }),
             terms,
             store,
             keeper_store,
@@ -163,7 +173,7 @@ impl Lease {
         self.unschedule(state);
         let give_up = state.deadline - self.margin().min(self.terms.visibility / 2);
         let at = match state.phase {
-            Phase::Held if state.overrun => give_up,
+            Phase::Held if state.overrun || self.lasts_to_the_end(state) => give_up.min(self.next_cut(state)),
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(Instant::now());
                 // 70 % of the time left, spread so that leases taken together are not renewed together.
@@ -174,6 +184,24 @@ impl Lease {
             Phase::Lost(_) | Phase::Closed => return,
         };
         state.slot = Some(self.keeper.watch(at, self.this.clone()));
+    }
+
+    /// Whether the lease lasts for as long as the message does, so that renewing it is in vain.
+    fn lasts_to_the_end(&self, state: &State) -> bool {
+        self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires)
+    }
+
+    /// When the job is to be cut off, if it is not yet.
+    fn next_cut(&self, state: &State) -> Instant {
+        if state.overrun { state.deadline } else { self.run_until }
+    }
+
+    /// For how long the message can be hidden, of the time asked for, before it vanishes.
+    pub(super) fn within_life(&self, visibility: Duration) -> Duration {
+        let Some(expires) = self.expires else { return visibility };
+        let left = expires.saturating_duration_since(Instant::now());
+        // Storages count in seconds; the margin is for their rounding.
+        visibility.min(left.saturating_sub(EXPIRY_MARGIN))
     }
 
     fn unschedule(&self, state: &mut State) {
@@ -202,7 +230,7 @@ impl Lease {
                     state.overrun = true;
                     self.lost.cancel();
                 }
-                phase == Phase::Held && !state.overrun
+                phase == Phase::Held && !state.overrun && !self.lasts_to_the_end(&state)
             }
         }
     }

@@ -158,6 +158,7 @@ impl Lease {
         tries: u32,
     ) -> Result<(), TouchError> {
         self.check_held()?;
+        let visibility = self.within_life(visibility);
         let mut refused = None;
         for _ in 0..tries {
             let sent = Instant::now();

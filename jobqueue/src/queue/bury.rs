@@ -35,12 +35,14 @@ impl Claimed {
         let _saving = self.saving.lock().await;
         let grave = self.channel.name.dead_letter()?;
         let mut envelope = self.dead_envelope(rejection)?;
-        let outlived = self.make_blobs_permanent(&mut envelope).await?;
-        let rendered = self.render(&mut envelope)?;
-        for (reference, data) in rendered.blobs {
-            self.channel.claim_checks.store(&reference, data, None).await?;
-        }
+        let mut outlived = Vec::new();
+        // The copy of an earlier delivery has blobs of its own or shares ours.
         if !self.is_buried(&grave, &envelope.id).await {
+            outlived = self.make_blobs_permanent(&mut envelope).await?;
+            let rendered = self.render(&mut envelope)?;
+            for (reference, data) in rendered.blobs {
+                self.channel.claim_checks.store(&reference, data, None).await?;
+            }
             self.put_into(&grave, rendered.text).await?;
         }
         match self.lease.delete().await {

@@ -149,6 +149,11 @@ impl Claimed {
         }
     }
 
+    /// Whether the event refers to blobs.
+    pub(crate) fn has_blobs(&self) -> bool {
+        !self.references().is_empty()
+    }
+
     /// The blobs the event refers to.
     pub(super) fn references(&self) -> Vec<StoredReference> {
         self.with_envelope(references).unwrap_or_default()

@@ -2,6 +2,7 @@
 //!
 //! Knows messages, envelopes, claim checks, leases and the storage port; knows nothing of adapters, workers or handlers.
 
+mod backlog;
 mod bury;
 mod channel;
 mod claimed;
@@ -18,7 +19,10 @@ mod settle;
 pub(crate) mod trace;
 mod typed;
 mod unique;
+#[cfg(feature = "testing")]
+mod virtual_time;
 
+pub use backlog::Backlog;
 pub use dead_letters::{DeadLetter, DeadLetters, RedriveOptions, Redriven};
 pub use delivery::Delivery;
 pub use send::{SendOptions, Sent};

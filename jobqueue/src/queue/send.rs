@@ -13,7 +13,7 @@ use super::channel::Channel;
 use super::errors::send_error;
 use crate::codec::{Codec, encode_message};
 use crate::envelope::{Envelope, Payload, StoredReference, fits, to_wire};
-use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage, StoreError};
+use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage, PutOutcome, StoreError};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
 use crate::vocabulary::settings::MessageEncoding;
@@ -169,6 +169,7 @@ impl Channel {
         let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
         let (text, blob) = self.fit(&mut envelope, data, self.settings().encoding)?;
         let put = PutMessage::new(text).with_delay(delay.min(MAX_VISIBILITY)).with_ttl(options.ttl);
+        let put = put.with_shard_key(envelope.subject);
         Ok(Prepared { id: envelope.id, put, blob, expires })
     }
 
@@ -217,6 +218,7 @@ impl Channel {
         }
         let puts = prepared.iter().zip(&answers).filter(|(_, failed)| failed.is_none());
         let puts: Vec<PutMessage> = puts.map(|(one, _)| one.put.clone()).collect();
+        self.calm(Instant::now()).await;
         let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
         let mut all = Vec::with_capacity(prepared.len());
         for (one, answer) in prepared.into_iter().zip(answers) {
@@ -244,6 +246,17 @@ impl Channel {
         stored.map_err(|error| send_error(error, false))
     }
 
+    /// A storage under pressure keeps its strength for leases. One that stays so is asked all the same.
+    async fn calm(&self, started: Instant) {
+        let patience = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
+        drop(tokio::time::timeout(patience, self.storage.pressure().relief()).await);
+    }
+
+    async fn put_calmly(&self, put: PutMessage, started: Instant) -> Result<PutOutcome, StoreError> {
+        self.calm(started).await;
+        self.store().put(&self.name, put).await
+    }
+
     /// Puts a message, and again while the storage asks to wait. After a lost answer it is sent once more: at most two
     /// messages come of it, under one id.
     async fn put_patiently(&self, put: &PutMessage, first: Option<StoreError>) -> Result<MessageRef, Error> {
@@ -253,7 +266,7 @@ impl Channel {
         for resend in 0..=RESENDS {
             let error = match failed.take() {
                 Some(error) => error,
-                None => match self.store().put(&self.name, put.clone()).await {
+                None => match self.put_calmly(put.clone(), started).await {
                     Ok(outcome) => return Ok(outcome.message),
                     Err(error) => error,
                 },

@@ -63,7 +63,10 @@ pub fn put_blob_in(
     options: PutBlob,
 ) -> Result<BlobProperties, StoreError> {
     blob::check_put(blob, &data, &options)?;
-    within(transaction, Operation::PutBlob, blob, |batch| blob::put(batch, blob, &data, &options))
+    within(transaction, Operation::PutBlob, blob, |batch| {
+        blob::create_container(batch, blob.container())?;
+        blob::put(batch, blob, &data, &options)
+    })
 }
 
 fn within<T>(

@@ -19,7 +19,7 @@ impl Bell {
 
     /// A listener that hears what rings from now on.
     pub fn listen(&self) -> Arrivals {
-        Arrivals(self.0.subscribe())
+        Arrivals(vec![self.0.subscribe()])
     }
 }
 
@@ -32,7 +32,7 @@ impl Default for Bell {
 /// The listening side: remembers that it rang since the last wait, so that no arrival between a look at the
 /// queue and the wait is missed.
 #[derive(Debug, Clone)]
-pub struct Arrivals(watch::Receiver<()>);
+pub struct Arrivals(Vec<watch::Receiver<()>>);
 
 impl Arrivals {
     /// Waits until the bell has rung since the last call, or for ever if the storage is gone.
@@ -40,8 +40,24 @@ impl Arrivals {
     /// # Cancel safety
     /// A ring that was not returned is not lost.
     pub async fn wait(&mut self) {
-        if self.0.changed().await.is_err() {
+        let changes = self.0.iter_mut().map(|bell| {
+            Box::pin(async {
+                if bell.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            })
+        });
+        let changes: Vec<_> = changes.collect();
+        if changes.is_empty() {
             std::future::pending::<()>().await;
         }
+        futures_util::future::select_all(changes).await;
+    }
+
+    /// Hears several bells as one.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
     }
 }

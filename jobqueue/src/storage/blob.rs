@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::StoreError;
+use super::{Access, StoreError};
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::{BlobName, ContainerName};
 
@@ -79,6 +79,13 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Ends somebody's lease after `period` (0–60 s, or at its end if that is sooner; `None` lets a lease of finite
     /// duration run out); returns the time left.
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError>;
+
+    /// Tries out whether the caller may do with blobs in `container` what it is going to, and changes nothing. Neither
+    /// container nor blobs need to exist. A storage without permissions of its own says yes.
+    ///
+    /// # Errors
+    /// `Unauthorized`, naming the permissions that are missing; other kinds when the storage cannot be asked.
+    async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError>;
 
     /// A handle of its own for use on another runtime, sharing no connections with this one.
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore>;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use super::pressure::{Observed, Pressure};
 use super::{BlobStore, QueueStore};
 
 /// A place with queues and blobs. Cheap to clone; all clones are the same storage.
@@ -14,6 +15,8 @@ pub struct Storage {
     queues: Arc<dyn QueueStore>,
     blobs: Arc<dyn BlobStore>,
     description: Arc<str>,
+    /// What the queues' answers say about the storage's load; one for all clones.
+    pressure: Arc<Pressure>,
     /// The queues through connections of their own; one for all clones.
     apart: Arc<OnceLock<Arc<dyn QueueStore>>>,
 }
@@ -25,7 +28,9 @@ impl Storage {
         blobs: Arc<dyn BlobStore>,
         description: impl Into<Arc<str>>,
     ) -> Self {
-        Self { queues, blobs, description: description.into(), apart: Arc::default() }
+        let pressure = Arc::<Pressure>::default();
+        let queues = Arc::new(Observed::new(queues, Arc::clone(&pressure)));
+        Self { queues, blobs, description: description.into(), pressure, apart: Arc::default() }
     }
 
     /// The queues.
@@ -50,8 +55,14 @@ impl Storage {
             queues: Arc::clone(&self.queues).detached(),
             blobs: Arc::clone(&self.blobs).detached(),
             description: Arc::clone(&self.description),
+            pressure: Arc::clone(&self.pressure),
             apart: Arc::default(),
         }
+    }
+
+    /// The load of the storage, for those who can wait.
+    pub(crate) fn pressure(&self) -> &Pressure {
+        &self.pressure
     }
 
     /// The queues through connections of their own, for the lease keeper's runtime; the same for all clones.

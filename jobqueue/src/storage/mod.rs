@@ -4,15 +4,19 @@
 //! that go in and out; and [`Storage`], the handle the rest of the framework holds. Adapters implement the
 //! traits and know nothing above them: no message types, no envelopes, no workers.
 
+mod access;
 mod arrivals;
 mod blob;
 mod error;
 mod handle;
 mod operation;
+mod pressure;
 mod queue;
 pub mod rules;
+pub mod sharded;
 mod traced;
 
+pub use access::Access;
 pub use arrivals::{Arrivals, Bell};
 pub use blob::{
     Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, LeaseState,

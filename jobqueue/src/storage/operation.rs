@@ -52,6 +52,8 @@ operations! {
     DeleteAll = "delete messages",
     /// [`QueueStore::clear`](super::QueueStore::clear).
     Clear = "clear queue",
+    /// [`QueueStore::check_access`](super::QueueStore::check_access).
+    CheckQueueAccess = "check permissions",
     /// [`BlobStore::create_container`](super::BlobStore::create_container).
     CreateContainer = "create container",
     /// [`BlobStore::delete_container`](super::BlobStore::delete_container).
@@ -76,6 +78,8 @@ operations! {
     ReleaseLease = "release lease",
     /// [`BlobStore::break_lease`](super::BlobStore::break_lease).
     BreakLease = "break lease",
+    /// [`BlobStore::check_access`](super::BlobStore::check_access).
+    CheckBlobAccess = "check permissions for blobs",
 }
 
 impl fmt::Display for Operation {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
-use super::{Arrivals, StoreError};
+use super::{Access, Arrivals, StoreError};
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::QueueName;
 
@@ -88,6 +88,13 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
 
     /// Deletes all messages of a queue.
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError>;
+
+    /// Tries out whether the caller may do with `queue` what it is going to, and changes nothing. A queue that does not
+    /// exist is no error. A storage without permissions of its own says yes.
+    ///
+    /// # Errors
+    /// `Unauthorized`, naming the permissions that are missing; other kinds when the storage cannot be asked.
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError>;
 
     /// Rings when a message may have become visible at once in `queue`, put by this or another process;
     /// `None` when the storage can only be polled. It may ring for nothing, and it never rings for delays that
@@ -192,12 +199,14 @@ pub struct PutMessage {
     pub visibility_delay: Duration,
     /// When it vanishes, counted from now; `None` is never. At least 1 second on Azure, positive elsewhere.
     pub ttl: Option<Duration>,
+    /// What chooses the shard in a storage made of several; others ignore it.
+    pub shard_key: Option<String>,
 }
 
 impl PutMessage {
     /// A message that is visible at once and never expires.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), visibility_delay: Duration::ZERO, ttl: None }
+        Self { text: text.into(), visibility_delay: Duration::ZERO, ttl: None, shard_key: None }
     }
 
     /// Sets how long it stays invisible at first.
@@ -211,6 +220,13 @@ impl PutMessage {
     #[must_use]
     pub fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
         self.ttl = ttl;
+        self
+    }
+
+    /// Sets what chooses the shard.
+    #[must_use]
+    pub fn with_shard_key(mut self, key: Option<String>) -> Self {
+        self.shard_key = key;
         self
     }
 }
@@ -254,7 +270,8 @@ pub struct GetMessages {
 pub struct Received {
     /// The leased messages.
     pub messages: Vec<LeasedMessage>,
-    /// When no (or not enough) messages were visible and the storage knows: in how long the next one will be.
+    /// When no (or not enough) messages were visible and the storage knows: in how long the next one will be, of those
+    /// just leased too.
     pub next_visible_in: Option<Duration>,
 }
 

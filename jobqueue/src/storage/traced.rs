@@ -11,9 +11,9 @@ use bytes::Bytes;
 use tracing::{Instrument, Span, debug_span, field};
 
 use super::{
-    Arrivals, Blob, BlobListing, BlobProperties, BlobStore, Created, GetMessages, Late, LeaseDuration,
-    LeaseId, MessageRef, Operation, PeekedMessage, PutBlob, PutMessage, PutOutcome, QueueProperties,
-    QueueStore, Received, Storage, StoreError, UpdateMessage, Updated,
+    Access, Arrivals, Blob, BlobListing, BlobProperties, BlobStore, Created, GetMessages, Late,
+    LeaseDuration, LeaseId, MessageRef, Operation, PeekedMessage, PutBlob, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, Storage, StoreError, UpdateMessage, Updated,
 };
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
@@ -129,6 +129,10 @@ impl QueueStore for Traced<dyn QueueStore> {
         self.record(Operation::Clear, queue, self.inner.clear(queue)).await
     }
 
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        self.record(Operation::CheckQueueAccess, queue, self.inner.check_access(queue, access)).await
+    }
+
     fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
         self.inner.arrivals(queue)
     }
@@ -213,6 +217,10 @@ impl BlobStore for Traced<dyn BlobStore> {
 
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
         self.record(Operation::BreakLease, blob, self.inner.break_lease(blob, period)).await
+    }
+
+    async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
+        self.record(Operation::CheckBlobAccess, container, self.inner.check_access(container, access)).await
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tower::{Layer, Service, ServiceExt};
 
 use super::background::{Background, BackgroundContext};
+use super::circuit::CircuitBreaker;
 use super::event::{Event, Events};
+use super::hook::Hook;
 use super::registry::Registry;
 use super::shared::{Options, Shared};
 use super::start::Worker;
@@ -34,10 +36,11 @@ pub struct WorkerBuilder {
     events: Events,
     background: Vec<Background>,
     mistake: Option<Error>,
+    hooks: Vec<Arc<dyn Hook>>,
 }
 
 impl WorkerBuilder {
-    pub(super) fn new(storage: Storage) -> Self {
+    pub(crate) fn new(storage: Storage, hooks: Vec<Arc<dyn Hook>>) -> Self {
         Self {
             storage,
             states: States::default(),
@@ -49,6 +52,7 @@ impl WorkerBuilder {
             events: Events::default(),
             background: Vec::new(),
             mistake: None,
+            hooks,
         }
     }
 
@@ -177,6 +181,31 @@ impl WorkerBuilder {
         self
     }
 
+    /// When the worker stops fetching from a queue on which everything fails, so that an outage does not burn all attempts;
+    /// `None` for never. The default is [`CircuitBreaker::new`].
+    #[must_use]
+    pub fn circuit_breaker(mut self, breaker: impl Into<Option<CircuitBreaker>>) -> Self {
+        self.options.circuit = breaker.into();
+        self
+    }
+
+    /// Also records in a blob which jobs are done although their message may come back, so that they are not run again after
+    /// a restart or by another worker either. Costs a request for each job that is delivered a second time. Off by default:
+    /// this worker remembers the last 10,000 in memory.
+    #[must_use]
+    pub fn durable_completions(mut self, record: bool) -> Self {
+        self.options.durable_completions = record;
+        self
+    }
+
+    /// Runs [`sweep`](crate::sweep) with its default options so often, for the first time after this time has passed. Off by
+    /// default; one worker of many is enough.
+    #[must_use]
+    pub fn sweep_every(mut self, every: Duration) -> Self {
+        self.options.sweep_every = Some(every.max(Duration::from_secs(60)));
+        self
+    }
+
     /// Calls `listener` for everything the worker does. It must be quick; if it panics, that is logged and work goes on.
     #[must_use]
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
@@ -242,7 +271,8 @@ impl WorkerBuilder {
         let registrations = self.registrations.into_iter().map(|(queue, r)| (queue, wrap(r))).collect();
         let registry = Registry::new(registrations)?;
         let states = Arc::new(self.states);
-        let shared = Shared::new(self.storage, registry, self.options, self.channel, states, self.events);
+        let shared =
+            Shared::new(self.storage, registry, self.options, self.channel, states, self.events, self.hooks);
         Ok(Worker::new(shared, self.background))
     }
 }

@@ -1,17 +1,18 @@
 //! What a handler can do besides its own work.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
 use crate::handler::{ExtractError, FromJob, Job};
 use crate::queue::{Claimed, Queue, from_json, to_json};
 use crate::storage::Storage;
-use crate::vocabulary::error::Error;
+use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::job::JobInfo;
 use crate::vocabulary::message::QueueMessage;
 
@@ -45,6 +46,17 @@ struct Inner {
     token: CancellationToken,
     /// The checkpoint as it was when the handler started.
     resumed: Option<String>,
+    /// What the handler leaves for the hooks.
+    left: Mutex<Left>,
+}
+
+/// What a handler leaves for whoever waits for the job's end.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// The job's result.
+    pub(super) result: Option<Box<RawValue>>,
+    /// Whether the job ends in another message.
+    pub(super) handed_over: bool,
 }
 
 impl Context {
@@ -55,7 +67,7 @@ impl Context {
         token: CancellationToken,
         resumed: Option<String>,
     ) -> Self {
-        Self { inner: Arc::new(Inner { info, claimed, shared, token, resumed }) }
+        Self { inner: Arc::new(Inner { info, claimed, shared, token, resumed, left: Mutex::default() }) }
     }
 
     /// What is known about the job besides its message.
@@ -112,6 +124,28 @@ impl Context {
     /// The storage the worker runs on.
     pub fn storage(&self) -> &Storage {
         &self.inner.shared.storage
+    }
+
+    /// Sets the result of the job for the [`Batch`](crate::Batch) it is a child of; the last call before the handler
+    /// returns `Ok` holds. Without a batch it has no effect.
+    ///
+    /// # Errors
+    /// A value without a JSON form.
+    pub fn set_result<T: Serialize + ?Sized>(&self, result: &T) -> Result<(), Error> {
+        let raw = serde_json::value::to_raw_value(result);
+        let raw =
+            raw.map_err(|e| Error::new(ErrorKind::Invalid, "the result has no JSON form").with_source(e))?;
+        self.left().result = Some(raw);
+        Ok(())
+    }
+
+    /// Says that the job ends in another message, and not with this handler.
+    pub(crate) fn hand_over(&self) {
+        self.left().handed_over = true;
+    }
+
+    pub(super) fn left(&self) -> MutexGuard<'_, Left> {
+        self.inner.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn claimed(&self) -> &Claimed {

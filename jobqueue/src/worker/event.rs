@@ -45,6 +45,18 @@ pub enum Event {
         /// When it is tried again.
         retry_in: Duration,
     },
+    /// Everything on a queue fails: nothing is fetched from it for a while.
+    CircuitOpened {
+        /// The queue.
+        queue: QueueName,
+        /// When one message is tried.
+        retry_in: Duration,
+    },
+    /// Jobs on the queue succeed again: it is fetched from as before.
+    CircuitClosed {
+        /// The queue.
+        queue: QueueName,
+    },
     /// The worker has stopped fetching.
     Stopping,
 }

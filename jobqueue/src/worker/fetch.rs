@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::queue::Channel;
-use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError};
+use crate::storage::{LeasedMessage, StoreError};
 use crate::vocabulary::settings::QueueSettings;
 
 /// The most requests at once.
@@ -20,18 +20,22 @@ pub(super) struct Fetched {
     pub(super) messages: Vec<(LeasedMessage, Instant)>,
     /// In how long the next message becomes visible, if the storage knows.
     pub(super) next_visible_in: Option<Duration>,
+    /// What went wrong with a request while others succeeded.
+    pub(super) failed: Option<StoreError>,
 }
 
-/// Leases up to `count` messages. An error only if no request succeeded: what others have leased must be handled.
+/// Leases up to `count` messages, `at_most` so many by one request. An error only if no request succeeded: what others have leased must be handled.
 pub(super) async fn fetch(
     channel: Arc<Channel>,
     count: u32,
+    at_most: u32,
     settings: Arc<QueueSettings>,
 ) -> Result<Fetched, StoreError> {
-    let full = (0..count / MAX_MESSAGES).map(|_| MAX_MESSAGES);
-    let rest = Some(count % MAX_MESSAGES).filter(|rest| *rest > 0);
+    let full = (0..count / at_most).map(|_| at_most).take(MAX_REQUESTS as usize);
+    let rest = Some(count % at_most).filter(|rest| *rest > 0);
     let answers = join_all(full.chain(rest).map(|count| channel.get(count, &settings))).await;
-    let mut fetched = Fetched { messages: Vec::with_capacity(count as usize), next_visible_in: None };
+    let mut fetched =
+        Fetched { messages: Vec::with_capacity(count as usize), next_visible_in: None, failed: None };
     let (mut succeeded, mut failed) = (false, None);
     for answer in answers {
         match answer {
@@ -47,7 +51,7 @@ pub(super) async fn fetch(
         Some(error) if !succeeded => Err(error),
         Some(error) => {
             tracing::debug!(queue = %channel.name, %error, "one of several requests failed");
-            Ok(fetched)
+            Ok(Fetched { failed: Some(error), ..fetched })
         }
         None => Ok(fetched),
     }

@@ -8,13 +8,18 @@
 //!
 //! Knows queues, handlers and retry rules; knows nothing of adapters.
 
+mod access;
 mod activity;
 mod background;
 mod builder;
+mod caution;
+mod circuit;
 mod completed;
 mod context;
+mod durable;
 mod event;
 mod fetch;
+mod hook;
 mod poller;
 mod registry;
 mod report;
@@ -26,8 +31,11 @@ mod start;
 
 pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;
+pub use circuit::CircuitBreaker;
 pub use context::Context;
 pub use event::Event;
 pub use report::Report;
 pub use shutdown::shutdown_signal;
 pub use start::Worker;
+
+pub(crate) use hook::{Admission, Hook, Visit};

@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
+use super::caution::Caution;
+use super::circuit::{Change, Circuit, Permit};
 use super::event::Event;
 use super::fetch::{MAX_REQUESTS, fetch};
 use super::registry::Lane;
@@ -30,7 +32,10 @@ pub(super) struct Poller {
     pub(super) channel: Arc<Channel>,
     pub(super) lane: Arc<Lane>,
     pub(super) slots: Arc<Semaphore>,
+    pub(super) circuit: Arc<Circuit>,
     pub(super) stop: CancellationToken,
+    /// Fires when handlers are to be dropped where they are.
+    pub(super) abort: CancellationToken,
     pub(super) tasks: TaskTracker,
     pub(super) activity: Arc<Activity>,
     /// Whether somebody waits for the queues to be empty.
@@ -44,26 +49,49 @@ impl Poller {
         let mut idle = self.channel.idle(self.shared.options.max_idle_delay);
         let mut failures = 0;
         let mut was_full = false;
+        let mut caution = Caution::default();
         // Only waiting is interrupted by the end: what a request has leased must be handled or put back.
-        while let Some(settings) = self.unless_stopped(self.channel.fresh_settings()).await {
+        while let Some(settings) = self.unless_stopped(self.calm_settings()).await {
             if settings.paused {
                 self.activity.found_empty(self.number, self.activity.generation());
                 self.unless_stopped(idle.pause(None)).await;
                 continue;
             }
+            let probe = match self.circuit.permit() {
+                Permit::Closed => false,
+                Permit::Probe => true,
+                Permit::OpenUntil(until) => {
+                    self.unless_stopped(tokio::time::sleep_until(until)).await;
+                    continue;
+                }
+                Permit::Probing => {
+                    self.unless_stopped(self.circuit.ended()).await;
+                    continue;
+                }
+            };
             let Some(Some(mut slots)) = self.unless_stopped(self.free_slots(was_full)).await else { return };
+            if probe {
+                slots.truncate(1);
+            }
             let generation = self.activity.generation();
             let asked = slots.len();
-            let fetched = match fetch(Arc::clone(&self.channel), asked as u32, Arc::clone(&settings)).await {
+            let at_most = caution.at_most();
+            let fetched =
+                fetch(Arc::clone(&self.channel), asked as u32, at_most, Arc::clone(&settings)).await;
+            let fetched = match fetched {
                 Ok(fetched) => fetched,
                 Err(error) => {
                     drop(slots);
                     failures += 1;
+                    caution.note(&error, settings.timeout);
                     self.unless_stopped(self.back_off(&error, failures)).await;
                     continue;
                 }
             };
             failures = 0;
+            if let Some(error) = &fetched.failed {
+                caution.note(error, settings.timeout);
+            }
             was_full = fetched.messages.len() == asked;
             if fetched.messages.is_empty() {
                 drop(slots);
@@ -79,12 +107,21 @@ impl Poller {
                 continue;
             }
             idle.reset();
+            if probe {
+                self.circuit.probe();
+            }
             self.activity.started(fetched.messages.len());
             for (leased, requested) in fetched.messages {
                 let Some(slot) = slots.pop() else { break };
                 self.start(leased, requested, &settings, slot);
             }
         }
+    }
+
+    /// The queue's settings, once the storage is not under pressure.
+    async fn calm_settings(&self) -> Arc<QueueSettings> {
+        self.channel.storage.pressure().relief().await;
+        self.channel.fresh_settings().await
     }
 
     async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
@@ -115,13 +152,28 @@ impl Poller {
             (Arc::clone(&self.shared), Arc::clone(&self.channel), Arc::clone(&self.lane));
         let done = Done(Arc::clone(&self.activity), Some(slot));
         let (settings, stopped) = (Arc::clone(settings), self.stop.is_cancelled());
+        let (circuit, abort) = (Arc::clone(&self.circuit), self.abort.clone());
         self.tasks.spawn(async move {
+            // Declared first, dropped last: also when the delivery is dropped in the middle.
+            let _done = done;
             if stopped {
                 super::run::put_back(&shared, channel, &lane, leased, requested, settings).await;
-            } else {
-                super::run::deliver(shared, channel, &lane, leased, requested, settings).await;
+                return;
             }
-            drop(done);
+            let deliver =
+                super::run::deliver(Arc::clone(&shared), channel, &lane, leased, requested, settings);
+            let Some((queue, job, outcome)) = abort.run_until_cancelled(deliver).await else { return };
+            match circuit.record(job.as_ref().map(|job| &job.id), &outcome) {
+                Some(Change::Opened(retry_in)) => {
+                    tracing::warn!(%queue, ?retry_in, "everything on this queue fails; fetching pauses");
+                    shared.events.tell(|| Event::CircuitOpened { queue, retry_in });
+                }
+                Some(Change::Closed) => {
+                    tracing::info!(%queue, "jobs succeed again");
+                    shared.events.tell(|| Event::CircuitClosed { queue });
+                }
+                None => {}
+            }
         });
     }
 

@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::Instrument;
 
-use super::context::Context;
+use super::context::{Context, Left};
 use super::event::Event;
+use super::hook::Admission;
 use super::registry::Lane;
 use super::settle::{self, Ending};
 use super::shared::Shared;
@@ -20,6 +21,7 @@ use crate::queue::{Channel, Claimed, Examined, Rejection};
 use crate::storage::LeasedMessage;
 use crate::vocabulary::error::Error;
 use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::name::QueueName;
 use crate::vocabulary::outcome::{JobError, Outcome, Reason};
 use crate::vocabulary::settings::QueueSettings;
 
@@ -31,7 +33,7 @@ pub(super) async fn deliver(
     leased: LeasedMessage,
     requested: Instant,
     settings: Arc<QueueSettings>,
-) {
+) -> (QueueName, Option<Arc<JobInfo>>, Outcome) {
     let queue = channel.name.clone();
     let examined = channel.examine(leased, requested, settings, lane.bare()).await;
     let Finished { job, outcome, ran, error } = finish(&shared, lane, examined).await;
@@ -46,7 +48,14 @@ pub(super) async fn deliver(
             tracing::debug!(%queue, job = job.as_ref().map(|j| &*j.id), outcome = name, error, "delivery ended");
         }
     }
-    shared.events.tell(|| Event::Finished { job, queue, outcome, ran, error });
+    shared.events.tell(|| Event::Finished {
+        job: job.clone(),
+        queue: queue.clone(),
+        outcome: outcome.clone(),
+        ran,
+        error,
+    });
+    (queue, job, outcome)
 }
 
 /// Puts a message back that was leased by a request under way when the worker was told to stop.
@@ -87,6 +96,12 @@ async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finish
         }
         Examined::Unavailable(claimed, error) => {
             let job = claimed.info().map(Arc::new);
+            // Done before, and its payload removed: a copy that a repeated send has made.
+            if let Some(info) = &job
+                && settle::is_done(shared, &claimed, info).await
+            {
+                return settle::end(shared, &claimed, job, Ending::Duplicate, Duration::ZERO).await;
+            }
             let failure = Ending::Failed(JobError::retry(error), None, Reason::PAYLOAD_MISSING);
             settle::end(shared, &claimed, job, failure, Duration::ZERO).await
         }
@@ -95,7 +110,7 @@ async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finish
                 let rejection = Rejection::new(Reason::DECODE_ERROR, "the message is not an event");
                 return settle::end(shared, &claimed, None, Ending::Reject(rejection), Duration::ZERO).await;
             };
-            if shared.completed.contains(info.queue.as_str(), &info.id) {
+            if settle::is_done(shared, &claimed, &info).await {
                 return settle::end(shared, &claimed, Some(info), Ending::Duplicate, Duration::ZERO).await;
             }
             let prepared = match lane.find(&info.kind) {
@@ -106,6 +121,21 @@ async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finish
                     Err(error) => Err(Ending::Reject(Rejection::undecodable(&error))),
                 },
             };
+            let admitted = match &prepared {
+                Ok(_) => settle::admit(shared, &claimed, &info).await,
+                Err(_) => Ok(Admission::Run),
+            };
+            let ended = match admitted {
+                Ok(Admission::Run) => None,
+                Ok(Admission::Duplicate) => Some(Ending::Duplicate),
+                Ok(Admission::Finished) => Some(
+                    settle::completing(shared, &claimed, &info, &Left::default(), Ending::Duplicate).await,
+                ),
+                Err(error) => Some(settle::hook_failed(&claimed, &error)),
+            };
+            if let Some(ending) = ended {
+                return settle::end(shared, &claimed, Some(info), ending, Duration::ZERO).await;
+            }
             match prepared {
                 Err(ending) => settle::end(shared, &claimed, Some(info), ending, Duration::ZERO).await,
                 Ok((registration, message)) => {
@@ -139,7 +169,7 @@ async fn run(
     let context =
         Context::new(Arc::clone(&info), Arc::clone(&claimed), Arc::clone(shared), token.clone(), resumed);
     let mut job = Job::new(Arc::clone(&info), Arc::clone(&shared.states), message);
-    job.insert(context);
+    job.insert(context.clone());
 
     shared.events.tell(|| Event::Started { job: Arc::clone(&info) });
     let number = shared.enter(&claimed);
@@ -164,7 +194,10 @@ async fn run(
         return Finished { job: Some(info), outcome: Outcome::Released(Duration::ZERO), ran, error: None };
     }
     let ending = match ended {
-        Ended::Returned(Ok(Ok(()))) => Ending::Done,
+        Ended::Returned(Ok(Ok(()))) => {
+            let left = std::mem::take(&mut *context.left());
+            settle::completing(shared, &claimed, &info, &left, Ending::Done).await
+        }
         Ended::Returned(Ok(Err(error))) => {
             Ending::Failed(recover(error), registration.defaults.backoff, Reason::ATTEMPTS_EXHAUSTED)
         }

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::context::Left;
+use super::durable;
+use super::hook::{Admission, Visit};
 use super::run::Finished;
 use super::shared::Shared;
 use crate::lease::TouchError;
@@ -14,6 +17,9 @@ use crate::vocabulary::retry::{Backoff, MAX_DELAY};
 
 /// How long a message nobody here can read is left to newer workers: doubling to 5 minutes.
 const UNKNOWN_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(5), Duration::from_secs(300));
+
+/// How long a message waits whose end could not be told to the hooks.
+const HOOK_RETRY: Duration = Duration::from_secs(5);
 
 /// How a delivery came to its end, before it is settled.
 #[derive(Debug)]
@@ -32,6 +38,44 @@ pub(super) enum Ending {
     Duplicate,
     /// The lease is lost: nothing may be settled.
     LeaseLost,
+}
+
+/// Asks the hooks whether the handler is to run.
+pub(super) async fn admit(shared: &Shared, claimed: &Claimed, job: &JobInfo) -> Result<Admission, Error> {
+    for hook in &shared.hooks {
+        let admission = hook.admit(visit(shared, claimed, job)).await?;
+        if admission != Admission::Run {
+            return Ok(admission);
+        }
+    }
+    Ok(Admission::Run)
+}
+
+/// Tells the hooks that the job is done. If one fails, the message stays instead of `ending`.
+pub(super) async fn completing(
+    shared: &Shared,
+    claimed: &Claimed,
+    job: &JobInfo,
+    left: &Left,
+    ending: Ending,
+) -> Ending {
+    for hook in &shared.hooks {
+        let visit = visit(shared, claimed, job);
+        if let Err(error) = hook.completing(visit, left.result.as_deref(), left.handed_over).await {
+            return hook_failed(claimed, &error);
+        }
+    }
+    ending
+}
+
+/// The ending when a hook could not do its part: the message is delivered again soon.
+pub(super) fn hook_failed(claimed: &Claimed, error: &Error) -> Ending {
+    tracing::warn!(queue = %claimed.channel.name, error = %chain(error), "batch not advanced; the message stays");
+    Ending::PutBack(HOOK_RETRY)
+}
+
+fn visit<'a>(shared: &'a Shared, claimed: &'a Claimed, job: &'a JobInfo) -> Visit<'a> {
+    Visit { storage: &shared.storage, job, message: claimed.lease.message_id() }
 }
 
 /// Settles a delivery.
@@ -54,9 +98,9 @@ pub(super) async fn end(
         (Some(job), Ending::Failed(error, backoff, reason)) => {
             fail(shared, claimed, job, error, backoff, reason).await
         }
-        (_, Ending::Reject(rejection)) => bury(claimed, rejection).await,
+        (_, Ending::Reject(rejection)) => bury(shared, claimed, rejection).await,
         (_, Ending::PutBack(wait)) => put_back(claimed, wait, Excuse::Plain).await,
-        (_, Ending::Unknown(reason)) => unknown(claimed, reason).await,
+        (_, Ending::Unknown(reason)) => unknown(shared, claimed, reason).await,
         (_, Ending::LeaseLost) => {
             claimed.lease.abandon();
             Ok(Outcome::LeaseLost)
@@ -83,14 +127,50 @@ async fn complete(
     job: &JobInfo,
     certainly: Outcome,
 ) -> Result<Outcome, Error> {
+    let has_blobs = claimed.has_blobs();
     match claimed.complete().await {
-        Ok(Settled::Certainly) => Ok(certainly),
+        Ok(Settled::Certainly) => {
+            if has_blobs {
+                // A second copy of the message, made by a repeated send, cannot be run without them.
+                shared.completed.remember(job.queue.as_str(), &job.id);
+            }
+            Ok(certainly)
+        }
         Ok(Settled::Perhaps) | Err(TouchError::Uncertain(_) | TouchError::Refused(_)) => {
             shared.completed.remember(job.queue.as_str(), &job.id);
+            record(shared, claimed, job).await;
             Ok(Outcome::CompletedUncertain)
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Records a completion durably, if the worker is to. The job is done whether that works or not.
+async fn record(shared: &Shared, claimed: &Claimed, job: &JobInfo) {
+    if !shared.options.durable_completions {
+        return;
+    }
+    let now = claimed.channel.options.clock.now();
+    let blobs = &**shared.storage.blobs();
+    if let Err(error) = durable::record_completion(blobs, job.queue.as_str(), &job.id, now).await {
+        tracing::warn!(queue = %job.queue, error = %chain(&error), "completion not recorded; the job may run again");
+    }
+}
+
+/// Whether the job was done in an earlier delivery.
+pub(super) async fn is_done(shared: &Shared, claimed: &Claimed, job: &JobInfo) -> bool {
+    if shared.completed.contains(job.queue.as_str(), &job.id) {
+        return true;
+    }
+    if !shared.options.durable_completions || claimed.dequeue_count <= 1 {
+        return false;
+    }
+    let recorded = durable::is_recorded(&**shared.storage.blobs(), job.queue.as_str(), &job.id).await;
+    recorded.unwrap_or_else(|error| {
+        // At least once, not at most once.
+        tracing::warn!(queue = %job.queue, error = %chain(&error), "completions cannot be read; the job runs");
+        false
+    })
 }
 
 async fn fail(
@@ -106,8 +186,10 @@ async fn fail(
     let exhausted = job.attempt >= job.max_attempts;
     let delay = match verdict {
         Verdict::Snooze(wait) => return put_back(claimed, wait, Excuse::Plain).await,
-        Verdict::DeadLetter => return bury(claimed, Rejection::new(Reason::REJECTED, error.chain())).await,
-        _ if exhausted => return bury(claimed, Rejection::new(last, error.chain())).await,
+        Verdict::DeadLetter => {
+            return bury(shared, claimed, Rejection::new(Reason::REJECTED, error.chain())).await;
+        }
+        _ if exhausted => return bury(shared, claimed, Rejection::new(last, error.chain())).await,
         Verdict::Retry => backoff.unwrap_or_default().delay(job.attempt),
         Verdict::RetryAfter(wait) => wait.min(MAX_DELAY),
     };
@@ -122,17 +204,27 @@ async fn put_back(claimed: &Claimed, wait: Duration, excuse: Excuse) -> Result<O
 }
 
 /// A newer worker may know it: put back, up to the poison threshold.
-async fn unknown(claimed: &Claimed, reason: Reason) -> Result<Outcome, Error> {
+async fn unknown(shared: &Shared, claimed: &Claimed, reason: Reason) -> Result<Outcome, Error> {
     let deferred = claimed.with_envelope(|envelope| envelope.history.deferred).unwrap_or(0);
     if deferred >= claimed.settings.poison_threshold {
         let detail = format!("no worker could read it in {deferred} deliveries");
-        return bury(claimed, Rejection::new(reason, detail)).await;
+        return bury(shared, claimed, Rejection::new(reason, detail)).await;
     }
     put_back(claimed, UNKNOWN_BACKOFF.delay(deferred + 1), Excuse::Unknown).await
 }
 
 /// Dead-letters. If the copy cannot be stored, the message stays and is tried again later.
-async fn bury(claimed: &Claimed, rejection: Rejection) -> Result<Outcome, Error> {
+async fn bury(shared: &Shared, claimed: &Claimed, rejection: Rejection) -> Result<Outcome, Error> {
+    if let Some(job) = claimed.info() {
+        for hook in &shared.hooks {
+            let told =
+                hook.burying(visit(shared, claimed, &job), rejection.reason.as_str(), &rejection.detail);
+            if let Err(error) = told.await {
+                let Ending::PutBack(wait) = hook_failed(claimed, &error) else { continue };
+                return put_back(claimed, wait, Excuse::Plain).await;
+            }
+        }
+    }
     match claimed.bury(&rejection).await {
         Ok(_) => Ok(Outcome::DeadLettered(rejection.reason)),
         Err(error) if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) => Err(error),

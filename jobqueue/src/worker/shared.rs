@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::circuit::CircuitBreaker;
 use super::completed::Completed;
 use super::event::Events;
+use super::hook::Hook;
 use super::registry::Registry;
 use super::report::Report;
 use crate::handler::States;
@@ -31,6 +33,11 @@ pub(super) struct Options {
     pub(super) cancel_grace: Duration,
     pub(super) retry_policy: Option<RetryPolicy>,
     pub(super) keeper_on_this_runtime: bool,
+    /// `None`: never stops fetching.
+    pub(super) circuit: Option<CircuitBreaker>,
+    pub(super) durable_completions: bool,
+    /// `None`: leaves sweeping to others.
+    pub(super) sweep_every: Option<Duration>,
 }
 
 impl Default for Options {
@@ -42,6 +49,9 @@ impl Default for Options {
             cancel_grace: Duration::from_secs(2),
             retry_policy: None,
             keeper_on_this_runtime: false,
+            circuit: Some(CircuitBreaker::default()),
+            durable_completions: false,
+            sweep_every: None,
         }
     }
 }
@@ -54,6 +64,7 @@ pub(super) struct Shared {
     pub(super) states: Arc<States>,
     pub(super) events: Events,
     pub(super) completed: Completed,
+    pub(super) hooks: Vec<Arc<dyn Hook>>,
     /// Fires when running handlers are to give up.
     pub(super) cancel: CancellationToken,
     channel_options: Mutex<ChannelOptions>,
@@ -73,6 +84,7 @@ impl Shared {
         channel_options: ChannelOptions,
         states: Arc<States>,
         events: Events,
+        hooks: Vec<Arc<dyn Hook>>,
     ) -> Self {
         Self {
             storage,
@@ -80,6 +92,7 @@ impl Shared {
             options,
             states,
             events,
+            hooks,
             completed: Completed::default(),
             cancel: CancellationToken::new(),
             channel_options: Mutex::new(channel_options),

@@ -6,35 +6,57 @@
 /// # Panics
 /// If it is not polled on a tokio runtime with I/O enabled.
 pub async fn shutdown_signal() {
-    first_signal().await;
+    let mut signals = Signals::listen();
+    signals.next().await;
     tracing::info!("told to stop; a second signal stops at once");
-    tokio::spawn(async {
-        first_signal().await;
+    // The same listener, so that a second signal right after the first is not missed.
+    tokio::spawn(async move {
+        signals.next().await;
         std::process::exit(130);
     });
 }
 
+/// `None` if signals cannot be received.
 #[cfg(unix)]
-async fn first_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-        (Ok(mut interrupt), Ok(mut terminate)) => {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+struct Signals(Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>);
+
+#[cfg(unix)]
+impl Signals {
+    fn listen() -> Self {
+        use tokio::signal::unix::{SignalKind, signal};
+        match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+            (Ok(interrupt), Ok(terminate)) => Self(Some((interrupt, terminate))),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::error!(%error, "signals cannot be received; the worker runs until it is killed");
+                Self(None)
             }
         }
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(%error, "signals cannot be received; the worker runs until it is killed");
-            std::future::pending::<()>().await;
+    }
+
+    async fn next(&mut self) {
+        match &mut self.0 {
+            Some((interrupt, terminate)) => tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            },
+            None => std::future::pending().await,
         }
     }
 }
 
 #[cfg(not(unix))]
-async fn first_signal() {
-    if let Err(error) = tokio::signal::ctrl_c().await {
-        tracing::error!(%error, "signals cannot be received; the worker runs until it is killed");
-        std::future::pending::<()>().await;
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn listen() -> Self {
+        Self
+    }
+
+    async fn next(&mut self) {
+        if let Err(error) = tokio::signal::ctrl_c().await {
+            tracing::error!(%error, "signals cannot be received; the worker runs until it is killed");
+            std::future::pending::<()>().await;
+        }
     }
 }

@@ -9,15 +9,16 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::access;
 use super::activity::Activity;
 use super::background::{Background, BackgroundContext};
-use super::builder::WorkerBuilder;
+use super::circuit::Circuit;
 use super::event::Event;
 use super::poller::Poller;
 use super::report::Report;
 use super::shared::Shared;
-use crate::queue::{Channel, ChannelOptions, Excuse};
-use crate::storage::Storage;
+use crate::claim_check::{SweepOptions, sweep};
+use crate::queue::{Channel, ChannelOptions, Claimed, Excuse};
 use crate::vocabulary::error::Error;
 use crate::vocabulary::outcome::chain;
 
@@ -49,11 +50,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Begins to put a worker together.
-    pub fn builder(storage: Storage) -> WorkerBuilder {
-        WorkerBuilder::new(storage)
-    }
-
     pub(super) fn new(shared: Shared, background: Vec<Background>) -> Self {
         Self { shared: Arc::new(shared), background }
     }
@@ -62,7 +58,8 @@ impl Worker {
     /// shutdown timeout; cancel and release what is left, visible at once and without costing an attempt.
     ///
     /// # Errors
-    /// When a queue cannot be opened at the start. What goes wrong later is retried for as long as it takes.
+    /// When a queue cannot be opened at the start, or the storage's key, token or signature does not allow what the worker
+    /// has to do with it; the text names the permissions that are missing. What goes wrong later is retried for as long as it takes.
     ///
     /// # Cancel safety
     /// If the future is dropped, handlers are dropped with it and their messages come back when their leases are over.
@@ -83,22 +80,29 @@ impl Worker {
         shared.prepare();
         let stop = CancellationToken::new();
         let _stop_when_dropped = stop.clone().drop_guard();
+        // Whatever still runs when this future ends or is dropped is dropped too: its lease runs out.
+        let abort = CancellationToken::new();
+        let _abort_when_dropped = abort.clone().drop_guard();
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
         let slots = Arc::new(Semaphore::new(shared.options.concurrency));
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
         let mut opened = Vec::new();
         for (queue, lane) in &shared.registry.0 {
             let options = ChannelOptions { defaults: lane.defaults(), ..shared.channel_options() };
-            opened.push((Channel::open(&shared.storage, queue.clone(), options).await?, Arc::clone(lane)));
+            let channel = Channel::open(&shared.storage, queue.clone(), options).await?;
+            access::check(&channel).await?;
+            opened.push((channel, Arc::clone(lane)));
         }
         for (number, (channel, lane)) in opened.into_iter().enumerate() {
             let poller = Poller {
                 number,
                 shared: Arc::clone(&shared),
+                circuit: Arc::new(Circuit::new(shared.options.circuit)),
                 channel,
                 lane,
                 slots: Arc::clone(&slots),
                 stop: stop.clone(),
+                abort: abort.clone(),
                 tasks: tasks.clone(),
                 activity: Arc::clone(&activity),
                 until_idle,
@@ -109,6 +113,11 @@ impl Worker {
             pollers.spawn(start(BackgroundContext::new(&shared, stop.clone())));
         }
         pollers.close();
+        if let Some(every) = shared.options.sweep_every {
+            let sweeps = sweep_again_and_again(Arc::clone(&shared), every);
+            let stop = stop.clone();
+            drop(tokio::spawn(async move { stop.run_until_cancelled(sweeps).await }));
+        }
         tokio::select! {
             () = shutdown => {}
             () = activity.idle(), if until_idle => {}
@@ -135,10 +144,23 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
     if tokio::time::timeout(rest, tasks.wait()).await.is_ok() {
         return;
     }
-    for claimed in shared.take_running() {
-        shared.report().abandoned += 1;
+    let abandoned = shared.take_running();
+    shared.report().abandoned += abandoned.len() as u64;
+    let release = |claimed: Arc<Claimed>| async move {
         if let Err(error) = claimed.excuse(Duration::ZERO, Excuse::Plain).await {
             tracing::warn!(queue = %claimed.channel.name, error = %chain(&error), "message not released");
+        }
+    };
+    futures_util::future::join_all(abandoned.into_iter().map(release)).await;
+}
+
+async fn sweep_again_and_again(shared: Arc<Shared>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let options = SweepOptions::new().clock(shared.channel_options().clock);
+        match sweep(&shared.storage, options).await {
+            Ok(swept) => tracing::debug!(?swept, "swept"),
+            Err(error) => tracing::warn!(error = %chain(&error), "not swept"),
         }
     }
 }

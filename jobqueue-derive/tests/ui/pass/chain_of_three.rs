@@ -1,4 +1,4 @@
-use jobqueue::{QueueMessage, Validate};
+use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 
 use jobqueue::codec::decode_message;

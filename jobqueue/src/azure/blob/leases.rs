@@ -1,4 +1,4 @@
-//! Lease Blob. Every action names its lease's id, and so may be repeated.
+//! Lease Blob. Every action but a break names its lease's id, and so may be repeated.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::call::Call;
 use super::super::connection::Connection;
 use super::super::time;
 use crate::storage::rules::limits;
-use crate::storage::{LeaseDuration, LeaseId, StoreError};
+use crate::storage::{LeaseDuration, LeaseId, StoreError, StoreErrorKind};
 use crate::vocabulary::name::BlobName;
 
 pub(super) async fn acquire(
@@ -67,9 +67,20 @@ pub(super) async fn release(
     blob: &BlobName,
     lease: &LeaseId,
 ) -> Result<(), StoreError> {
-    // Not repeated: after a release that was applied, a second one meets somebody else's lease.
-    let call = Call::once("release lease", blob);
-    call.run(async { connection.blob(blob).release_lease(lease.expose(), None).await }).await.map(drop)
+    let call = Call::repeatable("release lease", blob);
+    let released =
+        call.run_again(|| async { connection.blob(blob).release_lease(lease.expose(), None).await }).await;
+    match released {
+        // An earlier request did it, and only its answer was lost. Whoever holds the blob now has another id.
+        Err(error) if error.is_ambiguous() && is_gone(error.kind()) => Ok(()),
+        released => released.map(drop),
+    }
+}
+
+/// Whether a refusal says that nobody holds the lease with this id any more.
+fn is_gone(kind: StoreErrorKind) -> bool {
+    use StoreErrorKind as K;
+    matches!(kind, K::LeaseNotPresent | K::LeaseIdMismatch | K::BlobNotFound | K::ContainerNotFound)
 }
 
 pub(super) async fn break_lease(

@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::connection::Connection;
+use super::probe;
 use crate::storage::{
-    Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, PutBlob, StoreError,
+    Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, PutBlob, StoreError,
 };
 use crate::vocabulary::name::{BlobName, ContainerName};
 
@@ -96,6 +97,10 @@ impl BlobStore for AzureBlobs {
 
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
         leases::break_lease(&self.connection, blob, period).await
+    }
+
+    async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
+        probe::blobs(&self.connection, container, access).await
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {

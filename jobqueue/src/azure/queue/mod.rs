@@ -13,9 +13,10 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
 use super::connection::Connection;
+use super::probe;
 use crate::storage::{
-    Arrivals, Created, GetMessages, Late, MessageRef, PeekedMessage, PutMessage, PutOutcome, QueueProperties,
-    QueueStore, Received, StoreError, UpdateMessage, Updated,
+    Access, Arrivals, Created, GetMessages, Late, MessageRef, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
 };
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::QueueName;
@@ -112,6 +113,10 @@ impl QueueStore for AzureQueues {
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         queues::clear(&self.connection, queue).await
+    }
+
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        probe::queue(&self.connection, queue, access).await
     }
 
     fn arrivals(&self, _queue: &QueueName) -> Option<Arrivals> {

@@ -1,1 +1,68 @@
-//! To come.
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::memory::TokioClock;
+
+const LEASE: Duration = Duration::from_secs(15);
+
+fn candidate(storage: &Storage) -> Leader {
+    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE).unwrap().poll(Duration::from_secs(1));
+    leader.with(Arc::new(TokioClock::new()), Some(Keeper::on_this_runtime()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn f79_of_two_candidates_one_leads_until_it_gives_up_and_terms_grow() {
+    let storage = Storage::memory();
+    let (a, b) = (candidate(&storage), candidate(&storage));
+    let first = a.lead().await.unwrap();
+    assert!(a.has_control() && b.try_lead().await.unwrap().is_none());
+    // Renewed for much longer than a lease.
+    tokio::time::sleep(LEASE * 10).await;
+    assert!(a.has_control() && b.try_lead().await.unwrap().is_none());
+    first.release().await;
+    assert!(!a.has_control());
+    let second = b.try_lead().await.unwrap().expect("released");
+    assert!(second.term() > first.term());
+}
+
+#[tokio::test(start_paused = true)]
+async fn f80_a_broken_lease_ends_the_work_and_is_not_fought_for() {
+    let storage = Storage::memory();
+    let leader = candidate(&storage);
+    let began = Instant::now();
+    let mut runs = 0;
+    let again = leader
+        .run_while_leader(|_| {
+            runs += 1;
+            let (storage, run) = (storage.clone(), runs);
+            async move {
+                if run == 1 {
+                    let name = blob::name("cop").unwrap();
+                    storage.blobs().break_lease(&name, Some(Duration::ZERO)).await.unwrap();
+                    std::future::pending::<()>().await;
+                }
+                Instant::now()
+            }
+        })
+        .await
+        .unwrap();
+    assert_eq!(runs, 2);
+    assert!(again - began >= LEASE * 2, "taken back after {:?}", again - began);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_container_is_deleted_and_terms_go_on_growing() {
+    let storage = Storage::memory();
+    let (a, b) = (candidate(&storage), candidate(&storage));
+    let first = a.lead().await.unwrap();
+    let container = blob::name("cop").unwrap().container().clone();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    storage.blobs().delete_container(&container).await.unwrap();
+    let second = b.lead().await.unwrap();
+    assert!(second.term() > first.term());
+    first.token().cancelled().await;
+    assert!(!a.has_control() && b.has_control());
+}

@@ -1,1 +1,43 @@
-//! To come.
+use jiff::Timestamp;
+
+use super::timetable::Timetable;
+use super::*;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn slots(expression: &str, from: &str, count: usize) -> Vec<String> {
+    let table = Timetable::cron(expression, "Europe/Berlin").unwrap();
+    let next = |moment: &Timestamp| table.next_after(*moment);
+    std::iter::successors(Some(at(from)), next).skip(1).take(count).map(|slot| slot.to_string()).collect()
+}
+
+#[test]
+fn a_time_that_does_not_exist_in_spring_is_the_first_instant_after_the_gap() {
+    let found = slots("30 2 * * *", "2026-03-28T12:00:00Z", 2);
+    assert_eq!(found, ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
+}
+
+#[test]
+fn a_time_that_comes_twice_in_autumn_is_taken_once() {
+    let found = slots("30 2 * * *", "2026-10-24T12:00:00Z", 2);
+    assert_eq!(found, ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
+}
+
+#[test]
+fn due_slots_are_the_newest_in_order_and_bounded() {
+    let table = Timetable::every(Duration::from_secs(60)).unwrap();
+    let due = table.due(at("2026-01-01T00:00:00Z"), at("2026-01-01T01:00:30Z"), 2);
+    assert_eq!(due, [at("2026-01-01T00:59:00Z"), at("2026-01-01T01:00:00Z")]);
+    // F84: a clock that was set back makes nothing due.
+    assert!(table.due(at("2026-01-01T01:00:00Z"), at("2026-01-01T00:30:00Z"), 9).is_empty());
+}
+
+#[test]
+fn mistakes_are_told() {
+    assert!(Timetable::cron("61 * * * *", "UTC").is_err());
+    assert!(Timetable::cron("0 6 * * *", "Europe/Berlim").is_err());
+    assert!(Timetable::cron("0 0 30 2 *", "UTC").is_err());
+    assert!(Timetable::every(Duration::from_millis(10)).is_err());
+}

@@ -1,1 +1,50 @@
-//! To come.
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::memory::TokioClock;
+use crate::queue::ChannelOptions;
+use crate::storage::Storage;
+use crate::vocabulary::name::QueueName;
+
+#[derive(Debug, Serialize, Deserialize, jobqueue_derive::QueueMessage)]
+#[message(queue = "reports", kind = "report", crate = "crate")]
+struct Report {
+    #[message(key)]
+    of: String,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn reports(storage: &Storage) -> Queue<Report> {
+    let options = ChannelOptions { clock: Arc::new(TokioClock::new()), ..ChannelOptions::default() };
+    Queue::of(Channel::open(storage, QueueName::new("reports").unwrap(), options).await.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_twenty_senders_one_sends_and_the_others_learn_its_id() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    let report = Report { of: "may".into() };
+    let all = futures_util::future::join_all((0..20).map(|_| queue.send_unique(&report, HOUR))).await;
+    let all: Vec<Unique> = all.into_iter().map(Result::unwrap).collect();
+    assert_eq!(all.iter().filter(|one| one.is_sent()).count(), 1);
+    assert!(all.iter().all(|one| one.id() == all[0].id()));
+    assert_eq!(queue.len().await.unwrap(), 1);
+    // The window ends, and only then.
+    tokio::time::sleep(HOUR + Duration::from_secs(1)).await;
+    assert!(queue.send_unique(&report, HOUR).await.unwrap().is_sent());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_that_died_is_replaced_under_the_same_id() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    let records = Records::new(queue.channel(), "report", "may").unwrap();
+    let claim = queue.channel().claim_unique(&records, "dead".into(), HOUR).await.unwrap();
+    assert!(matches!(claim, Claim::Owned(..)));
+    let sent = queue.send_unique(&Report { of: "may".into() }, HOUR).await.unwrap();
+    assert!(sent.is_sent() && sent.id() == "dead");
+}

@@ -8,7 +8,7 @@ use crate::storage::{Operation, StoreErrorKind};
 use crate::vocabulary::name::ContainerName;
 
 /// Makes a container if it is missing.
-pub(super) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
+pub(in crate::sqlite) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
     let made = batch
         .connection()
         .prepare_cached("INSERT INTO jobqueue_container (name) VALUES (?1) ON CONFLICT DO NOTHING")?

@@ -7,5 +7,6 @@ mod row;
 mod store;
 mod write;
 
+pub(super) use container::create as create_container;
 pub(super) use store::check_put;
 pub(super) use write::put;

@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use super::Blobs;
 use crate::storage::{
-    Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob, StoreError,
+    Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob,
+    StoreError,
 };
 use crate::vocabulary::name::{BlobName, ContainerName};
 
@@ -83,6 +84,10 @@ impl BlobStore for Blobs {
 
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
         self.plan.run(Operation::BreakLease, blob, self.inner.break_lease(blob, period)).await
+    }
+
+    async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
+        self.plan.run(Operation::CheckBlobAccess, container, self.inner.check_access(container, access)).await
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {

@@ -20,6 +20,8 @@ pub enum Fault {
     Refuse(StoreErrorKind),
     /// It is not performed; an ambiguous error of this kind is returned, as when a request is lost.
     LoseRequest(StoreErrorKind),
+    /// It is not performed; the storage asks to slow down and to come back after this time.
+    Throttle(Duration),
     /// It is performed after a while.
     DelayBefore(Duration),
     /// It is performed, and answered after a while.
@@ -129,7 +131,8 @@ impl Plan {
         let error = |kind| StoreError::new(kind, operation.as_str(), subject).with_detail("planned fault");
         let for_each = |error_of_all: StoreError| {
             let (kind, ambiguous) = (error_of_all.kind(), error_of_all.is_ambiguous());
-            (0..count).map(|_| Err(error(kind).ambiguous(ambiguous))).collect()
+            let wait = error_of_all.retry_after();
+            (0..count).map(|_| Err(error(kind).ambiguous(ambiguous).with_retry_after(wait))).collect()
         };
         if let Err(refused) = before(&faults, error).await {
             return for_each(refused);
@@ -161,6 +164,9 @@ async fn before(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) 
     for fault in faults {
         match *fault {
             Fault::Refuse(kind) => return Err(error(kind)),
+            Fault::Throttle(wait) => {
+                return Err(error(StoreErrorKind::Throttled).with_retry_after(Some(wait)));
+            }
             Fault::LoseRequest(kind) => return Err(error(kind).ambiguous(true)),
             Fault::DelayBefore(wait) => tokio::time::sleep(wait).await,
             Fault::Hang => std::future::pending().await,
@@ -176,7 +182,11 @@ async fn after(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) -
             Fault::DropAnswer(kind) => return Err(error(kind).ambiguous(true)),
             Fault::DelayAfter(wait) => tokio::time::sleep(wait).await,
             Fault::HangAfter => std::future::pending().await,
-            Fault::Refuse(_) | Fault::LoseRequest(_) | Fault::DelayBefore(_) | Fault::Hang => {}
+            Fault::Refuse(_)
+            | Fault::Throttle(_)
+            | Fault::LoseRequest(_)
+            | Fault::DelayBefore(_)
+            | Fault::Hang => {}
         }
     }
     Ok(())

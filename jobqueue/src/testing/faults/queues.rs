@@ -6,8 +6,8 @@ use async_trait::async_trait;
 
 use super::Queues;
 use crate::storage::{
-    Arrivals, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
+    Access, Arrivals, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage,
+    PutOutcome, QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
 };
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::QueueName;
@@ -84,6 +84,10 @@ impl QueueStore for Queues {
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         self.plan.run(Operation::Clear, queue, self.inner.clear(queue)).await
+    }
+
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        self.plan.run(Operation::CheckQueueAccess, queue, self.inner.check_access(queue, access)).await
     }
 
     fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {

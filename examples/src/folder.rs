@@ -1,0 +1,94 @@
+//! The application's own blobs: a folder in a container.
+
+use bytes::Bytes;
+use jobqueue::storage::{PutBlob, StoreError, StoreErrorKind};
+use jobqueue::{BlobName, ContainerName, NameError, Storage};
+
+/// The most bytes of one blob: 256 MiB.
+const MAX_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Blobs under one prefix.
+#[derive(Debug, Clone)]
+pub struct BlobFolder {
+    storage: Storage,
+    container: ContainerName,
+    prefix: String,
+}
+
+/// Why a blob cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A name that is not allowed.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// What the storage says.
+    #[error(transparent)]
+    Storage(#[from] StoreError),
+}
+
+impl BlobFolder {
+    /// The folder `prefix` of a container, which is created if it is missing.
+    ///
+    /// # Errors
+    /// A name that is not allowed, or what the storage says.
+    pub async fn open(
+        storage: &Storage,
+        container: &str,
+        prefix: impl Into<String>,
+    ) -> Result<Self, FolderError> {
+        let container = ContainerName::new(container)?;
+        storage.blobs().create_container(&container).await?;
+        Ok(Self { storage: storage.clone(), container, prefix: prefix.into() })
+    }
+
+    fn name(&self, name: &str) -> Result<BlobName, NameError> {
+        BlobName::new(self.container.clone(), format!("{}/{name}", self.prefix))
+    }
+
+    /// Writes a blob, over a former one of the name.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn put(&self, name: &str, data: impl Into<Bytes>) -> Result<(), FolderError> {
+        self.storage.blobs().put_blob(&self.name(name)?, data.into(), PutBlob::new()).await?;
+        Ok(())
+    }
+
+    /// Reads a blob.
+    ///
+    /// # Errors
+    /// What the storage says; a blob that is missing is an error.
+    pub async fn get(&self, name: &str) -> Result<Bytes, FolderError> {
+        Ok(self.storage.blobs().get_blob(&self.name(name)?, MAX_BYTES).await?.data)
+    }
+
+    /// How many blobs there are whose names begin with `prefix`.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn count(&self, prefix: &str) -> Result<u64, FolderError> {
+        let prefix = format!("{}/{prefix}", self.prefix);
+        Ok(self.storage.blobs().list_blobs(&self.container, &prefix, None).await?.blobs.len() as u64)
+    }
+
+    /// Deletes all blobs whose names begin with `prefix`.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn delete(&self, prefix: &str) -> Result<(), FolderError> {
+        let prefix = format!("{}/{prefix}", self.prefix);
+        loop {
+            let page = self.storage.blobs().list_blobs(&self.container, &prefix, None).await?;
+            for (name, _) in &page.blobs {
+                let blob = BlobName::new(self.container.clone(), name)?;
+                match self.storage.blobs().delete_blob(&blob, None).await {
+                    Err(error) if error.kind() != StoreErrorKind::BlobNotFound => return Err(error.into()),
+                    _ => {}
+                }
+            }
+            if page.next.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Removing blobs that nothing can need any more.
+//!
+//! A sweep never goes by age alone. It removes a blob when the time has passed that was written into its metadata with
+//! it, because no message that refers to it can exist then. A blob that is written for `never` goes only if that is asked
+//! for and its queue and dead-letter queue are empty: their counts are never below the real number.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::{CONTAINER, EXPIRES};
+use crate::storage::{BlobProperties, BlobStore, QueueStore, Storage, StoreError, StoreErrorKind};
+use crate::vocabulary::clock::{Clock, SystemClock};
+use crate::vocabulary::error::Error;
+use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
+
+/// How long after its time a blob is kept: clocks differ, and a job that has just expired may still run.
+const GRACE: Duration = Duration::from_secs(86_400);
+/// How old a blob without a time must be: a message may be on its way for as long as it can be invisible (7 days).
+const HORIZON: Duration = Duration::from_secs(8 * 86_400);
+/// Where the framework keeps blobs with a time. A container that does not exist is empty.
+const CONTAINERS: [&str; 5] =
+    [CONTAINER, "jobqueue-once", "jobqueue-completed", "jobqueue-unique", "jobqueue-batches"];
+
+type Progress = dyn Fn(&Swept) + Send + Sync;
+
+/// What a sweep may remove.
+#[derive(Clone)]
+pub struct SweepOptions {
+    grace: Duration,
+    drained_queues: bool,
+    dry_run: bool,
+    limit: Option<u64>,
+    progress: Option<Arc<Progress>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Default for SweepOptions {
+    fn default() -> Self {
+        Self {
+            grace: GRACE,
+            drained_queues: false,
+            dry_run: false,
+            limit: None,
+            progress: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl SweepOptions {
+    /// Blobs whose time passed a day ago, and no others.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long after its time a blob is kept. The default is a day; give more if jobs with a time to live run longer
+    /// than that. Less than an hour is taken for an hour.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace.max(Duration::from_secs(3600));
+        self
+    }
+
+    /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is more)
+    /// and both the queue they were written for and its dead-letter queue are empty, invisible messages included. Do not
+    /// redrive that queue's dead letters meanwhile.
+    #[must_use]
+    pub fn drained_queues(mut self, sweep: bool) -> Self {
+        self.drained_queues = sweep;
+        self
+    }
+
+    /// Only counts.
+    #[must_use]
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
+    /// Removes at most `blobs`.
+    #[must_use]
+    pub fn limit(mut self, blobs: u64) -> Self {
+        self.limit = Some(blobs);
+        self
+    }
+
+    /// Calls `listener` after every page of up to 5,000 blobs.
+    #[must_use]
+    pub fn on_progress(mut self, listener: impl Fn(&Swept) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(listener));
+        self
+    }
+
+    /// Takes the time from `clock`, for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+impl fmt::Debug for SweepOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SweepOptions")
+            .field("grace", &self.grace)
+            .field("drained_queues", &self.drained_queues)
+            .field("dry_run", &self.dry_run)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Swept {
+    /// Blobs that were looked at.
+    pub seen: u64,
+    /// Blobs that were removed, or would be.
+    pub removed: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Blobs that were to be removed and could not be, because they are leased or the storage failed.
+    pub failed: u64,
+}
+
+/// Removes blobs of the framework that no message can need any more: what crashes between two writes left over, and
+/// records whose time has passed. Workers do not do it by themselves unless told to
+/// ([`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every)).
+///
+/// # Errors
+/// When a listing or a queue's count cannot be had; what was removed until then stays removed. A single blob that cannot
+/// be removed is only counted.
+///
+/// # Cancel safety
+/// If the future is dropped, the sweep stops; another can be begun at any time.
+pub async fn sweep(storage: &Storage, options: SweepOptions) -> Result<Swept, Error> {
+    let mut sweep = Sweep { storage, now: options.clock.now(), drained: HashMap::new(), options };
+    let mut swept = Swept::default();
+    for container in CONTAINERS {
+        sweep.container(&ContainerName::new(container)?, &mut swept).await?;
+    }
+    Ok(swept)
+}
+
+struct Sweep<'a> {
+    storage: &'a Storage,
+    options: SweepOptions,
+    now: SystemTime,
+    /// Which queues were found empty in this page.
+    drained: HashMap<QueueName, bool>,
+}
+
+impl Sweep<'_> {
+    async fn container(&mut self, container: &ContainerName, swept: &mut Swept) -> Result<(), Error> {
+        let mut marker: Option<String> = None;
+        while !self.is_full(swept) {
+            let listing = self.storage.blobs().list_blobs(container, "", marker.as_deref()).await;
+            let page = match listing {
+                Ok(page) => page,
+                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
+                Err(e) => return Err(e.into()),
+            };
+            self.drained.clear();
+            for (name, properties) in &page.blobs {
+                if self.is_full(swept) {
+                    break;
+                }
+                swept.seen += 1;
+                if self.is_garbage(container, name, properties).await? {
+                    self.remove(container, name, properties, swept).await;
+                }
+            }
+            if let Some(listener) = &self.options.progress {
+                listener(swept);
+            }
+            match page.next {
+                Some(next) => marker = Some(next),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_full(&self, swept: &Swept) -> bool {
+        self.options.limit.is_some_and(|limit| swept.removed >= limit)
+    }
+
+    async fn is_garbage(
+        &mut self,
+        container: &ContainerName,
+        name: &str,
+        properties: &BlobProperties,
+    ) -> Result<bool, StoreError> {
+        // What says nothing about its time is not ours to remove.
+        let Some(expires) = properties.metadata.get(EXPIRES) else { return Ok(false) };
+        if let Ok(seconds) = expires.parse::<u64>() {
+            let end = Duration::from_secs(seconds).checked_add(self.options.grace);
+            let end = end.and_then(|end| SystemTime::UNIX_EPOCH.checked_add(end));
+            return Ok(end.is_some_and(|end| end < self.now));
+        }
+        let age = self.now.duration_since(properties.modified).unwrap_or_default();
+        let asked = self.options.drained_queues && expires == "never" && container.as_str() == CONTAINER;
+        if !asked || age < HORIZON.max(self.options.grace) {
+            return Ok(false);
+        }
+        match name.split('/').nth(1).map(QueueName::new) {
+            Some(Ok(queue)) => self.is_drained(&queue).await,
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether no message of `queue` is anywhere. Looked at twice, so that a message on its way between the two queues is
+    /// seen.
+    async fn is_drained(&mut self, queue: &QueueName) -> Result<bool, StoreError> {
+        if let Some(drained) = self.drained.get(queue) {
+            return Ok(*drained);
+        }
+        let store = &**self.storage.queues();
+        let grave = queue.dead_letter().ok();
+        let mut drained = true;
+        for _ in 0..2 {
+            for queue in [Some(queue), grave.as_ref()].into_iter().flatten() {
+                drained = drained && is_empty(store, queue).await?;
+            }
+        }
+        self.drained.insert(queue.clone(), drained);
+        Ok(drained)
+    }
+
+    async fn remove(
+        &self,
+        container: &ContainerName,
+        name: &str,
+        properties: &BlobProperties,
+        swept: &mut Swept,
+    ) {
+        if !self.options.dry_run && !delete(&**self.storage.blobs(), container, name).await {
+            swept.failed += 1;
+            return;
+        }
+        swept.removed += 1;
+        swept.bytes += properties.length;
+    }
+}
+
+async fn is_empty(store: &dyn QueueStore, queue: &QueueName) -> Result<bool, StoreError> {
+    match store.queue_properties(queue).await {
+        Ok(properties) => Ok(properties.approximate_count == 0),
+        Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+async fn delete(blobs: &dyn BlobStore, container: &ContainerName, name: &str) -> bool {
+    let Ok(blob) = BlobName::new(container.clone(), name) else { return false };
+    match blobs.delete_blob(&blob, None).await {
+        Ok(()) => true,
+        Err(e) if e.kind() == StoreErrorKind::BlobNotFound => true,
+        Err(error) => {
+            tracing::debug!(%error, "blob not swept");
+            false
+        }
+    }
+}

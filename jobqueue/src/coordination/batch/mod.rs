@@ -1,0 +1,290 @@
+//! Fan-out with a join: many jobs, and one that runs once when all of them are done.
+//!
+//! Knows queues, blobs and the headers by which a job says that it belongs to a batch; knows nothing of handlers.
+//!
+//! # How it holds
+//! - **No hot blob.** Each child that ends writes a marker of its own; the one that completes a group of 100 writes the
+//!   group's marker, and so on up. A child's end costs one write, two reads and a listing of at most 100 names.
+//! - **Restartable.** Children have ids `<batch>/<n>`. A cursor says how many were certainly sent, and a restart begins
+//!   there; of a child that was sent twice all the same one message is elected, and the other is deleted without being run.
+//! - **Once.** The end of a child is written before its message is deleted; so a crash in between is healed by the
+//!   redelivery, which does not run the handler again but goes on from the marker. The continuation may be put twice, by
+//!   two children that end together or by a crash between putting it and saying so; when its copies are delivered, one is
+//!   elected.
+//! - As everywhere, the message that is elected is delivered *at least* once.
+//!
+//! # What to know
+//! Children must be run by a [`Worker`](crate::Worker): a [`Delivery`](crate::Delivery) completed by hand ends no child.
+//! A child that vanishes (its time to live, a cleared queue) never ends, and its batch waits.
+
+mod ledger;
+mod membership;
+mod names;
+mod results;
+mod sweep;
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt, stream};
+
+pub(crate) use membership::Membership;
+pub use results::{ChildFailure, ChildResult};
+pub use sweep::BatchSweep;
+
+use crate::queue::{Channel, SendOptions};
+use crate::storage::Storage;
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::QueueMessage;
+use crate::worker::Context;
+use ledger::{Ledger, Plan};
+use names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, ON_DEAD};
+
+/// How many children are sent with one request and one step of the cursor.
+const CHUNK: usize = 100;
+
+/// What the dead letter of a child means to its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDeadLetters {
+    /// The batch waits until somebody redrives the child and it is done.
+    #[default]
+    Wait,
+    /// The child counts as ended; the continuation finds the failure among the results.
+    Continue,
+}
+
+/// A fan-out under way: send children, then say what follows.
+///
+/// Give a batch an id that is the same when the fan-out is started again, and send the same children in the same order:
+/// then it can be interrupted anywhere and started again, and no child is doubled. An id is good for one batch.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::{Context, JobError, QueueMessage, Storage, Worker};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "squares", kind = "square")]
+/// struct Square(u64);
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "sums", kind = "sum")]
+/// struct Sum {}
+///
+/// async fn square(Square(n): Square, ctx: Context) -> Result<(), JobError> {
+///     Ok(ctx.set_result(&(n * n))?)
+/// }
+/// async fn sum(_: Sum, ctx: Context) -> Result<(), JobError> {
+///     let squares = ctx.batch_results::<u64>().await?;
+///     assert_eq!(squares.iter().filter_map(|child| child.outcome.as_ref().ok()?.as_ref()).sum::<u64>(), 14);
+///     Ok(())
+/// }
+///
+/// let storage = Storage::memory();
+/// let mut batch = storage.batch("squares-1").await?;
+/// batch.send_all((1..=3).map(Square)).await?;
+/// batch.then(&Sum {}).await?;
+/// let report = Worker::builder(storage).handle(square).handle(sum).build()?.run_until_idle().await?;
+/// assert_eq!(report.completed, 4);
+/// # Ok(()) }
+/// ```
+pub struct Batch {
+    storage: Storage,
+    id: BatchId,
+    on_dead: OnDeadLetters,
+    /// The job that fans out, if it is one.
+    context: Option<Context>,
+    /// The number of the next child.
+    next: u64,
+    /// How many were sent by an earlier start.
+    sent_before: u64,
+    /// How many the batch was sealed with by an earlier start.
+    sealed: Option<u64>,
+}
+
+impl Storage {
+    /// Begins a batch, or goes on with one that was interrupted. `id`: 1–128 ASCII letters, digits, dashes, underscores.
+    ///
+    /// # Errors
+    /// An id that is not allowed, or what the storage says.
+    pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
+        Batch::open(self.clone(), id, None).await
+    }
+}
+
+impl Context {
+    /// Begins a batch within a job, or goes on with one that an earlier attempt began.
+    ///
+    /// If the job is itself a child of a batch, it ends there when the continuation of this one is done, with the
+    /// continuation's result: batches nest.
+    ///
+    /// # Errors
+    /// An id that is not allowed, or what the storage says.
+    pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
+        Batch::open(self.storage().clone(), id, Some(self.clone())).await
+    }
+}
+
+impl Batch {
+    async fn open(storage: Storage, id: &str, context: Option<Context>) -> Result<Self, Error> {
+        let id = BatchId::new(id)?;
+        let ledger = Ledger { storage: &storage, id: id.clone() };
+        let sealed = ledger.plan().await?.map(|plan| plan.children);
+        let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
+        let sent_before = sealed.or(cursor).unwrap_or(0);
+        let on_dead = OnDeadLetters::default();
+        Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed })
+    }
+
+    /// What the dead letter of a child sent from now on means. The default is to wait.
+    pub fn on_dead_letters(&mut self, policy: OnDeadLetters) -> &mut Self {
+        self.on_dead = policy;
+        self
+    }
+
+    /// The batch's id.
+    pub fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    /// How many children have been given so far, those of an earlier start that were passed over included.
+    pub fn children(&self) -> u64 {
+        self.next
+    }
+
+    /// Sends children, 100 at a time; those that an earlier start has certainly sent are passed over. May be called
+    /// several times, with different types.
+    ///
+    /// # Errors
+    /// A message that is not valid, or what the storage says. Start again with the same children: the id is the same, so
+    /// that none is doubled.
+    ///
+    /// # Cancel safety
+    /// As an interruption: start again.
+    pub async fn send_all<M: QueueMessage>(
+        &mut self,
+        children: impl IntoIterator<Item = M, IntoIter: Send>,
+    ) -> Result<(), Error> {
+        self.send_stream(stream::iter(children)).await
+    }
+
+    /// The same for children that come one after the other; at most 100 are held in memory.
+    ///
+    /// # Errors
+    /// As [`send_all`](Self::send_all).
+    ///
+    /// # Cancel safety
+    /// As [`send_all`](Self::send_all).
+    pub async fn send_stream<M: QueueMessage>(
+        &mut self,
+        children: impl Stream<Item = M> + Send,
+    ) -> Result<(), Error> {
+        let channel = self.channel::<M>().await?;
+        channel.fresh_settings().await;
+        let mut chunks = std::pin::pin!(children.chunks(CHUNK));
+        while let Some(chunk) = chunks.next().await {
+            self.send_chunk(&channel, chunk).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_chunk<M: QueueMessage>(&mut self, channel: &Channel, chunk: Vec<M>) -> Result<(), Error> {
+        let first = self.next;
+        let end = first + chunk.len() as u64;
+        if end > MAX_CHILDREN || self.sealed.is_some_and(|children| end > children) {
+            let text =
+                format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
+        let new = (first..).zip(&chunk).filter(|(index, _)| *index >= self.sent_before);
+        let prepare = |(index, child): (u64, &M)| channel.prepare(child, self.child_options(index));
+        let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
+        if !prepared.is_empty() {
+            for sent in channel.dispatch_all(prepared).await {
+                sent?;
+            }
+            self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
+        }
+        self.next = end;
+        Ok(())
+    }
+
+    fn child_options(&self, index: u64) -> SendOptions {
+        let policy = match self.on_dead {
+            OnDeadLetters::Wait => "wait",
+            OnDeadLetters::Continue => "continue",
+        };
+        SendOptions::new()
+            .id(format!("{}/{index}", self.id.as_str()))
+            .header(BATCH, self.id.as_str())
+            .header(INDEX, index.to_string())
+            .header(ON_DEAD, policy)
+    }
+
+    /// Seals the batch: no more children, and `continuation` is sent once when all have ended (at once if they have, or
+    /// if there are none). Its handler reads the results by [`Context::batch_results`]. If an earlier start has sealed the
+    /// batch, what it said holds.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) if an earlier start sealed it with another number of children; a continuation that
+    /// is not valid or does not fit into one message; or what the storage says.
+    ///
+    /// # Cancel safety
+    /// As an interruption: start again.
+    pub async fn then<C: QueueMessage>(self, continuation: &C) -> Result<(), Error> {
+        let channel = self.channel::<C>().await?;
+        channel.fresh_settings().await;
+        let mut options = SendOptions::new().id(self.id.as_str()).header(OF, self.id.as_str());
+        if let Some(context) = &self.context {
+            for name in [BATCH, INDEX, ON_DEAD] {
+                if let Some(value) = context.info().headers.get(name) {
+                    options = options.header(name, value);
+                }
+            }
+        }
+        let prepared = channel.prepare(continuation, options)?;
+        if prepared.blob.is_some() {
+            let text = "the continuation of a batch must fit into one message; keep what is large in a blob";
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        let (queue, text) = (channel.name.to_string(), prepared.put.text);
+        let plan = Plan { children: self.next, queue, text };
+        let ledger = self.ledger();
+        ledger.create(&self.id.blob("plan")?, &plan).await?;
+        // What was written first holds.
+        let plan = ledger.plan().await?.unwrap_or(plan);
+        if plan.children != self.next {
+            let text = format!(
+                "the batch `{}` was sealed with {} children, and now has {}; a restart must send the same",
+                self.id.as_str(),
+                plan.children,
+                self.next
+            );
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
+        if let Some(context) = &self.context {
+            context.hand_over();
+        }
+        ledger.settle(&plan).await
+    }
+
+    fn ledger(&self) -> Ledger<'_> {
+        Ledger { storage: &self.storage, id: self.id.clone() }
+    }
+
+    async fn channel<M: QueueMessage>(&self) -> Result<Arc<Channel>, Error> {
+        let queue = match &self.context {
+            Some(context) => context.queue::<M>().await?,
+            None => self.storage.queue::<M>().await?,
+        };
+        Ok(Arc::clone(queue.channel()))
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("id", &self.id.as_str())
+            .field("children", &self.next)
+            .finish_non_exhaustive()
+    }
+}

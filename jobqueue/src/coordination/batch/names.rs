@@ -1,0 +1,107 @@
+//! Where the blobs of a batch are, and the tree that its markers make.
+//!
+//! ```text
+//! <id>/plan                 the count and the continuation, written once when the batch is sealed
+//! <id>/cursor               how many children were certainly sent
+//! <id>/sent                 the continuation was sent
+//! <id>/done                 the continuation has run
+//! <id>/claim/<who>          which message of a child, or of the continuation (`then`), counts
+//! <id>/0/<leaf>/<place>     a child is done: its result or failure
+//! <id>/1/<group>/<place>    a leaf of 100 children is done, <id>/2/… a hundred leaves, and so on up to one
+//! ```
+
+use crate::storage::StoreErrorKind;
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::name::{BlobName, ContainerName};
+
+/// The container of all batches.
+pub(super) const CONTAINER: &str = "jobqueue-batches";
+/// How many markers a group has: what is listed when one of them is written.
+pub(super) const FAN: u64 = 100;
+/// The most children of a batch.
+pub(super) const MAX_CHILDREN: u64 = 100_000_000;
+
+/// Header: the batch that a child belongs to.
+pub(super) const BATCH: &str = "batchid";
+/// Header: the child's number.
+pub(super) const INDEX: &str = "batchindex";
+/// Header: what a dead letter means, `wait` or `continue`.
+pub(super) const ON_DEAD: &str = "batchondead";
+/// Header of a continuation: the batch whose results it reads.
+pub(super) const OF: &str = "batchof";
+
+/// The id of a batch, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BatchId(String);
+
+impl BatchId {
+    pub(super) fn new(id: &str) -> Result<Self, Error> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+        if id.is_empty() || id.len() > 128 || !id.bytes().all(plain) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a batch's id has 1 to 128 ASCII letters, digits, dashes and underscores",
+            ));
+        }
+        Ok(Self(id.to_owned()))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn blob(&self, rest: &str) -> Result<BlobName, Error> {
+        Ok(BlobName::new(container()?, format!("{}/{rest}", self.0))?)
+    }
+
+    /// The marker of child or group `index` at a level.
+    pub(super) fn marker(&self, level: u32, index: u64) -> Result<BlobName, Error> {
+        self.blob(&format!("{level}/{:08}/{:02}", index / FAN, index % FAN))
+    }
+
+    /// What the names of a group's markers begin with.
+    pub(super) fn group(&self, level: u32, group: u64) -> String {
+        format!("{}/{level}/{group:08}/", self.0)
+    }
+}
+
+pub(super) fn container() -> Result<ContainerName, Error> {
+    Ok(ContainerName::new(CONTAINER)?)
+}
+
+/// How many markers a level has in a batch of `children`.
+pub(super) fn width(children: u64, level: u32) -> u64 {
+    (0..level).fold(children, |width, _| width.div_ceil(FAN))
+}
+
+/// How many markers a group at a level has when it is complete; `None` if that is not known before the batch is sealed.
+pub(super) fn group_size(children: Option<u64>, level: u32, group: u64) -> u64 {
+    children.map_or(FAN, |children| (width(children, level).saturating_sub(group * FAN)).min(FAN))
+}
+
+pub(super) fn is(error: &crate::storage::StoreError, kind: StoreErrorKind) -> bool {
+    error.kind() == kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_narrows_to_one() {
+        assert_eq!(
+            (width(10_001, 0), width(10_001, 1), width(10_001, 2), width(10_001, 3)),
+            (10_001, 101, 2, 1)
+        );
+        assert_eq!(group_size(Some(10_001), 0, 100), 1);
+        assert_eq!(group_size(Some(10_001), 0, 99), 100);
+        assert_eq!(group_size(None, 0, 7), 100);
+    }
+
+    #[test]
+    fn an_id_cannot_leave_its_folder() {
+        for bad in ["", "a/b", "..", "a b", &"x".repeat(129)] {
+            assert!(BatchId::new(bad).is_err(), "{bad}");
+        }
+    }
+}

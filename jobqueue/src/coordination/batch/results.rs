@@ -1,0 +1,82 @@
+//! What a continuation reads: how the children ended.
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::de::DeserializeOwned;
+
+use super::ledger::{Ledger, Marker};
+use super::names::{BatchId, FAN, OF};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::worker::Context;
+
+/// How many results are read at once.
+const AT_ONCE: usize = 16;
+
+/// How one child ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChildResult<T> {
+    /// The child's number, from 0, in the order of sending.
+    pub index: u64,
+    /// What its handler gave to [`Context::set_result`] (`None`: nothing), or why it was dead-lettered.
+    pub outcome: Result<Option<T>, ChildFailure>,
+}
+
+/// Why a child was dead-lettered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the child was dead-lettered ({reason}): {detail}")]
+#[non_exhaustive]
+pub struct ChildFailure {
+    /// The reason's code; see [`Reason`](crate::Reason).
+    pub reason: String,
+    /// The last error.
+    pub detail: String,
+}
+
+impl Context {
+    /// In the handler of a batch's continuation: how the children ended, in the order in which they were sent.
+    ///
+    /// All results are held in memory; let children of large batches return small ones, keys of blobs for instance.
+    ///
+    /// # Errors
+    /// A job that continues no batch, a result that is not a `T`, or what the storage says.
+    pub async fn batch_results<T: DeserializeOwned>(&self) -> Result<Vec<ChildResult<T>>, Error> {
+        let none = || Error::new(ErrorKind::Invalid, "this job is not the continuation of a batch");
+        let id = BatchId::new(self.info().headers.get(OF).ok_or_else(none)?)?;
+        let ledger = Ledger { storage: self.storage(), id };
+        let plan = ledger.plan().await?.ok_or_else(|| {
+            Error::new(ErrorKind::Storage, "the batch has been swept; its results are gone")
+        })?;
+        let names = ledger.names(&format!("{}/0/", ledger.id.as_str())).await?;
+        if (names.len() as u64) < plan.children {
+            return Err(Error::new(ErrorKind::Storage, "some results of the batch are missing"));
+        }
+        let ledger = &ledger;
+        let read = move |name: String| async move {
+            let index = index(&name).ok_or_else(none)?;
+            let marker = ledger.read(&ledger.id.marker(0, index)?).await?;
+            let gone = || Error::new(ErrorKind::Storage, "a result of the batch is gone");
+            Ok(ChildResult { index, outcome: outcome(marker.ok_or_else(gone)?)? })
+        };
+        stream::iter(names.into_iter().map(read)).buffered(AT_ONCE).try_collect().await
+    }
+}
+
+/// `<id>/0/<leaf>/<place>`.
+fn index(name: &str) -> Option<u64> {
+    let mut parts = name.rsplit('/');
+    let (place, leaf) = (parts.next()?, parts.next()?);
+    Some(leaf.parse::<u64>().ok()? * FAN + place.parse::<u64>().ok()?)
+}
+
+fn outcome<T: DeserializeOwned>(marker: Marker) -> Result<Result<Option<T>, ChildFailure>, Error> {
+    match marker {
+        Marker::Failed { reason, detail } => Ok(Err(ChildFailure { reason, detail })),
+        Marker::Done(None) | Marker::Group => Ok(Ok(None)),
+        Marker::Done(Some(raw)) => {
+            serde_json::from_str(raw.get()).map(|result| Ok(Some(result))).map_err(|e| {
+                Error::new(ErrorKind::Undecodable, "a child's result is not of the type asked for")
+                    .with_source(e)
+            })
+        }
+    }
+}

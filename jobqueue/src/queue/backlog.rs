@@ -1,0 +1,75 @@
+//! Backpressure: how much waits in a queue, and producers that wait for it.
+
+use std::time::Duration;
+
+use super::send::Sent;
+use super::typed::Queue;
+use crate::storage::MAX_MESSAGES;
+use crate::vocabulary::error::Error;
+use crate::vocabulary::message::QueueMessage;
+
+/// The first pause between two looks at the length.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// What waits in a queue: the two numbers by which workers are scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backlog {
+    /// About how many messages there are, invisible ones included; never below the real number.
+    pub length: u64,
+    /// For how long the oldest of the next 32 visible messages has been in the queue, by this process's clock; `None`
+    /// if none is visible. No queue tells which of all its messages is the oldest; as messages come about in
+    /// order, the next ones are among the oldest.
+    pub oldest: Option<Duration>,
+}
+
+impl<M: QueueMessage> Queue<M> {
+    /// Length and age of the queue. Two requests; nothing is leased.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub async fn backlog(&self) -> Result<Backlog, Error> {
+        let channel = self.channel();
+        let length = self.len().await?;
+        let next = channel.store().peek(&channel.name, MAX_MESSAGES).await?;
+        let now = channel.options.clock.now();
+        let oldest = next.iter().map(|message| message.inserted).min();
+        // Two clocks may differ: what was inserted in the future is new.
+        Ok(Backlog { length, oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()) })
+    }
+
+    /// Waits until the queue has fewer than `mark` messages, and returns how many it has. The length is looked at after
+    /// 100 ms, then less and less often, at least every 5 seconds. A mark of 0 is taken for 1.
+    ///
+    /// # Errors
+    /// What the storage says, unless the same call may succeed later: then it goes on waiting.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped; give it a limit by `tokio::time::timeout`.
+    pub async fn wait_until_below(&self, mark: u64) -> Result<u64, Error> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.len().await {
+                Ok(length) if length < mark.max(1) => return Ok(length),
+                Err(error) if !error.is_retryable() => return Err(error),
+                Ok(_) | Err(_) => tokio::time::sleep(pause).await,
+            }
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+
+    /// Sends when the queue has fewer than `mark` messages, and waits until then. Several producers that wait for the same
+    /// mark may pass it by one message each.
+    ///
+    /// # Errors
+    /// As [`wait_until_below`](Self::wait_until_below) and [`send`](Self::send).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not be stored.
+    pub async fn send_when_below(&self, mark: u64, message: &M) -> Result<Sent, Error> {
+        self.wait_until_below(mark).await?;
+        self.send(message).await
+    }
+}

@@ -1,0 +1,195 @@
+//! What survives an attempt: durable steps, effects that happen once, and records of completions.
+//!
+//! Steps live in the message's checkpoint, the other two in blobs that are created if absent.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+use super::context::Context;
+use crate::claim_check::EXPIRES;
+use crate::queue::{from_json, to_json};
+use crate::storage::{BlobStore, PutBlob, StoreErrorKind};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::metadata::Metadata;
+use crate::vocabulary::name::{BlobName, ContainerName};
+use crate::vocabulary::outcome::JobError;
+
+/// The container of recorded effects.
+pub(crate) const ONCE: &str = "jobqueue-once";
+/// The container of completions whose deletion got no answer.
+pub(crate) const COMPLETED: &str = "jobqueue-completed";
+/// How long a record is kept at least: 30 days.
+const KEPT: Duration = Duration::from_secs(30 * 86_400);
+/// The longest name of a step, in bytes.
+const MAX_STEP_NAME: usize = 128;
+/// The most bytes of a recorded result.
+const MAX_RESULT: u64 = 32 * 1024 * 1024;
+
+impl Context {
+    /// Runs `work` once and saves what it returns with the message; later attempts get the saved result without running it.
+    ///
+    /// The steps of a job are told apart by `name` (1–128 bytes): use each name once, and keep it in later releases. A crash
+    /// between the end of `work` and the saving runs it again: make it idempotent, or use [`once`](Self::once) for an
+    /// effect elsewhere. Results are part of the checkpoint; large ones go to a blob by themselves.
+    ///
+    /// ```
+    /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "videos", kind = "video")] struct Video { file: String }
+    /// # async fn encode(_: &str) -> Result<String, std::io::Error> { Ok("x".into()) }
+    /// # async fn publish(_: &str) -> Result<(), std::io::Error> { Ok(()) }
+    /// async fn process(video: Video, ctx: Context) -> Result<(), JobError> {
+    ///     let encoded = ctx.step("encode", || encode(&video.file)).await?;   // hours of work, done once
+    ///     ctx.step("publish", || publish(&encoded)).await                    // a retry begins here
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// What `work` returns; nothing is saved then. [`is_lease_lost`](Error::is_lease_lost) when the result cannot be saved
+    /// because the message belongs to another worker by now.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, `work` is dropped or its result may or may not be saved.
+    pub async fn step<T, E, W, F>(&self, name: &str, work: W) -> Result<T, JobError>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Into<JobError>,
+        W: FnOnce() -> F,
+        F: Future<Output = Result<T, E>>,
+    {
+        if name.is_empty() || name.len() > MAX_STEP_NAME {
+            let text = format!("the name of a step has 1 to {MAX_STEP_NAME} bytes");
+            return Err(Error::new(ErrorKind::Invalid, text).into());
+        }
+        if let Some(saved) = self.claimed().saved().await?.step(name) {
+            return Ok(from_json(saved)?);
+        }
+        let result = work().await.map_err(Into::into)?;
+        match self.claimed().save_step(name, to_json(&result)?).await {
+            // The handler is to finish: if it does, its completion is remembered.
+            Err(error) if error.is_lease_uncertain() => Ok(result),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(result),
+        }
+    }
+
+    /// Runs an effect and records its result under the job's id and `key`, so that retries and duplicate deliveries of the
+    /// job return the recorded result instead of running it again.
+    ///
+    /// The record is a blob that is created if absent; it does not need the lease and survives the message, for the
+    /// message's time to live and at least 30 days. Two deliveries that run at the same moment may both run the effect;
+    /// both get the result that was recorded first. A crash between effect and record runs it again: that no one can
+    /// prevent from outside, so pass `key` on to services that know idempotency keys.
+    ///
+    /// # Errors
+    /// What `effect` returns (nothing is recorded then), and what the storage says.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the effect may have happened without a record.
+    pub async fn once<T, E, W, F>(&self, key: &str, effect: W) -> Result<T, JobError>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Into<JobError>,
+        W: FnOnce() -> F,
+        F: Future<Output = Result<T, E>>,
+    {
+        let name = digest_name(ONCE, &self.info().id, key)?;
+        let blobs = &**self.storage().blobs();
+        if let Some(recorded) = read(blobs, &name).await? {
+            return Ok(from_json(&recorded)?);
+        }
+        let result = effect().await.map_err(Into::into)?;
+        let json = to_json(&result)?;
+        let now = self.claimed().channel.options.clock.now();
+        if write(blobs, &name, json, expiry(now, self.claimed().expires)).await? {
+            return Ok(result);
+        }
+        // Another delivery was faster, or it was us and the answer was lost.
+        match read(blobs, &name).await? {
+            Some(recorded) => Ok(from_json(&recorded)?),
+            None => Ok(result),
+        }
+    }
+}
+
+/// Records that a job is done although its message may come back.
+pub(super) async fn record_completion(
+    blobs: &dyn BlobStore,
+    queue: &str,
+    id: &str,
+    now: SystemTime,
+) -> Result<(), Error> {
+    write(blobs, &digest_name(COMPLETED, queue, id)?, "true".to_owned(), expiry(now, None)).await.map(drop)
+}
+
+/// Whether [`record_completion`] has recorded the job.
+pub(super) async fn is_recorded(blobs: &dyn BlobStore, queue: &str, id: &str) -> Result<bool, Error> {
+    match blobs.blob_properties(&digest_name(COMPLETED, queue, id)?).await {
+        Ok(_) => Ok(true),
+        Err(e) if is_missing(e.kind()) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A name that says nothing about what it was made of. The length keeps `("ab", "c")` and `("a", "bc")` apart.
+fn digest_name(container: &str, first: &str, second: &str) -> Result<BlobName, Error> {
+    let mut hash = Sha256::new();
+    hash.update((first.len() as u64).to_be_bytes());
+    hash.update(first);
+    hash.update(second);
+    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(BlobName::new(ContainerName::new(container)?, hex)?)
+}
+
+fn expiry(now: SystemTime, message: Option<SystemTime>) -> SystemTime {
+    let least = now + KEPT;
+    message.map_or(least, |message| message.max(least))
+}
+
+fn is_missing(kind: StoreErrorKind) -> bool {
+    matches!(kind, StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound)
+}
+
+async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<String>, Error> {
+    let blob = match blobs.get_blob(name, MAX_RESULT).await {
+        Ok(blob) => blob,
+        Err(e) if is_missing(e.kind()) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let text = String::from_utf8(blob.data.into());
+    Ok(Some(text.map_err(|e| Error::new(ErrorKind::Undecodable, "a record is not text").with_source(e))?))
+}
+
+/// Creates the blob. False if there is one.
+async fn write(
+    blobs: &dyn BlobStore,
+    name: &BlobName,
+    json: String,
+    expires: SystemTime,
+) -> Result<bool, Error> {
+    let seconds = expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let options = PutBlob::if_absent().with_metadata(Metadata::new().with(EXPIRES, seconds.to_string()));
+    let data = Bytes::from(json);
+    let mut failed = None;
+    // Once more for a missing container, once more for a lost answer.
+    for _ in 0..3 {
+        match blobs.put_blob(name, data.clone(), options.clone()).await {
+            Ok(_) => return Ok(true),
+            Err(e) if e.kind() == StoreErrorKind::BlobAlreadyExists => return Ok(false),
+            Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => {
+                blobs.create_container(name.container()).await?;
+                failed = Some(e);
+            }
+            Err(e) if e.is_ambiguous() || e.is_retryable() => failed = Some(e),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(false),
+    }
+}

@@ -1,0 +1,53 @@
+//! What coordination does around deliveries: asked before a handler runs, told before a message is settled.
+//!
+//! The worker knows only this trait. What is behind it is put together at the crate root.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde_json::value::RawValue;
+
+use crate::storage::{MessageId, Storage};
+use crate::vocabulary::error::Error;
+use crate::vocabulary::job::JobInfo;
+
+/// The delivery a hook is asked about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visit<'a> {
+    /// Where the worker's queues are.
+    pub(crate) storage: &'a Storage,
+    /// The job.
+    pub(crate) job: &'a JobInfo,
+    /// The stored message: the same at every delivery, another one for a second copy of the job.
+    pub(crate) message: &'a MessageId,
+}
+
+/// Whether a handler is to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It is.
+    Run,
+    /// The job is done already; what follows from its end is still to be done, then the message is deleted.
+    Finished,
+    /// Another message of the same job is the one that counts; this one is deleted.
+    Duplicate,
+}
+
+/// Something to be done around deliveries. An error leaves the message in its queue, to be delivered again.
+#[async_trait]
+pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
+    /// Asked before the handler runs.
+    async fn admit(&self, visit: Visit<'_>) -> Result<Admission, Error>;
+
+    /// Told after the handler has finished and before the message is deleted. `handed_over`: the job ends later, in
+    /// another message.
+    async fn completing(
+        &self,
+        visit: Visit<'_>,
+        result: Option<&RawValue>,
+        handed_over: bool,
+    ) -> Result<(), Error>;
+
+    /// Told before the message is moved to the dead-letter queue.
+    async fn burying(&self, visit: Visit<'_>, reason: &str, detail: &str) -> Result<(), Error>;
+}

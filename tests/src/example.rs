@@ -1,0 +1,28 @@
+//! Running the example programs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The built example `name`: built now if it is not up to date.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn built(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let status = Command::new(env!("CARGO"))
+        // The whole workspace, so that the features are those `cargo test` has built the library with.
+        .args(["build", "--quiet", "--workspace", "--example", name])
+        .current_dir(root)
+        .status()
+        .expect("cargo starts");
+    assert!(status.success(), "the example `{name}` cannot be built");
+    crate::azurite::target_folder()
+        .join("debug/examples")
+        .join(name)
+        .with_extension(std::env::consts::EXE_EXTENSION)
+}
+
+/// What the program wrote, with its errors.
+pub fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}

@@ -1,0 +1,66 @@
+//! A message type, a worker on virtual time and a log of outcomes, for tests of the core.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::memory::TokioClock;
+use jobqueue::{Event, QueueMessage, Storage, Worker, WorkerBuilder, memory};
+use serde::{Deserialize, Serialize};
+
+/// The message: a name and freight. 30 s of lease, 3 attempts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(
+    queue = "tasks",
+    kind = "task",
+    poison_threshold = 3,
+    timeout = "30s",
+    backoff(base = "1s", max = "10s")
+)]
+pub struct Task {
+    /// Its name.
+    #[message(key, non_empty)]
+    pub name: String,
+    /// Its freight.
+    #[serde(default)]
+    pub data: String,
+}
+
+/// A task without freight.
+pub fn task(name: impl Into<String>) -> Task {
+    Task { name: name.into(), data: String::new() }
+}
+
+/// The virtual clock of this thread, and so of its test: storage, queues, workers and sweeps are to agree on the time.
+pub fn clock() -> Arc<TokioClock> {
+    thread_local!(static CLOCK: Arc<TokioClock> = Arc::default());
+    CLOCK.with(Arc::clone)
+}
+
+/// A storage in memory on [`clock`].
+pub fn in_memory() -> Storage {
+    memory::open_with_clock(clock())
+}
+
+/// A worker on paused time and [`clock`].
+pub fn worker(storage: &Storage) -> WorkerBuilder {
+    Worker::builder(storage.clone()).virtual_time(clock())
+}
+
+/// Names in the order in which they came.
+pub type Log = Arc<Mutex<Vec<String>>>;
+
+/// A log of how deliveries ended, and the listener that writes it.
+pub fn outcomes() -> (Log, impl Fn(&Event) + Send + Sync + 'static) {
+    let log = Log::default();
+    let sink = Arc::clone(&log);
+    (log, move |event: &Event| {
+        if let Event::Finished { outcome, .. } = event {
+            sink.lock().unwrap_or_else(|e| e.into_inner()).push(outcome.name().to_owned());
+        }
+    })
+}
+
+/// The end of a run that lasts so long.
+pub async fn after(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}

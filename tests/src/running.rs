@@ -1,0 +1,90 @@
+//! A worker in the background whose deliveries a test waits for, one by one, in real time.
+
+use std::time::Duration;
+
+use jobqueue::{Event, JobInfo, Outcome, Report, WorkerBuilder};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// What no step of a test may take, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A worker that has begun to poll.
+#[derive(Debug)]
+pub struct Running {
+    stop: oneshot::Sender<()>,
+    worker: JoinHandle<Result<Report, jobqueue::Error>>,
+    events: mpsc::UnboundedReceiver<Event>,
+}
+
+/// The end of a delivery.
+#[derive(Debug)]
+pub struct Ended {
+    /// The job, if the message was one.
+    pub job: Option<JobInfo>,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+impl Ended {
+    /// The outcome's name.
+    pub fn name(&self) -> &'static str {
+        self.outcome.name()
+    }
+}
+
+impl Running {
+    /// Starts the worker and waits until it polls.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start(builder: WorkerBuilder) -> Self {
+        let (tell, events) = mpsc::unbounded_channel();
+        let listener = move |event: &Event| drop(tell.send(event.clone()));
+        let worker = builder.on_event(listener).build().expect("a worker that fits together");
+        let (stop, stopped) = oneshot::channel();
+        let worker = tokio::spawn(worker.run_until(async { drop(stopped.await) }));
+        let mut running = Self { stop, worker, events };
+        running.until(|event| matches!(event, Event::Listening { .. }).then_some(())).await;
+        running
+    }
+
+    /// The next event for which `find` finds something.
+    ///
+    /// # Panics
+    /// If there is none in two minutes.
+    pub async fn until<T>(&mut self, find: impl Fn(Event) -> Option<T>) -> T {
+        let next = async {
+            loop {
+                let event = self.events.recv().await.expect("a worker that still runs");
+                if let Some(found) = find(event) {
+                    return found;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, next).await.expect("what is waited for happens")
+    }
+
+    /// The end of the next delivery.
+    pub async fn ended(&mut self) -> Ended {
+        self.until(|event| match event {
+            Event::Finished { job, outcome, error, .. } => {
+                Some(Ended { job: job.map(|job| (*job).clone()), outcome, error })
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    /// Stops the worker.
+    ///
+    /// # Panics
+    /// If it does not stop, or failed.
+    pub async fn stop(self) -> Report {
+        drop(self.stop);
+        let report = tokio::time::timeout(PATIENCE, self.worker).await.expect("a worker that stops");
+        report.expect("no panic").expect("a worker that ran")
+    }
+}

@@ -1,0 +1,250 @@
+//! Batches: fan-out, join, and what may happen in between.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use jobqueue::storage::PutMessage;
+use jobqueue::{
+    Context, JobError, OnDeadLetters, QueueMessage, QueueName, RedriveOptions, State, Storage, Worker,
+    WorkerBuilder,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "slices", kind = "slice", poison_threshold = 3, backoff(base = "1s", max = "2s"))]
+struct Slice {
+    n: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "joins", kind = "join")]
+struct Join {
+    name: String,
+}
+
+type Outcomes = Vec<(u64, Result<Option<u64>, String>)>;
+
+/// What handlers did.
+#[derive(Clone, Default)]
+struct Log {
+    effects: Arc<Mutex<HashMap<u64, u32>>>,
+    joins: Arc<Mutex<Vec<(String, Outcomes)>>>,
+    failing: Arc<Mutex<Option<u64>>>,
+}
+
+async fn slice(slice: Slice, ctx: Context, State(log): State<Log>) -> Result<(), JobError> {
+    if *log.failing.lock().unwrap() == Some(slice.n) {
+        return Err(JobError::dead_letter("planted"));
+    }
+    *log.effects.lock().unwrap().entry(slice.n).or_default() += 1;
+    Ok(ctx.set_result(&(slice.n * 2))?)
+}
+
+async fn join(join: Join, ctx: Context, State(log): State<Log>) -> Result<(), JobError> {
+    let results = ctx.batch_results::<u64>().await?;
+    let results =
+        results.into_iter().map(|child| (child.index, child.outcome.map_err(|f| f.reason))).collect();
+    log.joins.lock().unwrap().push((join.name, results));
+    Ok(())
+}
+
+fn worker(storage: &Storage, log: &Log) -> WorkerBuilder {
+    Worker::builder(storage.clone())
+        .virtual_time(Arc::new(jobqueue::memory::TokioClock::new()))
+        .state(log.clone())
+        .handle(join)
+}
+
+async fn fan_out(storage: &Storage, count: u64, policy: OnDeadLetters) {
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(policy);
+    batch.send_all((0..count).map(|n| Slice { n })).await.unwrap();
+    batch.then(&Join { name: "b".into() }).await.unwrap();
+}
+
+async fn run(storage: &Storage, log: &Log) {
+    let _ = worker(storage, log).handle(slice).build().unwrap().run_until_idle().await.unwrap();
+}
+
+fn all_done(log: &Log, count: u64) {
+    let joins = log.joins.lock().unwrap();
+    assert_eq!(joins.len(), 1, "the continuation runs once");
+    let expected: Outcomes = (0..count).map(|n| (n, Ok(Some(n * 2)))).collect();
+    assert_eq!(joins[0].1, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_continuation_runs_once_with_all_results() {
+    for count in [0, 1, 3, 99, 100, 101, 200, 350] {
+        let (storage, log) = (Storage::memory(), Log::default());
+        fan_out(&storage, count, OnDeadLetters::Wait).await;
+        run(&storage, &log).await;
+        all_done(&log, count);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_may_all_end_before_the_batch_is_sealed() {
+    for count in [1, 100, 101] {
+        let (storage, log) = (Storage::memory(), Log::default());
+        let mut batch = storage.batch("b").await.unwrap();
+        batch.send_all((0..count).map(|n| Slice { n })).await.unwrap();
+        run(&storage, &log).await;
+        assert!(log.joins.lock().unwrap().is_empty());
+        batch.then(&Join { name: "b".into() }).await.unwrap();
+        run(&storage, &log).await;
+        all_done(&log, count);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_joins_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    let (storage, log) = (Storage::connect(&path).await.unwrap(), Log::default());
+    fan_out(&storage, 120, OnDeadLetters::Wait).await;
+    let worker = Worker::builder(storage).state(log.clone()).handle(slice).handle(join).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    all_done(&log, 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_children_with_failures_and_duplicates_join_once() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let (storage, log) = (Storage::memory(), Log::default());
+    fan_out(&storage, 10_000, OnDeadLetters::Wait).await;
+    let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
+    // Second copies of 32 messages, as a lost answer to a send makes them.
+    let queue = QueueName::new("slices").unwrap();
+    let copies = storage.queues().peek(&queue, 32).await.unwrap();
+    for copy in copies {
+        storage.queues().put(&queue, PutMessage::new(copy.text.unwrap())).await.unwrap();
+    }
+    let flaky = move |child: Slice, ctx: Context, State(log): State<Log>| {
+        let fails = random.lock().unwrap().random_bool(0.1);
+        async move {
+            if fails && ctx.info().attempt < 3 {
+                return Err(JobError::retry_after(Duration::ZERO, "planted"));
+            }
+            slice(child, ctx, State(log)).await
+        }
+    };
+    let _ = worker(&storage, &log).handle(flaky).build().unwrap().run_until_idle().await.unwrap();
+    all_done(&log, 10_000);
+    assert!(log.effects.lock().unwrap().values().all(|runs| *runs == 1), "a child ran twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_fan_out_is_started_again_and_doubles_no_child() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    // Dies while the third hundred is being made: two hundred are certainly sent.
+    let given = Arc::new(AtomicU64::new(0));
+    let stream = futures_util::stream::iter(0..1000).then(|n| {
+        let given = Arc::clone(&given);
+        async move {
+            if given.fetch_add(1, Ordering::SeqCst) >= 250 {
+                std::future::pending::<()>().await;
+            }
+            Slice { n }
+        }
+    });
+    let mut batch = storage.batch("b").await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(1), batch.send_stream(stream)).await.is_err());
+    // The cursor was not written after the second hundred: those are sent again.
+    let cursor = jobqueue::BlobName::new("jobqueue-batches".parse().unwrap(), "b/cursor").unwrap();
+    storage.blobs().put_blob(&cursor, "100".into(), jobqueue::storage::PutBlob::new()).await.unwrap();
+    fan_out(&storage, 1000, OnDeadLetters::Wait).await;
+    assert_eq!(storage.queue::<Slice>().await.unwrap().len().await.unwrap(), 1100);
+    run(&storage, &log).await;
+    all_done(&log, 1000);
+    assert!(log.effects.lock().unwrap().values().all(|runs| *runs == 1), "a child ran twice");
+    // Once more, after everything is over.
+    fan_out(&storage, 1000, OnDeadLetters::Wait).await;
+    run(&storage, &log).await;
+    all_done(&log, 1000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_counts_as_ended_if_the_batch_is_to_continue() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    *log.failing.lock().unwrap() = Some(1);
+    fan_out(&storage, 3, OnDeadLetters::Continue).await;
+    run(&storage, &log).await;
+    let joins = log.joins.lock().unwrap();
+    assert_eq!(joins.len(), 1);
+    assert_eq!(joins[0].1, [(0, Ok(Some(0))), (1, Err("rejected".into())), (2, Ok(Some(4)))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_holds_the_batch_up_until_it_is_redriven() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    *log.failing.lock().unwrap() = Some(1);
+    fan_out(&storage, 3, OnDeadLetters::Wait).await;
+    run(&storage, &log).await;
+    assert!(log.joins.lock().unwrap().is_empty());
+    *log.failing.lock().unwrap() = None;
+    let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
+    let _ = dead.redrive(RedriveOptions::all()).await.unwrap();
+    run(&storage, &log).await;
+    all_done(&log, 3);
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "pages", kind = "page")]
+struct Page {
+    n: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "pagejoins", kind = "page.join")]
+struct PageJoin {}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_fans_out_ends_with_its_own_continuation() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    let mut batch = storage.batch("book").await.unwrap();
+    batch.send_all((0..3).map(|n| Page { n })).await.unwrap();
+    batch.then(&Join { name: "book".into() }).await.unwrap();
+    let page = |page: Page, ctx: Context| async move {
+        let mut batch = ctx.batch(&format!("page-{}", page.n)).await?;
+        batch.send_all((0..5).map(|n| Slice { n: page.n * 10 + n })).await?;
+        batch.then(&PageJoin {}).await?;
+        Ok::<(), JobError>(())
+    };
+    let page_join = |_: PageJoin, ctx: Context| async move {
+        let results = ctx.batch_results::<u64>().await?;
+        let sum: u64 = results.into_iter().map(|child| child.outcome.unwrap().unwrap()).sum();
+        Ok::<(), JobError>(ctx.set_result(&sum)?)
+    };
+    let worker = worker(&storage, &log).handle(slice).handle(page).handle(page_join).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    let joins = log.joins.lock().unwrap();
+    assert_eq!(joins.len(), 1);
+    assert_eq!(joins[0].1, [(0, Ok(Some(20))), (1, Ok(Some(120))), (2, Ok(Some(220)))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_producer_waits_while_the_queue_is_over_the_mark() {
+    let storage = Storage::memory();
+    let slices = storage.queue::<Slice>().await.unwrap();
+    let sent: Vec<_> = slices.send_all(&[Slice { n: 0 }, Slice { n: 1 }]).await.unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let backlog = slices.backlog().await.unwrap();
+    assert_eq!(backlog.length, 2);
+    assert!(backlog.oldest.is_some());
+    let third = Slice { n: 2 };
+    let waiting = slices.send_when_below(2, &third);
+    tokio::pin!(waiting);
+    assert!(tokio::time::timeout(Duration::from_secs(60), &mut waiting).await.is_err());
+    assert!(slices.cancel(sent[0].as_ref().unwrap()).await.unwrap());
+    waiting.await.unwrap();
+    assert_eq!(slices.len().await.unwrap(), 2);
+}

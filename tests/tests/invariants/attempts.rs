@@ -1,0 +1,182 @@
+//! Attempts are bounded, and thresholds are sane: I11, I13, F4, F22, F96, F101–F105, F108–F110.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{BlobName, ContainerName, JobError, JobInfo, Metadata, Storage, memory};
+use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
+
+#[tokio::test(start_paused = true)]
+async fn i11_f109_absurd_thresholds_give_the_default_never_zero_never_infinity() {
+    for (value, attempts) in
+        [("0", 3), ("-1", 3), ("99999999999", 3), ("abc", 3), ("", 3), ("1", 1), ("2", 2), (" 2 ", 2)]
+    {
+        let storage = memory::open();
+        let metadata = Metadata::new().with("poisonthreshold", value);
+        storage.queues().create_queue(&"tasks".parse().unwrap(), &metadata).await.unwrap();
+        let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+        let runs: Arc<Mutex<u32>> = Arc::default();
+        let counted = Arc::clone(&runs);
+        let handler = move |_: Task| {
+            *counted.lock().unwrap() += 1;
+            async { Err::<(), _>(JobError::retry("always")) }
+        };
+        let worker = worker(&storage).circuit_breaker(None).handle(handler).build().unwrap();
+        let report = worker.run_until(after(600)).await.unwrap();
+        assert_eq!((*runs.lock().unwrap(), report.dead_lettered), (attempts, 1), "poisonthreshold {value:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f109_a_changed_threshold_holds_within_the_refresh_interval() {
+    let storage = memory::open();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let metadata = Metadata::new().with("poisonthreshold", "7");
+    let change = storage.clone();
+    tokio::spawn(async move {
+        after(60).await;
+        change.queues().set_queue_metadata(&"tasks".parse().unwrap(), &metadata).await.unwrap();
+        after(31).await;
+        let _ = change.queue::<Task>().await.unwrap().send(&task("late")).await.unwrap();
+    });
+    let seen: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let sink = Arc::clone(&seen);
+    let handler = move |_: Task, info: JobInfo| {
+        sink.lock().unwrap().push(info.max_attempts);
+        async { Ok::<(), JobError>(()) }
+    };
+    let _ = queue.send(&task("early")).await.unwrap();
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(200)).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [3, 7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i11_a_job_that_kills_its_worker_is_bounded_by_deliveries() {
+    let storage = memory::open();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("killer")).await.unwrap();
+    let mut terms = jobqueue::SettingOverrides::default();
+    terms.max_deliveries = Some(6);
+    let mut runs = 0;
+    for _ in 0..10 {
+        let handler = |_: Task| async {
+            std::future::pending::<()>().await;
+            Ok::<(), JobError>(())
+        };
+        let dying = worker(&storage).overrides(terms).handle(handler).build().unwrap();
+        let before = queue.len().await.unwrap();
+        // Dropped in the middle, as a crash would.
+        let _ = tokio::time::timeout(Duration::from_secs(5), dying.run_until(std::future::pending())).await;
+        runs += u32::from(before == 1 && queue.len().await.unwrap() == 1);
+        after(40).await;
+    }
+    assert_eq!(runs, 6);
+    let letters = queue.dead_letters().unwrap().peek().await.unwrap();
+    assert_eq!((letters[0].reason.as_str(), letters[0].attempts), ("max_deliveries", 0));
+}
+
+async fn stored(storage: &Storage) -> BlobName {
+    let container: ContainerName = ContainerName::new("jobqueue-payloads").unwrap();
+    let page = storage.blobs().list_blobs(&container, "", None).await.unwrap();
+    BlobName::new(container, page.blobs[0].0.clone()).unwrap()
+}
+
+async fn send_large(storage: &Storage) -> BlobName {
+    let large = Task { name: "large".into(), data: "x".repeat(100_000) };
+    let _ = storage.queue::<Task>().await.unwrap().send(&large).await.unwrap();
+    stored(storage).await
+}
+
+/// Runs what is there for an hour; how it ended, and the reasons of the dead letters. No handler may run.
+async fn refused(storage: &Storage) -> (Vec<String>, Vec<String>) {
+    let (log, listen) = outcomes();
+    let handler = |task: Task| async move {
+        assert_eq!(task.name, "never", "must not be run");
+        Ok::<(), JobError>(())
+    };
+    let worker =
+        worker(storage).handle(handler).on_event(listen).max_payload_bytes(1_000_000).build().unwrap();
+    let _ = worker.run_until(after(3600)).await.unwrap();
+    let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap().list().await.unwrap();
+    let log = log.lock().unwrap().clone();
+    (log, letters.into_iter().map(|letter| letter.reason).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn f103_a_missing_payload_is_waited_for_and_then_dead_lettered() {
+    let storage = memory::open();
+    let blob = send_large(&storage).await;
+    storage.blobs().delete_blob(&blob, None).await.unwrap();
+    let (log, reasons) = refused(&storage).await;
+    assert_eq!(log, ["retried", "retried", "dead_lettered"]);
+    assert_eq!(reasons, ["payload_missing"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i04_f104_f105_another_payload_than_was_sent_is_never_run() {
+    for data in ["y".repeat(100_000), "x".repeat(99_999), "x".repeat(100_001), "x".repeat(2_000_000)] {
+        let storage = memory::open();
+        let blob = send_large(&storage).await;
+        storage.blobs().put_blob(&blob, data.into(), jobqueue::storage::PutBlob::new()).await.unwrap();
+        let (log, reasons) = refused(&storage).await;
+        assert_eq!((log, reasons), (vec!["dead_lettered".to_owned()], vec!["payload_corrupt".to_owned()]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f101_f102_f108_references_elsewhere_are_refused_without_a_request() {
+    let faulty = Faulty::new(&memory::open());
+    let storage = faulty.storage();
+    let blob = send_large(&storage).await;
+    let queues = storage.queues();
+    let name = "tasks".parse().unwrap();
+    let text = queues.peek(&name, 1).await.unwrap().remove(0).text.unwrap();
+    queues.clear(&name).await.unwrap();
+    let good = blob.name().to_owned();
+    let other = good.replace("/tasks/", "/other/");
+    let bad = [
+        "http://169.254.169.254/latest/meta-data",
+        "https://account.blob.core.windows.net/c/b?sig=x",
+        "../../etc/passwd",
+        "%2e%2e/tasks/x",
+        "20260101//tasks",
+        "/20260101/tasks/a",
+        &format!("{good}?sig=abc"),
+        &format!("{good}#x"),
+        &good.to_uppercase(),
+        &"a".repeat(1_025),
+        &other,
+    ];
+    for reference in bad {
+        queues.put(&name, PutMessage::new(text.replace(&good, reference))).await.unwrap();
+    }
+    let (log, reasons) = refused(&storage).await;
+    assert_eq!(log, vec!["dead_lettered"; bad.len()]);
+    assert_eq!(reasons, vec!["bad_reference"; bad.len()]);
+    assert_eq!(faulty.calls_of(Operation::GetBlob), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f110_a_queue_that_is_deleted_and_made_again_is_waited_for() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::QueueBeingDeleted));
+    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::QueueBeingDeleted));
+    assert!(queue.send(&task("a")).await.unwrap_err().is_rejected());
+    let healer = faulty.clone();
+    tokio::spawn(async move {
+        after(45).await;
+        healer.heal();
+        let _ = healer.storage().queue::<Task>().await.unwrap().send(&task("b")).await.unwrap();
+    });
+    let names = Log::default();
+    let sink = Arc::clone(&names);
+    let handler = move |task: Task| {
+        sink.lock().unwrap().push(task.name);
+        async { Ok::<(), JobError>(()) }
+    };
+    let _ = worker(&faulty.storage()).handle(handler).build().unwrap().run_until(after(300)).await.unwrap();
+    assert_eq!(*names.lock().unwrap(), ["b"]);
+}

@@ -1,0 +1,154 @@
+//! Dead letters: I12, F47, F111, and the way back.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{JobError, JobInfo, RedriveOptions, Storage, memory};
+use jobqueue_tests::jobs::{Task, after, task, worker};
+
+/// Runs a worker that rejects everything.
+async fn reject(storage: &Storage, seconds: u64) {
+    let handler = |_: Task| async { Err::<(), _>(JobError::dead_letter("no")) };
+    let worker = worker(storage).handle(handler).build().unwrap();
+    let _ = worker.run_until(after(seconds)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_f47_a_crash_between_copy_and_delete_leaves_one_dead_letter() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let sent = queue.send(&Task { name: "a".into(), data: "x".repeat(100_000) }).await.unwrap();
+    faulty.plan(Operation::Delete, 1, Fault::Hang);
+    let handler = |_: Task| async { Err::<(), _>(JobError::dead_letter("no")) };
+    let dying = worker(&faulty.storage()).handle(handler).build().unwrap().run_until(std::future::pending());
+    assert!(tokio::time::timeout(Duration::from_secs(1), dying).await.is_err());
+    let letters = queue.dead_letters().unwrap();
+    assert_eq!(
+        (queue.len().await.unwrap(), letters.len().await.unwrap()),
+        (1, 1),
+        "in both, never in neither"
+    );
+    reject(&faulty.storage(), 120).await;
+    assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (0, 1));
+    // It can be run with its payload.
+    assert_eq!(letters.redrive(RedriveOptions::all()).await.unwrap().moved, [sent.id()]);
+    let handler = |task: Task| async move {
+        assert_eq!(task.data.len(), 100_000);
+        Ok::<(), JobError>(())
+    };
+    let report = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_f111_a_dead_letter_queue_that_cannot_be_written_keeps_the_original() {
+    for kind in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable, StoreErrorKind::Full] {
+        let faulty = Faulty::new(&memory::open());
+        let queue = faulty.storage().queue::<Task>().await.unwrap();
+        let _ = queue.send(&task("a")).await.unwrap();
+        faulty.plan_always(Operation::Put, Fault::Refuse(kind));
+        reject(&faulty.storage(), 300).await;
+        assert_eq!((queue.len().await.unwrap(), faulty.calls_of(Operation::Delete)), (1, 0), "{kind:?}");
+        faulty.heal();
+        reject(&faulty.storage(), 120).await;
+        assert_eq!((queue.len().await.unwrap(), queue.dead_letters().unwrap().len().await.unwrap()), (0, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_a_lost_answer_to_the_copy_makes_no_second_dead_letter() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    reject(&faulty.storage(), 300).await;
+    assert_eq!((queue.len().await.unwrap(), queue.dead_letters().unwrap().len().await.unwrap()), (0, 1));
+}
+
+async fn graveyard(letters: usize) -> Storage {
+    let storage = memory::open();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..letters {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    reject(&storage, 60).await;
+    storage
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_more_than_a_page_is_listed_and_stays() {
+    let storage = graveyard(100).await;
+    let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
+    for _ in 0..2 {
+        assert_eq!(letters.list().await.unwrap().len(), 100);
+    }
+    assert_eq!(letters.peek().await.unwrap().len(), 32);
+    let dry = letters.redrive(RedriveOptions::all().dry_run()).await.unwrap();
+    assert_eq!((dry.moved.len(), letters.len().await.unwrap()), (100, 100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_redrive_picks_limits_and_takes_its_time() {
+    let storage = graveyard(100).await;
+    let queue = storage.queue::<Task>().await.unwrap();
+    let letters = queue.dead_letters().unwrap();
+    let even = |letter: &jobqueue::DeadLetter| {
+        letter.key.as_deref().is_some_and(|key| key.parse::<u32>().is_ok_and(|n| n % 2 == 0))
+    };
+    let limited = letters.redrive(RedriveOptions::all().filter(even).limit(10)).await.unwrap();
+    assert_eq!(limited.moved.len(), 10);
+    let began = tokio::time::Instant::now();
+    let rest = letters.redrive(RedriveOptions::all().filter(even).per_second(4)).await.unwrap();
+    assert_eq!(rest.moved.len(), 40);
+    assert!(began.elapsed() >= Duration::from_millis(9_500), "39 pauses of a quarter of a second");
+    assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (50, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_the_history_of_several_redrives_is_kept_and_attempts_begin_anew() {
+    let storage = graveyard(1).await;
+    let queue = storage.queue::<Task>().await.unwrap();
+    let letters = queue.dead_letters().unwrap();
+    let first = letters.peek().await.unwrap().remove(0);
+    for round in 1..=3 {
+        assert_eq!(letters.redrive(RedriveOptions::all()).await.unwrap().moved, [first.id.clone()]);
+        let attempts: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let sink = Arc::clone(&attempts);
+        let handler = move |_: Task, info: JobInfo| {
+            sink.lock().unwrap().push(info.attempt);
+            async move { Err::<(), _>(JobError::retry(format!("round {round}"))) }
+        };
+        let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+        assert_eq!(*attempts.lock().unwrap(), [1, 2, 3]);
+        let letter = letters.peek().await.unwrap().remove(0);
+        assert_eq!((&letter.id, letter.reason.as_str()), (&first.id, "attempts_exhausted"));
+        let past: Vec<serde_json::Value> = serde_json::from_str(letter.past.as_deref().unwrap()).unwrap();
+        assert_eq!(past.len(), round);
+        assert_eq!(past[0]["reason"], "rejected");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_f47_a_crash_in_the_middle_of_a_redrive_loses_nothing() {
+    let storage = graveyard(5).await;
+    let faulty = Faulty::new(&storage);
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let letters = queue.dead_letters().unwrap();
+    // Put back, then the process dies before it deletes the dead letter.
+    faulty.plan(Operation::Delete, 3, Fault::Hang);
+    let dying = letters.redrive(RedriveOptions::all());
+    assert!(tokio::time::timeout(Duration::from_secs(1), dying).await.is_err());
+    assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (3, 3));
+    after(601).await;
+    assert_eq!(letters.redrive(RedriveOptions::all()).await.unwrap().moved.len(), 3);
+    let ids: Arc<Mutex<std::collections::BTreeSet<String>>> = Arc::default();
+    let sink = Arc::clone(&ids);
+    let handler = move |_: Task, info: JobInfo| {
+        sink.lock().unwrap().insert(info.id.to_string());
+        async { Ok::<(), JobError>(()) }
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, ids.lock().unwrap().len()), (6, 5), "one of them twice, none never");
+}

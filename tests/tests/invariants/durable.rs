@@ -1,0 +1,141 @@
+//! Progress, steps and effects: I10, I14, F43, F44, and the circuit breaker.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{CircuitBreaker, Context, Event, JobError, memory};
+use jobqueue_tests::jobs::{Log, Task, after, task, worker};
+
+#[tokio::test(start_paused = true)]
+async fn i10_a_step_runs_once_however_often_the_job_fails_after_it() {
+    let storage = memory::open();
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    let log = Log::default();
+    let sink = Arc::clone(&log);
+    let handler = move |_: Task, ctx: Context| {
+        let sink = Arc::clone(&sink);
+        async move {
+            let attempt = ctx.info().attempt;
+            let note = |text: &str| sink.lock().unwrap().push(format!("{text} {attempt}"));
+            // Large enough to need a blob of its own.
+            let scan = async || -> Result<String, JobError> {
+                note("scan");
+                Ok("frame".repeat(20_000))
+            };
+            assert_eq!(ctx.step("scan", scan).await?.len(), 100_000);
+            ctx.checkpoint(&attempt).await?;
+            let encode = async || {
+                note("encode");
+                if attempt < 2 { Err(JobError::retry("codec crashed")) } else { Ok(7) }
+            };
+            assert_eq!(ctx.step("encode", encode).await?, 7);
+            assert_eq!(ctx.resume::<u32>()?, (attempt > 1).then(|| attempt - 1), "steps keep the progress");
+            if attempt < 3 { Err(JobError::retry("after the steps")) } else { Ok(()) }
+        }
+    };
+    let worker = worker(&storage).handle(handler).build().unwrap();
+    let report = worker.run_until(after(120)).await.unwrap();
+    assert_eq!((report.retried, report.completed), (2, 1));
+    assert_eq!(*log.lock().unwrap(), ["scan 1", "encode 1", "encode 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i02_f44_an_effect_is_recorded_and_not_repeated_by_retries_and_duplicates() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    // A lost answer makes two messages of one job; a lost answer of the record is no loss of the record.
+    faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    faulty.plan(Operation::PutBlob, 2, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let _ = queue.send(&task("a")).await.unwrap();
+    let effects: Arc<Mutex<u32>> = Arc::default();
+    let counted = Arc::clone(&effects);
+    let handler = move |_: Task, ctx: Context| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let charge = async || -> Result<u32, JobError> {
+                let mut charged = counted.lock().unwrap();
+                *charged += 1;
+                Ok(100 + *charged)
+            };
+            assert_eq!(ctx.once("charge", charge).await?, 101, "the recorded result");
+            if ctx.info().attempt == 1 { Err(JobError::retry("after the effect")) } else { Ok(()) }
+        }
+    };
+    let worker = worker(&faulty.storage()).concurrency(1).handle(handler).build().unwrap();
+    let report = worker.run_until(after(120)).await.unwrap();
+    assert_eq!((report.completed, *effects.lock().unwrap()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i10_no_checkpoint_after_a_lost_answer_and_the_newest_one_is_found() {
+    let faulty = Faulty::new(&memory::open());
+    let _ = faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    faulty.plan(Operation::Update, 2, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let log = Log::default();
+    let sink = Arc::clone(&log);
+    let handler = move |_: Task, ctx: Context| {
+        let sink = Arc::clone(&sink);
+        async move {
+            sink.lock().unwrap().push(format!("resume {:?}", ctx.resume::<u32>()?));
+            if ctx.info().dequeue_count > 1 {
+                return Ok(());
+            }
+            ctx.checkpoint(&1).await?;
+            let uncertain = ctx.checkpoint(&2).await.unwrap_err();
+            assert!(uncertain.is_lease_uncertain());
+            assert!(ctx.checkpoint(&3).await.unwrap_err().is_lease_uncertain(), "no further one");
+            Err(JobError::retry("cannot be told to the storage"))
+        }
+    };
+    let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let _ = worker.run_until(after(120)).await.unwrap();
+    // The one without answer was applied, and 3 never was.
+    assert_eq!(*log.lock().unwrap(), ["resume None", "resume Some(2)"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i14_snoozes_keep_checkpoint_and_attempts() {
+    let storage = memory::open();
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    let handler = |_: Task, ctx: Context| async move {
+        assert_eq!(ctx.info().attempt, 1);
+        let times: u32 = ctx.resume()?.unwrap_or_default();
+        ctx.checkpoint(&(times + 1)).await?;
+        if times < 50 { Err(JobError::snooze(Duration::from_secs(5))) } else { Ok(()) }
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until(after(600)).await.unwrap();
+    assert_eq!((report.released, report.completed), (50, 1), "50 releases are over any threshold");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i11_an_outage_does_not_burn_all_attempts() {
+    let storage = memory::open();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..500 {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    let mended = tokio::time::Instant::now() + Duration::from_secs(1800);
+    let handler = move |_: Task| async move {
+        if tokio::time::Instant::now() < mended {
+            Err(JobError::retry("the database is down"))
+        } else {
+            Ok(())
+        }
+    };
+    let log = Log::default();
+    let sink = Arc::clone(&log);
+    let listen = move |event: &Event| match event {
+        Event::CircuitOpened { .. } => sink.lock().unwrap().push("opened".into()),
+        Event::CircuitClosed { .. } => sink.lock().unwrap().push("closed".into()),
+        _ => {}
+    };
+    let breaker = CircuitBreaker::new();
+    let worker = worker(&storage).concurrency(8).circuit_breaker(breaker).handle(handler).on_event(listen);
+    let report = worker.build().unwrap().run_until(after(7200)).await.unwrap();
+    let log = log.lock().unwrap();
+    assert!(log.len() > 3 && log[0] == "opened" && log.last().unwrap() == "closed", "{log:?}");
+    assert!(report.dead_lettered <= 5, "{} of 500 jobs ran out of attempts", report.dead_lettered);
+    assert_eq!(report.completed + report.dead_lettered, 500);
+}

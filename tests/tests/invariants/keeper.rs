@@ -1,0 +1,87 @@
+//! The lease keeper at scale: I8, F37, F40.
+
+use std::time::Duration;
+
+use jobqueue::storage::Operation;
+use jobqueue::testing::faults::Faulty;
+use jobqueue::{Context, JobError, memory};
+use jobqueue_tests::jobs::{Task, after, task, worker};
+
+#[tokio::test(start_paused = true)]
+async fn i08_ten_thousand_leases_cost_neither_ten_thousand_tasks_nor_an_early_request() {
+    const JOBS: usize = 10_000;
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    for n in 0..JOBS {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    let handler = |_: Task| async {
+        after(29).await;
+        Ok::<(), JobError>(())
+    };
+    let started = tokio::time::Instant::now();
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let most = tokio::spawn(async move {
+        let mut most = 0;
+        for _ in 0..270 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            most = most.max(metrics.num_alive_tasks());
+        }
+        most
+    });
+    let worker = worker(&faulty.storage()).concurrency(JOBS).handle(handler).build().unwrap();
+    let report = worker.run_until_idle().await.unwrap();
+    assert_eq!(report.completed, JOBS as u64);
+    let renewals: Vec<_> = faulty
+        .calls()
+        .into_iter()
+        .filter(|call| call.operation == Operation::Update)
+        .map(|c| c.at - started)
+        .collect();
+    assert_eq!(renewals.len(), JOBS, "one renewal each in 29 of 30 seconds");
+    let first = renewals.iter().min().unwrap();
+    assert!(
+        *first >= Duration::from_millis(19_400),
+        "sent at {first:?}, before two thirds of the lease had passed"
+    );
+    let most = most.await.unwrap();
+    // One task for each handler; renewals add at most the requests that may be under way.
+    assert!(most <= JOBS + 300, "{most} tasks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i08_f40_renewals_end_with_the_longest_run_time() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let handler = |_: Task| async {
+        std::future::pending::<()>().await;
+        Ok::<(), JobError>(())
+    };
+    let worker =
+        worker(&faulty.storage()).max_run_time(Duration::from_secs(100)).handle(handler).build().unwrap();
+    let report = worker.run_until(after(103)).await.unwrap();
+    assert_eq!(report.retried, 1);
+    // 100 s in steps of about 20 s, and the release; without an end there would be no limit to them.
+    let updates = faulty.calls_of(Operation::Update);
+    assert!((5..=8).contains(&updates), "{updates}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f37_a_message_that_expires_while_it_is_worked_on_is_renewed_to_its_end_and_not_in_a_loop() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let options = jobqueue::SendOptions::new().ttl(Duration::from_secs(45));
+    let _ = queue.send_with(&task("a"), options).await.unwrap();
+    let started = tokio::time::Instant::now();
+    let handler = move |_: Task, ctx: Context| async move {
+        ctx.token().cancelled().await;
+        // 30 s of lease, renewed to a second before the end; in that second it may be delivered once more.
+        assert!(started.elapsed() >= Duration::from_secs(42), "cancelled after {:?}", started.elapsed());
+        Ok::<(), JobError>(())
+    };
+    let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = worker.run_until(after(300)).await.unwrap();
+    assert_eq!((report.completed, report.retried), (0, 0), "neither done nor failed: lost");
+    assert!(report.lease_lost <= 2 && faulty.calls_of(Operation::Update) < 10);
+}

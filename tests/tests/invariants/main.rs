@@ -1,0 +1,14 @@
+//! The promises of the core, each under the faults that could break it. Names carry the numbers of docs/invariants.md.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+mod attempts;
+mod dead_letters;
+mod delivery;
+mod durable;
+mod keeper;
+mod ownership;
+mod secrets;
+mod shutdown;
+mod sweep;
+mod table;

@@ -1,0 +1,250 @@
+//! The sweeper: I15, F48, F49, F106, F107, and a model in which no live reference is ever swept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{
+    BlobName, ContainerName, Context, JobError, RedriveOptions, SendOptions, Storage, SweepOptions, Swept,
+    sweep,
+};
+use jobqueue_tests::jobs::{Task, after, clock, in_memory, worker};
+use proptest::prelude::*;
+
+const DAY: u64 = 86_400;
+
+fn large(name: impl Into<String>) -> Task {
+    Task { name: name.into(), data: "x".repeat(70_000) }
+}
+
+fn options() -> SweepOptions {
+    SweepOptions::new().clock(clock())
+}
+
+async fn blobs(storage: &Storage) -> Vec<String> {
+    let container = ContainerName::new("jobqueue-payloads").unwrap();
+    let page = storage.blobs().list_blobs(&container, "", None).await;
+    page.map(|page| page.blobs.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
+}
+
+/// A queue on the clock of the test, so that names and times of blobs are of one time.
+async fn queue(storage: &Storage) -> jobqueue::Queue<Task> {
+    storage.queue_on_virtual_time::<Task>(clock()).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_never_early() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = queue(&storage).await;
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    assert!(queue.send(&large("a")).await.is_err());
+    assert_eq!(faulty.calls_of(Operation::Put), 0, "no message without its blob");
+    faulty.heal();
+    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let ttl = SendOptions::new().ttl(Duration::from_secs(3600));
+    assert!(queue.send_with(&large("b"), ttl).await.is_err());
+    assert!(queue.send(&large("c")).await.is_err());
+    faulty.heal();
+    assert_eq!(blobs(&storage).await.len(), 2);
+    after(DAY).await;
+    assert_eq!(sweep(&storage, options()).await.unwrap().removed, 0, "its time and a day have not passed");
+    after(2 * 3600).await;
+    assert_eq!(sweep(&storage, options().dry_run()).await.unwrap().removed, 1);
+    assert_eq!(sweep(&storage, options()).await.unwrap().removed, 1);
+    // The one without a time goes only if that is asked for, and not before 8 days.
+    let drained = || options().drained_queues(true);
+    assert_eq!(sweep(&storage, drained()).await.unwrap().removed, 0);
+    after(8 * DAY).await;
+    assert_eq!(sweep(&storage, options()).await.unwrap().removed, 0);
+    assert_eq!(sweep(&storage, drained()).await.unwrap().removed, 1);
+    assert!(blobs(&storage).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn i15_f49_a_blob_is_deleted_after_its_message() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let _ = queue(&storage).await.send(&large("a")).await.unwrap();
+    faulty.plan_always(Operation::DeleteBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    let handler = |_: Task| async { Ok::<(), JobError>(()) };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, blobs(&storage).await.len()), (1, 1), "done; an orphan is left");
+    let order: Vec<_> = faulty.calls().into_iter().map(|call| call.operation).collect();
+    let first = |operation| order.iter().position(|o| *o == operation).unwrap();
+    assert!(first(Operation::Delete) < first(Operation::DeleteBlob));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i15_f106_a_payload_is_never_overwritten() {
+    let storage = in_memory();
+    let _ = queue(&storage).await.send(&large("a")).await.unwrap();
+    let _ = queue(&storage).await.send(&large("a")).await.unwrap();
+    let names = blobs(&storage).await;
+    assert_eq!(names.len(), 2, "names are unique to each write");
+    let name = BlobName::new(ContainerName::new("jobqueue-payloads").unwrap(), names[0].clone()).unwrap();
+    let again = storage.blobs().put_blob(&name, "other".into(), PutBlob::if_absent()).await;
+    assert_eq!(again.unwrap_err().kind(), StoreErrorKind::BlobAlreadyExists);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i15_f107_payloads_of_delayed_and_eternal_messages_are_kept() {
+    let storage = in_memory();
+    let queue = queue(&storage).await;
+    let _ = queue
+        .send_with(&large("late"), SendOptions::new().delay(Duration::from_secs(7 * DAY)))
+        .await
+        .unwrap();
+    let _ = queue.send(&large("eternal")).await.unwrap();
+    after(400 * DAY).await;
+    let swept = sweep(&storage, options().drained_queues(true)).await.unwrap();
+    assert_eq!((swept.seen, swept.removed), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i15_a_sweep_can_be_limited_and_watched_and_leaves_foreign_blobs_alone() {
+    let storage = in_memory();
+    let queue = queue(&storage).await;
+    for n in 0..10 {
+        let ttl = SendOptions::new().ttl(Duration::from_secs(60));
+        let _ = queue.send_with(&large(n.to_string()), ttl).await.unwrap();
+    }
+    let foreign = BlobName::new(ContainerName::new("jobqueue-payloads").unwrap(), "notes.txt").unwrap();
+    storage.blobs().put_blob(&foreign, "mine".into(), PutBlob::new()).await.unwrap();
+    after(3 * DAY).await;
+    let seen = Arc::new(std::sync::Mutex::new(Swept::default()));
+    let sink = Arc::clone(&seen);
+    let watched = options().limit(4).on_progress(move |swept| *sink.lock().unwrap() = *swept);
+    let swept = sweep(&storage, watched).await.unwrap();
+    assert_eq!((swept.removed, *seen.lock().unwrap()), (4, swept));
+    assert_eq!(sweep(&storage, options()).await.unwrap().removed, 6);
+    assert_eq!(blobs(&storage).await, ["notes.txt"]);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Send {
+        ttl: Option<u64>,
+        delay: u64,
+    },
+    /// A worker for a while: some jobs end, some fail, some save progress, some are cut off.
+    Work {
+        seconds: u64,
+        seed: u64,
+    },
+    Redrive,
+    Wait(u64),
+    Sweep {
+        drained: bool,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let times = prop_oneof![1..3600u64, 3600..DAY, DAY..10 * DAY];
+    prop_oneof![
+        3 => (prop::option::of(times.clone()), prop_oneof![Just(0u64), 1..7 * DAY])
+            .prop_map(|(ttl, delay)| Step::Send { ttl, delay }),
+        3 => (1..300u64, any::<u64>()).prop_map(|(seconds, seed)| Step::Work { seconds, seed }),
+        1 => Just(Step::Redrive),
+        3 => times.prop_map(Step::Wait),
+        3 => any::<bool>().prop_map(|drained| Step::Sweep { drained }),
+    ]
+}
+
+async fn work(storage: &Storage, seconds: u64, seed: u64) -> u64 {
+    let missing = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let handler = move |task: Task, ctx: Context| async move {
+        assert_eq!(task.data.len(), 70_000);
+        let _: Option<String> = ctx.resume()?;
+        let dice = (seed ^ task.name.bytes().map(u64::from).sum::<u64>()).wrapping_mul(0x9E37_79B9) >> 7;
+        if dice & 1 == 0 {
+            ctx.checkpoint(&"p".repeat(20_000)).await?;
+        }
+        match dice % 7 {
+            0 => Ok(()),
+            1 => Err(JobError::dead_letter("no")),
+            2 => Err(JobError::snooze(Duration::from_secs(2 * DAY))),
+            3 => std::future::pending().await,
+            _ => Err(JobError::retry_after(Duration::from_secs(dice % (6 * DAY)), "again")),
+        }
+    };
+    let counted = Arc::clone(&missing);
+    let listen = move |event: &jobqueue::Event| {
+        if let jobqueue::Event::Finished { error: Some(error), .. } = event
+            && error.contains("blob")
+        {
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    };
+    let worker = worker(storage).circuit_breaker(None).handle(handler).on_event(listen).build().unwrap();
+    let _ =
+        tokio::time::timeout(Duration::from_secs(seconds), worker.run_until(std::future::pending())).await;
+    missing.load(std::sync::atomic::Ordering::SeqCst)
+}
+
+async fn run_model(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let storage = in_memory();
+    let queue = queue(&storage).await;
+    let mut sent = 0;
+    for step in steps {
+        match step {
+            Step::Send { ttl, delay } => {
+                sent += 1;
+                let mut options = SendOptions::new().delay(Duration::from_secs(delay));
+                if let Some(ttl) = ttl {
+                    options = options.ttl(Duration::from_secs(ttl + delay + 1));
+                }
+                let _ = queue.send_with(&large(format!("job {sent}")), options).await.unwrap();
+            }
+            Step::Work { seconds, seed } => {
+                prop_assert_eq!(work(&storage, seconds, seed).await, 0, "a worker missed a payload");
+            }
+            Step::Redrive => {
+                let _ = queue.dead_letters().unwrap().redrive(RedriveOptions::all()).await.unwrap();
+            }
+            Step::Wait(seconds) => after(seconds).await,
+            Step::Sweep { drained } => {
+                let _ = sweep(&storage, options().drained_queues(drained)).await.unwrap();
+            }
+        }
+        // Whatever can be delivered, now or later, has what it refers to.
+        for name in ["tasks", "tasks-poison"] {
+            let Ok(peeked) = storage.queues().peek(&name.parse().unwrap(), 32).await else { continue };
+            let there = blobs(&storage).await;
+            for message in peeked {
+                let text = message.text.unwrap();
+                let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+                let references = event.as_object().unwrap().iter().filter(|(name, _)| name.ends_with("ref"));
+                for (attribute, reference) in references {
+                    let found = there.iter().any(|blob| reference == blob);
+                    prop_assert!(found, "{} of a live message in {} is gone", attribute, name);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn i15_no_live_reference_is_ever_swept(steps in prop::collection::vec(steps(), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(run_model(steps))?;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i15_a_worker_sweeps_only_when_told_to() {
+    let storage = in_memory();
+    let queue = queue(&storage).await;
+    let _ = queue.send_with(&large("a"), SendOptions::new().ttl(Duration::from_secs(60))).await.unwrap();
+    after(3 * DAY).await;
+    let handler = |_: Task| async { Ok::<(), JobError>(()) };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(DAY)).await.unwrap();
+    assert_eq!(blobs(&storage).await.len(), 1);
+    let sweeping = worker(&storage).handle(handler).sweep_every(Duration::from_secs(3600));
+    let _ = sweeping.build().unwrap().run_until(after(2 * 3600)).await.unwrap();
+    assert!(blobs(&storage).await.is_empty());
+}

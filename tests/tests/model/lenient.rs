@@ -1,0 +1,99 @@
+//! A storage that breaks one rule: it accepts expired receipts of messages that nobody else has got.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jobqueue::storage::*;
+use jobqueue::{Metadata, QueueName};
+
+/// `storage`, but lenient.
+pub fn wrap(storage: &Storage) -> Storage {
+    let queues = Lenient(Arc::clone(storage.queues()));
+    Storage::new(Arc::new(queues), Arc::clone(storage.blobs()), "lenient")
+}
+
+#[derive(Debug)]
+struct Lenient(Arc<dyn QueueStore>);
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl QueueStore for Lenient {
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        mut change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        change.late = Late::IfUnclaimed;
+        self.0.update(queue, message, change).await
+    }
+
+    async fn delete(&self, queue: &QueueName, message: &MessageRef, _: Late) -> Result<(), StoreError> {
+        self.0.delete(queue, message, Late::IfUnclaimed).await
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        late: Late,
+    ) -> Vec<Result<(), StoreError>> {
+        self.0.delete_all(queue, messages, late).await
+    }
+
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
+        self.0.create_queue(queue, metadata).await
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.0.delete_queue(queue).await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+        self.0.list_queues(prefix).await
+    }
+
+    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
+        self.0.queue_properties(queue).await
+    }
+
+    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
+        self.0.set_queue_metadata(queue, metadata).await
+    }
+
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        self.0.put(queue, message).await
+    }
+
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        self.0.put_all(queue, messages).await
+    }
+
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        self.0.get(queue, options).await
+    }
+
+    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        self.0.peek(queue, count).await
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.0.clear(queue).await
+    }
+
+    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
+        self.0.arrivals(queue)
+    }
+
+    fn checks_expiry(&self) -> bool {
+        self.0.checks_expiry()
+    }
+
+    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
+        self
+    }
+}

@@ -1,0 +1,233 @@
+//! Nine contracts of durability by which others have judged queues, each a function over any storage, run over SQLite.
+//!
+//! To judge another storage, add an opener.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::storage::{GetMessages, Late, LeasedMessage, PutMessage, UpdateMessage};
+use jobqueue::{JobError, QueueName, SendOptions, SettingOverrides, Storage, Worker};
+use jobqueue_tests::children::{Part, part};
+use jobqueue_tests::jobs::{Task, task};
+use jobqueue_tests::say;
+use rusqlite::{Connection, TransactionBehavior};
+
+struct Subject {
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+}
+
+impl Subject {
+    fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("jobs.db");
+        Self { _folder: folder, file }
+    }
+
+    fn connection(&self) -> String {
+        format!("sqlite:{}", self.file.display())
+    }
+
+    /// A fresh handle, as another process would have.
+    async fn open(&self) -> Storage {
+        Storage::connect(&self.connection()).await.unwrap()
+    }
+}
+
+fn tasks() -> QueueName {
+    "tasks".parse().unwrap()
+}
+
+async fn claim(storage: &Storage, lease: Duration) -> Option<LeasedMessage> {
+    let get = GetMessages { count: 1, visibility: lease };
+    storage.queues().get(&tasks(), get).await.unwrap().messages.into_iter().next()
+}
+
+/// Claims with a short lease, and waits until that is over.
+async fn expired(storage: &Storage) -> LeasedMessage {
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    let claimed = claim(storage, Duration::from_secs(1)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    claimed
+}
+
+async fn completes(storage: Storage, attempts: u32) {
+    let handler = |_: Task| async { Ok::<(), JobError>(()) };
+    let mut terms = SettingOverrides::default();
+    terms.timeout = Some(Duration::from_secs(2));
+    let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+    let listen = move |event: &jobqueue::Event| {
+        if let jobqueue::Event::Finished { job: Some(job), .. } = event {
+            let _ = done.send(job.attempt);
+        }
+    };
+    let worker = Worker::builder(storage).overrides(terms).handle(handler).on_event(listen).build().unwrap();
+    let one = async { assert_eq!(finished.recv().await, Some(attempts)) };
+    assert_eq!(worker.run_until(one).await.unwrap().completed, 1);
+}
+
+// 1: commit with the caller's transaction
+#[tokio::test]
+async fn i19_q1_a_job_commits_with_the_transaction_of_the_caller() {
+    let subject = Subject::sqlite();
+    let storage = subject.open().await;
+    let queue = storage.queue::<Task>().await.unwrap();
+    let mut connection = Connection::open(&subject.file).unwrap();
+    connection.execute("CREATE TABLE orders (id TEXT)", []).unwrap();
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    transaction.execute("INSERT INTO orders VALUES ('a')", []).unwrap();
+    // A payload in a blob, in a container that does not exist yet.
+    let large = Task { name: "a".into(), data: "x".repeat(100_000) };
+    queue.send_in(&transaction, &large, SendOptions::new()).unwrap();
+    assert_eq!(queue.len().await.unwrap(), 0, "nobody sees it before the commit");
+    transaction.commit().unwrap();
+    let found = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(*found.message(), large);
+    found.complete().await.unwrap();
+}
+
+// 2: roll back with the caller's transaction
+#[tokio::test]
+async fn i19_q2_a_job_rolls_back_with_the_transaction_of_the_caller() {
+    let subject = Subject::sqlite();
+    let queue = subject.open().await.queue::<Task>().await.unwrap();
+    let mut connection = Connection::open(&subject.file).unwrap();
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let large = Task { name: "a".into(), data: "x".repeat(100_000) };
+    queue.send_in(&transaction, &large, SendOptions::new()).unwrap();
+    transaction.rollback().unwrap();
+    assert!(queue.receive(Duration::ZERO).await.unwrap().is_none());
+    assert!(queue.is_empty().await.unwrap());
+}
+
+// 3: completion after expiry is refused
+#[tokio::test]
+async fn i05_f26_q3_completion_after_expiry_is_refused() {
+    let subject = Subject::sqlite();
+    let storage = subject.open().await;
+    let stale = expired(&storage).await;
+    let error = storage.queues().delete(&tasks(), &stale.message, Late::Refuse).await.unwrap_err();
+    assert!(error.is_lease_lost(), "{error:?}");
+    completes(storage, 1).await;
+}
+
+// 4: renewal after expiry is refused
+#[tokio::test]
+async fn i05_f27_q4_renewal_after_expiry_is_refused() {
+    let subject = Subject::sqlite();
+    let storage = subject.open().await;
+    let stale = expired(&storage).await;
+    let renewal = UpdateMessage { visibility: Duration::from_secs(30), text: None, late: Late::Refuse };
+    let error = storage.queues().update(&tasks(), &stale.message, renewal).await.unwrap_err();
+    assert!(error.is_lease_lost(), "{error:?}");
+    completes(storage, 1).await;
+}
+
+async fn stale_is_refused(first: &Storage, second: &Storage) {
+    let stale = expired(first).await;
+    let successor = claim(second, Duration::from_secs(30)).await.unwrap();
+    assert_eq!(successor.message.id, stale.message.id);
+    for late in [Late::Refuse, Late::IfUnclaimed] {
+        let error = first.queues().delete(&tasks(), &stale.message, late).await.unwrap_err();
+        assert!(error.is_lease_lost(), "{error:?}");
+    }
+    second.queues().delete(&tasks(), &successor.message, Late::Refuse).await.unwrap();
+}
+
+// 5: stale completion by another worker
+#[tokio::test]
+async fn i05_f23_q5_a_stale_completion_is_refused_when_another_worker_has_the_job() {
+    let subject = Subject::sqlite();
+    stale_is_refused(&subject.open().await, &subject.open().await).await;
+}
+
+// 6: stale completion by the same worker
+#[tokio::test]
+async fn i05_f24_q6_a_stale_completion_is_refused_when_the_same_worker_has_the_job_again() {
+    let subject = Subject::sqlite();
+    let storage = subject.open().await;
+    stale_is_refused(&storage, &storage).await;
+}
+
+// 7: failed work is tried again by a fresh worker
+#[tokio::test]
+async fn i11_q7_failed_work_is_retried_by_a_fresh_worker() {
+    let subject = Subject::sqlite();
+    let storage = subject.open().await;
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    let handler = |_: Task| async { Err::<(), _>(JobError::retry_after(Duration::ZERO, "first try")) };
+    let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+    let listen = move |event: &jobqueue::Event| {
+        if matches!(event, jobqueue::Event::Finished { .. }) {
+            let _ = done.send(());
+        }
+    };
+    let worker = Worker::builder(storage).concurrency(1).handle(handler).on_event(listen).build().unwrap();
+    let report = worker.run_until(async { finished.recv().await.unwrap() }).await.unwrap();
+    let attempts = u32::try_from(report.retried).unwrap();
+    assert!((1..3).contains(&attempts));
+    completes(subject.open().await, attempts + 1).await;
+}
+
+#[tokio::test]
+async fn part_of_q8_a_worker_that_is_killed() {
+    let Some(path) = part("part_of_q8_a_worker_that_is_killed") else { return };
+    let mut terms = SettingOverrides::default();
+    terms.timeout = Some(Duration::from_secs(1));
+    let handler = |_: Task| async {
+        say!("started");
+        std::future::pending::<()>().await;
+        Ok::<(), JobError>(())
+    };
+    let storage = Storage::connect(&path).await.unwrap();
+    let worker = Worker::builder(storage).overrides(terms).handle(handler).build().unwrap();
+    let _ = worker.run_until(std::future::pending()).await.unwrap();
+}
+
+// 8: interrupted work is recovered after SIGKILL
+#[tokio::test]
+async fn i01_f43_q8_work_interrupted_by_sigkill_is_recovered() {
+    let subject = Subject::sqlite();
+    let storage = subject.open().await;
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    let mut child = Part::start("part_of_q8_a_worker_that_is_killed", subject.connection());
+    assert_eq!(child.says().as_deref(), Some("started"));
+    let _ = child.kill();
+    completes(storage, 1).await;
+}
+
+// 9: no BUSY under contention
+#[tokio::test(flavor = "multi_thread")]
+async fn i19_f61_q9_no_busy_escapes_under_contention() {
+    const WRITERS: usize = 8;
+    const JOBS: usize = 100;
+    let subject = Arc::new(Subject::sqlite());
+    let _ = subject.open().await.queue::<Task>().await.unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let subject = Arc::clone(&subject);
+        writers.spawn(async move {
+            let storage = subject.open().await;
+            for n in 0..JOBS {
+                storage.queues().put(&tasks(), PutMessage::new(format!("{writer} {n}"))).await.unwrap();
+                if let Some(claimed) = claim(&storage, Duration::from_secs(60)).await {
+                    storage.queues().delete(&tasks(), &claimed.message, Late::Refuse).await.unwrap();
+                }
+            }
+        });
+    }
+    while let Some(done) = writers.join_next().await {
+        done.unwrap();
+    }
+    let storage = subject.open().await;
+    let mut left = 0;
+    while let Some(claimed) = claim(&storage, Duration::from_secs(60)).await {
+        storage.queues().delete(&tasks(), &claimed.message, Late::Refuse).await.unwrap();
+        left += 1;
+    }
+    assert_eq!(storage.queues().queue_properties(&tasks()).await.unwrap().approximate_count, 0);
+    assert!(left <= WRITERS);
+}

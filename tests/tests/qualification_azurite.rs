@@ -1,0 +1,116 @@
+//! The contracts of durability of `qualification.rs` that do not need SQLite, over Azurite, with workers in processes of
+//! their own.
+//!
+//! Completion and renewal after expiry (3 and 4) are refused by the worker's own deadline there: the service accepts an
+//! expired receipt until somebody else has the message. Contracts of the caller's transaction (1, 2) and of contention for a
+//! file (9) have no meaning.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use jobqueue::azure::Options;
+use jobqueue::storage::{GetMessages, Late, LeasedMessage, PutMessage, Storage, UpdateMessage};
+use jobqueue::{JobError, QueueName, SettingOverrides, Worker, WorkerBuilder};
+use jobqueue_tests::azurite::Azurite;
+use jobqueue_tests::children::{Part, part};
+use jobqueue_tests::jobs::{Task, task};
+use jobqueue_tests::running::Running;
+use jobqueue_tests::say;
+
+async fn open(connection: &str) -> Storage {
+    Options::from_connection_string(connection).unwrap().open().await.unwrap()
+}
+
+async fn fresh() -> Storage {
+    open(&Azurite::shared().connection_string()).await
+}
+
+fn unique() -> QueueName {
+    QueueName::new(format!("qualify-{}", uuid::Uuid::new_v4().simple())).unwrap()
+}
+
+fn worker(storage: Storage) -> WorkerBuilder {
+    let mut terms = SettingOverrides::default();
+    terms.timeout = Some(Duration::from_secs(2));
+    Worker::builder(storage).overrides(terms).max_idle_delay(Duration::from_millis(300))
+}
+
+async fn completes(storage: Storage, queue: &QueueName, attempt: u32) {
+    let handler = |_: Task| async { Ok::<(), JobError>(()) };
+    let mut running = Running::start(worker(storage).handle_on(queue.as_str(), handler)).await;
+    let ended = running.ended().await;
+    assert_eq!((ended.name(), ended.job.unwrap().attempt), ("completed", attempt));
+    drop(running.stop().await);
+}
+
+/// Gets the one message, waiting until it is visible.
+async fn claim(storage: &Storage, queue: &QueueName, seconds: u64) -> LeasedMessage {
+    let get = GetMessages { count: 1, visibility: Duration::from_secs(seconds) };
+    loop {
+        if let Some(claimed) = storage.queues().get(queue, get).await.unwrap().messages.pop() {
+            return claimed;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Contracts 5 and 6: every stale touch is refused, whether another process or the same has the job now.
+#[tokio::test]
+async fn i05_f23_f24_f25_q5_q6_stale_touches_are_refused() {
+    let (first, second) = (fresh().await, fresh().await);
+    for successor in [&first, &second] {
+        let queue = unique();
+        first.queues().create_queue(&queue, &Default::default()).await.unwrap();
+        first.queues().put(&queue, PutMessage::new("job")).await.unwrap();
+        let stale = claim(&first, &queue, 1).await;
+        let owner = claim(successor, &queue, 60).await;
+        assert_eq!((owner.message.id.clone(), owner.dequeue_count), (stale.message.id.clone(), 2));
+        for late in [Late::Refuse, Late::IfUnclaimed] {
+            let deleted = first.queues().delete(&queue, &stale.message, late).await.unwrap_err();
+            assert!(deleted.is_lease_lost(), "{deleted}");
+            let change = UpdateMessage { visibility: Duration::ZERO, text: Some("stale".into()), late };
+            let updated = first.queues().update(&queue, &stale.message, change).await.unwrap_err();
+            assert!(updated.is_lease_lost(), "{updated}");
+        }
+        successor.queues().delete(&queue, &owner.message, Late::Refuse).await.unwrap();
+    }
+}
+
+/// Contract 7: failed work is tried again by a fresh worker.
+#[tokio::test]
+async fn i11_q7_failed_work_is_retried_by_a_fresh_worker() {
+    let (storage, queue) = (fresh().await, unique());
+    storage.queue_named::<Task>(queue.as_str()).await.unwrap().send(&task("a")).await.unwrap();
+    let handler =
+        |_: Task| async { Err::<(), _>(JobError::retry_after(Duration::from_secs(2), "first try")) };
+    let mut running = Running::start(worker(storage).handle_on(queue.as_str(), handler)).await;
+    assert_eq!(running.ended().await.name(), "retried");
+    drop(running.stop().await);
+    completes(fresh().await, &queue, 2).await;
+}
+
+#[tokio::test]
+async fn part_of_q8_a_worker_that_is_killed() {
+    let Some(input) = part("part_of_q8_a_worker_that_is_killed") else { return };
+    let (queue, connection) = input.split_once(' ').unwrap();
+    let handler = |_: Task| async {
+        say!("started");
+        std::future::pending::<()>().await;
+        Ok::<(), JobError>(())
+    };
+    let worker = worker(open(connection).await).handle_on(queue, handler).build().unwrap();
+    let _ = worker.run_until(std::future::pending()).await.unwrap();
+}
+
+/// Contract 8: work interrupted by SIGKILL is recovered, and costs no attempt.
+#[tokio::test]
+async fn i01_f43_q8_work_interrupted_by_sigkill_is_recovered() {
+    let (storage, queue) = (fresh().await, unique());
+    storage.queue_named::<Task>(queue.as_str()).await.unwrap().send(&task("a")).await.unwrap();
+    let input = format!("{queue} {}", Azurite::shared().connection_string());
+    let mut child = Part::start("part_of_q8_a_worker_that_is_killed", input);
+    assert_eq!(child.says().as_deref(), Some("started"));
+    let _ = child.kill();
+    completes(storage, &queue, 1).await;
+}

@@ -1,0 +1,143 @@
+//! Sharded storage: what one queue cannot show. The promises it shares with others are in `conformance`.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::storage::sharded::Sharded;
+use jobqueue::storage::{GetMessages, Late, PutMessage};
+use jobqueue::{ManualClock, Metadata, QueueName, Storage, memory};
+
+const LONG: Duration = Duration::from_secs(600);
+
+struct Setup {
+    accounts: Vec<Storage>,
+    clock: Arc<ManualClock>,
+    queue: QueueName,
+}
+
+impl Setup {
+    fn new(accounts: usize) -> Self {
+        let clock = Arc::new(ManualClock::new());
+        let accounts = (0..accounts).map(|_| memory::open_with_clock(clock.clone())).collect();
+        Self { accounts, clock, queue: "work".parse().unwrap() }
+    }
+
+    /// As another process would open it.
+    fn open(&self, shards: u32) -> Sharded {
+        let mut builder = Sharded::builder().shards("work", shards).clock(self.clock.clone());
+        for (number, account) in self.accounts.iter().enumerate() {
+            builder = builder.account(format!("a{number}"), account.clone());
+        }
+        builder.build().unwrap()
+    }
+
+    async fn create(&self, sharded: &Sharded) {
+        sharded.storage().queues().create_queue(&self.queue, &Metadata::new()).await.unwrap();
+    }
+
+    async fn put(&self, sharded: &Sharded, texts: std::ops::Range<u32>) {
+        for text in texts {
+            sharded.storage().queues().put(&self.queue, PutMessage::new(text.to_string())).await.unwrap();
+        }
+    }
+
+    /// Gets and deletes until nothing comes.
+    async fn drain(&self, sharded: &Sharded) -> HashSet<String> {
+        let (storage, mut texts) = (sharded.storage(), HashSet::new());
+        loop {
+            let options = GetMessages { count: 5, visibility: LONG };
+            let got = storage.queues().get(&self.queue, options).await.unwrap().messages;
+            if got.is_empty() {
+                return texts;
+            }
+            for message in got {
+                assert!(texts.insert(message.text.unwrap()), "got twice");
+                storage.queues().delete(&self.queue, &message.message, Late::Refuse).await.unwrap();
+            }
+        }
+    }
+}
+
+fn texts(range: std::ops::Range<u32>) -> HashSet<String> {
+    range.map(|n| n.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn f85_i17_a_queue_that_grows_and_shrinks_strands_nothing() {
+    let setup = Setup::new(2);
+    let (one, other) = (setup.open(4), setup.open(4));
+    setup.create(&one).await;
+    setup.put(&one, 0..100).await;
+    setup.put(&other, 100..200).await;
+    one.reshard(&setup.queue, 8).await.unwrap();
+    setup.put(&one, 200..300).await;
+    // The other process does not know yet, and puts into the old shards.
+    setup.put(&other, 300..400).await;
+    setup.clock.advance(Duration::from_secs(600));
+    // Old shards with messages are kept however old they are.
+    assert_eq!(one.retire(&setup.queue).await.unwrap(), 4);
+    one.reshard(&setup.queue, 2).await.unwrap();
+    setup.put(&one, 400..500).await;
+    assert_eq!(setup.drain(&one).await, texts(0..500));
+    setup.clock.advance(Duration::from_secs(600));
+    assert_eq!(one.retire(&setup.queue).await.unwrap(), 0);
+    // A map older than is allowed is read again before it is used.
+    tokio::time::advance(Duration::from_secs(31)).await;
+    setup.put(&other, 500..600).await;
+    assert_eq!(setup.drain(&one).await, texts(500..600));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_was_not_sharded_keeps_its_messages() {
+    let setup = Setup::new(1);
+    let plain = &setup.accounts[0];
+    plain.queues().create_queue(&setup.queue, &Metadata::new()).await.unwrap();
+    plain.queues().put(&setup.queue, PutMessage::new("0")).await.unwrap();
+    let sharded = setup.open(3);
+    setup.put(&sharded, 1..10).await;
+    // A foreign producer knows nothing of shards.
+    plain.queues().put(&setup.queue, PutMessage::new("10")).await.unwrap();
+    assert_eq!(
+        sharded.storage().queues().queue_properties(&setup.queue).await.unwrap().approximate_count,
+        11
+    );
+    assert_eq!(setup.drain(&sharded).await, texts(0..11));
+    assert_eq!(sharded.storage().queues().list_queues("").await.unwrap(), [setup.queue.clone()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_has_one_shard_and_others_take_turns() {
+    let setup = Setup::new(2);
+    let sharded = setup.open(4);
+    setup.create(&sharded).await;
+    let storage = sharded.storage();
+    let mut shards = HashSet::new();
+    for _ in 0..20 {
+        let message = PutMessage::new("x").with_shard_key(Some("customer-7".into()));
+        let id = storage.queues().put(&setup.queue, message).await.unwrap().message.id;
+        shards.insert(id.as_str().rsplit_once('.').unwrap().0.to_owned());
+    }
+    assert_eq!(shards.len(), 1, "{shards:?}");
+    for _ in 0..4 {
+        let id = storage.queues().put(&setup.queue, PutMessage::new("x")).await.unwrap().message.id;
+        shards.insert(id.as_str().rsplit_once('.').unwrap().0.to_owned());
+    }
+    assert_eq!(shards.len(), 4, "{shards:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_tells_of_shards_that_were_not_polled() {
+    let setup = Setup::new(1);
+    let sharded = setup.open(4);
+    setup.create(&sharded).await;
+    let within = Duration::from_secs(60);
+    let unpolled = sharded.health(&setup.queue, within).await.unwrap_err().to_string();
+    assert!(unpolled.contains("work-s3v1"), "{unpolled}");
+    setup.drain(&sharded).await;
+    sharded.health(&setup.queue, within).await.unwrap();
+    tokio::time::advance(within * 2).await;
+    assert!(sharded.health(&setup.queue, within).await.is_err());
+}
