@@ -2,6 +2,7 @@
 
 pub mod azurite;
 pub mod children;
+pub mod death;
 pub mod example;
 pub mod jobs;
 pub mod proxy;

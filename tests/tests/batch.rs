@@ -2,17 +2,19 @@
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use jobqueue::storage::PutMessage;
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
     Context, JobError, OnDeadLetters, QueueMessage, QueueName, RedriveOptions, State, Storage, Worker,
     WorkerBuilder,
 };
+use jobqueue_tests::death;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -36,6 +38,7 @@ type Outcomes = Vec<(u64, Result<Option<u64>, String>)>;
 struct Log {
     effects: Arc<Mutex<HashMap<u64, u32>>>,
     joins: Arc<Mutex<Vec<(String, Outcomes)>>>,
+    join_ids: Arc<Mutex<HashSet<String>>>,
     failing: Arc<Mutex<Option<u64>>>,
 }
 
@@ -51,6 +54,7 @@ async fn join(join: Join, ctx: Context, State(log): State<Log>) -> Result<(), Jo
     let results = ctx.batch_results::<u64>().await?;
     let results =
         results.into_iter().map(|child| (child.index, child.outcome.map_err(|f| f.reason))).collect();
+    log.join_ids.lock().unwrap().insert(ctx.info().id.to_string());
     log.joins.lock().unwrap().push((join.name, results));
     Ok(())
 }
@@ -247,4 +251,63 @@ async fn a_producer_waits_while_the_queue_is_over_the_mark() {
     assert!(slices.cancel(sent[0].as_ref().unwrap()).await.unwrap());
     waiting.await.unwrap();
     assert_eq!(slices.len().await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_continuation_that_is_put_twice_runs_once() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    fan_out(&storage, 3, OnDeadLetters::Wait).await;
+    let faulty = Faulty::new(&storage);
+    let copied = Arc::new(AtomicU64::new(0));
+    let lost = Arc::clone(&copied);
+    faulty.on(Operation::Put, move |call| {
+        let first = call.subject == "joins" && lost.fetch_add(1, Ordering::SeqCst) == 0;
+        first.then_some(Fault::DropAnswer(StoreErrorKind::Timeout))
+    });
+    run(&faulty.storage(), &log).await;
+    // The child whose end could not be told comes back and puts it again, when the first copy has long been handled.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    run(&faulty.storage(), &log).await;
+    assert!(copied.load(Ordering::SeqCst) >= 2, "the continuation was not put again");
+    all_done(&log, 3);
+}
+
+/// Among the writes are the marker of each child, the continuation, and the deletions after them.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_at_any_write_loses_and_doubles_no_continuation() {
+    let mut nth = 0;
+    loop {
+        nth += 1;
+        let mut reached = false;
+        for performed in [false, true] {
+            let (storage, log) = (Storage::memory(), Log::default());
+            fan_out(&storage, 2, OnDeadLetters::Wait).await;
+            let faulty = Faulty::new(&storage);
+            let writes = death::at_write(&faulty, nth, performed);
+            let doomed = worker(&faulty.storage(), &log).handle(slice).build().unwrap();
+            let doomed = tokio::spawn(async move {
+                let _ = doomed.run_until(std::future::pending()).await;
+            });
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            doomed.abort();
+            // Its messages come back when their leases are over.
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            run(&storage, &log).await;
+            let joins = log.joins.lock().unwrap().clone();
+            let at = format!("death at write {nth}, performed: {performed}");
+            // Who dies in the join runs it again, as the same job.
+            assert!(!joins.is_empty(), "{at}: no continuation");
+            assert!(
+                joins.iter().all(|join| join.1 == [(0, Ok(Some(0))), (1, Ok(Some(2)))]),
+                "{at}: {joins:?}"
+            );
+            assert_eq!(log.join_ids.lock().unwrap().len(), 1, "{at}: two continuations");
+            reached |= writes.count() == nth;
+        }
+        if !reached {
+            break;
+        }
+    }
+    println!("{} writes", nth - 1);
+    assert!(nth > 5, "only {nth} writes");
 }

@@ -4,10 +4,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use jobqueue::storage::sharded::Sharded;
-use jobqueue::storage::{GetMessages, Late, PutMessage};
+use jobqueue::storage::{GetMessages, Late, Operation, PutMessage, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{ManualClock, Metadata, QueueName, Storage, memory};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -140,4 +142,64 @@ async fn health_tells_of_shards_that_were_not_polled() {
     sharded.health(&setup.queue, within).await.unwrap();
     tokio::time::advance(within * 2).await;
     assert!(sharded.health(&setup.queue, within).await.is_err());
+}
+
+/// F86: a shard that asks to slow down is left alone, and costs the others no time.
+#[tokio::test(start_paused = true)]
+async fn f86_a_throttled_shard_does_not_slow_the_others() {
+    let account = memory::open();
+    let faulty = Faulty::new(&account);
+    let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
+    let (storage, queue) = (sharded.storage(), QueueName::new("work").unwrap());
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    let shards = account.queues().list_queues("work-s").await.unwrap();
+    let slow = shards.last().unwrap().clone();
+    // Has work of its own, which must wait and nothing else.
+    let mut puts = 0..;
+    while account.queues().queue_properties(&slow).await.unwrap().approximate_count == 0 {
+        storage.queues().put(&queue, PutMessage::new(puts.next().unwrap().to_string())).await.unwrap();
+    }
+    let before = puts.next().unwrap();
+
+    let throttled = Arc::new(AtomicBool::new(true));
+    let asked = Arc::new(AtomicU32::new(0));
+    for operation in [Operation::Put, Operation::Get] {
+        let (throttled, asked, slow) = (Arc::clone(&throttled), Arc::clone(&asked), slow.to_string());
+        faulty.on(operation, move |call| {
+            let refused = call.subject == slow && throttled.load(Ordering::SeqCst);
+            refused.then(|| {
+                asked.fetch_add(1, Ordering::SeqCst);
+                Fault::Refuse(StoreErrorKind::Throttled)
+            })
+        });
+    }
+    let begun = tokio::time::Instant::now();
+    for n in before..before + 200 {
+        storage.queues().put(&queue, PutMessage::new(n.to_string())).await.unwrap();
+    }
+    let mut found = HashSet::new();
+    let all = (before + 200) as usize;
+    while found.len() < all - 1 {
+        let got =
+            storage.queues().get(&queue, GetMessages { count: 32, visibility: LONG }).await.unwrap().messages;
+        assert!(!got.is_empty(), "the others have more: {} of {all}", found.len());
+        found.extend(got.into_iter().map(|message| message.text.unwrap()));
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO, "nobody waited for the throttled shard");
+    assert!(asked.load(Ordering::SeqCst) <= 2, "asked {asked:?} times while it wanted to be left alone");
+
+    // Looked after again when it serves, and not asked all the time meanwhile.
+    let poll = || async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        storage.queues().get(&queue, GetMessages { count: 32, visibility: LONG }).await.unwrap().messages
+    };
+    for _ in 0..300 {
+        assert!(poll().await.is_empty());
+    }
+    assert!(asked.load(Ordering::SeqCst) <= 10, "asked {asked:?} times in 30 s");
+    throttled.store(false, Ordering::SeqCst);
+    for _ in 0..310 {
+        found.extend(poll().await.into_iter().map(|message| message.text.unwrap()));
+    }
+    assert_eq!(found, texts(0..before + 200));
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::{CONTAINER, EXPIRES};
-use crate::storage::{BlobProperties, BlobStore, QueueStore, Storage, StoreError, StoreErrorKind};
+use crate::storage::{
+    BlobProperties, BlobStore, LeaseDuration, LeaseId, QueueStore, Storage, StoreError, StoreErrorKind,
+};
 use crate::vocabulary::clock::{Clock, SystemClock};
 use crate::vocabulary::error::Error;
 use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
@@ -22,6 +24,9 @@ const HORIZON: Duration = Duration::from_secs(8 * 86_400);
 /// Where the framework keeps blobs with a time. A container that does not exist is empty.
 const CONTAINERS: [&str; 5] =
     [CONTAINER, "jobqueue-once", "jobqueue-completed", "jobqueue-unique", "jobqueue-batches"];
+
+/// Its blobs are written again with a later time, perhaps between being listed and being removed.
+const REUSED: &str = "jobqueue-unique";
 
 type Progress = dyn Fn(&Swept) + Send + Sync;
 
@@ -238,9 +243,20 @@ impl Sweep<'_> {
         properties: &BlobProperties,
         swept: &mut Swept,
     ) {
-        if !self.options.dry_run && !delete(&**self.storage.blobs(), container, name).await {
-            swept.failed += 1;
-            return;
+        if !self.options.dry_run {
+            let blobs = &**self.storage.blobs();
+            let deleted = match container.as_str() {
+                REUSED => delete_unchanged(blobs, container, name, properties).await,
+                _ => delete(blobs, container, name).await.then_some(true),
+            };
+            match deleted {
+                Some(true) => {}
+                Some(false) => return,
+                None => {
+                    swept.failed += 1;
+                    return;
+                }
+            }
         }
         swept.removed += 1;
         swept.bytes += properties.length;
@@ -265,4 +281,25 @@ async fn delete(blobs: &dyn BlobStore, container: &ContainerName, name: &str) ->
             false
         }
     }
+}
+
+/// Deletes a blob that has the same time as when it was listed, under a lease, so that nobody writes meanwhile; `None` if that
+/// cannot be done now.
+async fn delete_unchanged(
+    blobs: &dyn BlobStore,
+    container: &ContainerName,
+    name: &str,
+    listed: &BlobProperties,
+) -> Option<bool> {
+    let blob = BlobName::new(container.clone(), name).ok()?;
+    let duration = LeaseDuration::Finite(Duration::from_secs(15));
+    let lease = blobs.acquire_lease(&blob, duration, &LeaseId::random()).await.ok()?;
+    let found = blobs.blob_properties(&blob).await.ok()?;
+    let same = found.metadata.get(EXPIRES) == listed.metadata.get(EXPIRES);
+    if same && blobs.delete_blob(&blob, Some(&lease)).await.is_ok() {
+        return Some(true);
+    }
+    // What fails is left to the lease's expiry.
+    drop(blobs.release_lease(&blob, &lease).await);
+    (!same).then_some(false)
 }

@@ -86,9 +86,11 @@ impl LeaderBlob {
         let since = clock.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let options = PutBlob::if_absent().with_metadata(term_metadata(seen.max(since.as_secs())));
         for _ in 0..2 {
-            match self.blobs.put_blob(&self.name, Bytes::new(), options.clone()).await {
+            let put = self.blobs.put_blob(&self.name, Bytes::new(), options.clone());
+            match self.in_time("create lease blob", put).await {
                 Err(e) if e.kind() == Kind::ContainerNotFound => {
-                    self.blobs.create_container(self.name.container()).await?;
+                    self.in_time("create container", self.blobs.create_container(self.name.container()))
+                        .await?;
                 }
                 Err(e) if e.kind() == Kind::BlobAlreadyExists || e.is_ambiguous() => return Ok(()),
                 Err(e) => return Err(e),

@@ -28,12 +28,15 @@ use timetable::Timetable;
 const CONTAINER: &str = "jobqueue-schedules";
 
 /// What happens to slots that passed while no worker was running.
+///
+/// A slot that is less than a minute late is not missed yet and is sent under every policy, so that a fail-over, which takes
+/// half a minute, leaves none out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Missed {
     /// They are left out: what is more than a minute late is not sent.
     Skip,
-    /// The newest of them is sent, late.
+    /// The newest of them is sent, late, unless a slot after them is still on time.
     #[default]
     Once,
     /// The newest of them, at most this many, are sent in order.

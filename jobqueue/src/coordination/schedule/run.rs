@@ -19,7 +19,7 @@ use crate::worker::BackgroundContext;
 
 /// The wall clock is looked at this often, in case it was set.
 const LOOK: Duration = Duration::from_secs(30);
-/// How late a slot is not missed yet.
+/// How late a slot is not missed yet: longer than a fail-over.
 const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// Between two tries after an error.
 const RETRY: Duration = Duration::from_secs(5);
@@ -109,14 +109,14 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     fn due(&self, done: Timestamp, now: Timestamp) -> Vec<Timestamp> {
+        let since = now.checked_sub(ON_TIME).unwrap_or(Timestamp::MIN);
+        // At most one a second.
+        let on_time = self.timetable.due(done.max(since), now, usize::MAX);
         match self.missed {
-            Missed::Once => self.timetable.due(done, now, 1),
-            Missed::All(most) => self.timetable.due(done, now, most.max(1) as usize),
-            Missed::Skip => {
-                let mut due = self.timetable.due(done, now, 1);
-                due.retain(|slot| now.duration_since(*slot) <= ON_TIME);
-                due
-            }
+            Missed::Skip => on_time,
+            Missed::Once if on_time.is_empty() => self.timetable.due(done, now, 1),
+            Missed::Once => on_time,
+            Missed::All(most) => self.timetable.due(done, now, on_time.len().max(most as usize).max(1)),
         }
     }
 

@@ -76,7 +76,9 @@ impl Records {
     pub(super) async fn claim(&self, mine: Record, now: SystemTime) -> Result<Option<Claim>, Error> {
         match self.write(&mine, Condition::IfAbsent).await {
             Ok(tag) => return Ok(Some(Claim::Owned(mine, tag))),
-            Err(e) if e.kind() == StoreErrorKind::BlobAlreadyExists => {}
+            Err(e)
+                if matches!(e.kind(), StoreErrorKind::BlobAlreadyExists | StoreErrorKind::LeaseIdMissing) => {
+            }
             // Perhaps written: reading tells.
             Err(e) if e.is_ambiguous() => {}
             Err(e) => return Err(unavailable(e)),
@@ -95,7 +97,18 @@ impl Records {
         };
         match self.write(&next, Condition::IfMatch(tag)).await {
             Ok(tag) => Ok(Some(Claim::Owned(next, tag))),
-            Err(e) if e.kind() == StoreErrorKind::ConditionNotMet || e.is_ambiguous() => Ok(None),
+            // A sweep may hold the record for a moment, and remove it.
+            Err(e)
+                if e.is_ambiguous()
+                    || matches!(
+                        e.kind(),
+                        StoreErrorKind::ConditionNotMet
+                            | StoreErrorKind::LeaseIdMissing
+                            | StoreErrorKind::BlobNotFound
+                    ) =>
+            {
+                Ok(None)
+            }
             Err(e) => Err(unavailable(e)),
         }
     }

@@ -1,0 +1,46 @@
+//! Processes that die: a storage that never answers again, from a chosen write on. Who uses it sees nothing of the others.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jobqueue::storage::Operation;
+use jobqueue::testing::faults::{Fault, Faulty};
+
+/// From now on no call is performed or answered.
+pub fn now(faulty: &Faulty) {
+    for &operation in Operation::ALL {
+        faulty.plan_always(operation, Fault::Hang);
+    }
+}
+
+/// How many writes there were.
+#[derive(Debug, Clone, Default)]
+pub struct Writes(Arc<Mutex<u32>>);
+
+impl Writes {
+    /// The number so far; it ends at the deadly one.
+    pub fn count(&self) -> u32 {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The process dies at its `nth` write of a blob, message or deletion, counted from 1: that call is performed or not, and
+/// never answered, as all later ones.
+pub fn at_write(faulty: &Faulty, nth: u32, performed: bool) -> Writes {
+    let writes = Writes::default();
+    for &operation in Operation::ALL {
+        let writes = writes.clone();
+        faulty.on(operation, move |_| {
+            let mut count = writes.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if *count >= nth {
+                return Some(Fault::Hang);
+            }
+            use Operation as O;
+            if !matches!(operation, O::PutBlob | O::Put | O::PutAll | O::Update | O::Delete | O::DeleteAll) {
+                return None;
+            }
+            *count += 1;
+            (*count == nth).then_some(if performed { Fault::HangAfter } else { Fault::Hang })
+        });
+    }
+    writes
+}

@@ -1,0 +1,187 @@
+//! Leadership under faults: lost answers, deleted blobs, leases that are not what they seem, and random ones of all of them.
+//! In paused time on memory.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{BlobName, ContainerName, Leader, Storage, memory};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::{Instant, sleep, timeout};
+
+const LEASE: Duration = Duration::from_secs(15);
+const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
+
+fn candidate(storage: &Storage) -> Leader {
+    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE).unwrap();
+    leader.poll(Duration::from_secs(1)).virtual_time(Arc::new(memory::TokioClock::new()))
+}
+
+fn pair() -> (Storage, Faulty, Leader, Leader) {
+    let storage = Storage::memory();
+    let faulty = Faulty::new(&storage);
+    let (a, b) = (candidate(&faulty.storage()), candidate(&storage));
+    (storage, faulty, a, b)
+}
+
+fn lease_blob() -> BlobName {
+    BlobName::new(ContainerName::new("jobqueue-leaders").unwrap(), "cop").unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn f77_one_lost_renew_answer_costs_nothing() {
+    let (_, faulty, a, b) = pair();
+    let held = a.lead().await.unwrap();
+    faulty.plan(Operation::RenewLease, 1, LOST);
+    sleep(LEASE * 4).await;
+    assert!(a.has_control() && !held.token().is_cancelled() && b.try_lead().await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn f77_who_hears_no_renew_answer_acts_until_its_own_deadline_and_no_longer() {
+    let (_, faulty, a, b) = pair();
+    let begun = Instant::now();
+    let held = a.lead().await.unwrap();
+    // The storage renews each time; the leader cannot know.
+    faulty.plan_always(Operation::RenewLease, LOST);
+    held.token().cancelled().await;
+    assert!(a.has_control() && begun.elapsed() < LEASE);
+    while a.has_control() {
+        assert!(begun.elapsed() < LEASE, "it acts after its deadline");
+        sleep(Duration::from_millis(10)).await;
+    }
+    let next = b.lead().await.unwrap();
+    assert!(next.term() > held.term());
+}
+
+#[tokio::test(start_paused = true)]
+async fn f78_a_lost_acquire_answer_is_asked_for_again_under_the_same_id() {
+    let (_, faulty, a, b) = pair();
+    b.lead().await.unwrap().release().await;
+    faulty.plan(Operation::AcquireLease, 1, LOST);
+    let held = a.try_lead().await.unwrap().expect("the lease is its own");
+    assert!(a.has_control() && b.try_lead().await.unwrap().is_none());
+    held.release().await;
+    // However often it is lost, the next try takes up what was acquired.
+    faulty.plan_always(Operation::AcquireLease, LOST);
+    a.try_lead().await.unwrap_err();
+    faulty.heal();
+    assert!(a.try_lead().await.unwrap().is_some());
+}
+
+/// A storage that answers a renewal although the lease has long expired, as Azurite does.
+#[tokio::test(start_paused = true)]
+async fn f82_a_late_answer_to_a_renewal_does_not_bring_control_back() {
+    let (_, faulty, a, b) = pair();
+    let held = a.lead().await.unwrap();
+    faulty.plan_always(Operation::RenewLease, Fault::DelayAfter(LEASE * 2));
+    let next = timeout(LEASE * 3, b.lead()).await.expect("b leads").unwrap();
+    assert!(!a.has_control() && held.token().is_cancelled());
+    sleep(LEASE * 3).await;
+    assert!(!a.has_control() && b.has_control() && next.term() > held.term());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blob_that_is_deleted_alone_ends_the_term_and_the_next_is_higher() {
+    let (storage, _, a, b) = pair();
+    let first = a.lead().await.unwrap();
+    storage.blobs().break_lease(&lease_blob(), Some(Duration::ZERO)).await.unwrap();
+    storage.blobs().delete_blob(&lease_blob(), None).await.unwrap();
+    first.token().cancelled().await;
+    assert!(!a.has_control());
+    let second = b.lead().await.unwrap();
+    assert!(b.has_control() && second.term() > first.term());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_does_not_answer_holds_no_candidate_for_ever() {
+    for operation in [Operation::AcquireLease, Operation::PutBlob, Operation::CreateContainer] {
+        let (_, faulty, a, _) = pair();
+        faulty.plan(operation, 1, Fault::Hang);
+        timeout(LEASE * 4, a.lead()).await.expect("hangs").unwrap();
+    }
+}
+
+/// Plans a fault for about every fourth call of what leadership is made of. Tells when the newest request was sent that can have
+/// begun the lease.
+fn random_faults(faulty: &Faulty, seed: u64) -> Arc<Mutex<Instant>> {
+    let newest = Arc::new(Mutex::new(Instant::now()));
+    use Operation as O;
+    let all =
+        [O::AcquireLease, O::RenewLease, O::ReleaseLease, O::PutBlob, O::BlobProperties, O::CreateContainer];
+    for (number, operation) in all.into_iter().enumerate() {
+        let mut random = StdRng::seed_from_u64(seed ^ ((number as u64) << 32));
+        let newest = Arc::clone(&newest);
+        faulty.on(operation, move |call| {
+            if matches!(operation, O::AcquireLease | O::RenewLease) {
+                *newest.lock().unwrap() = call.at;
+            }
+            let kind = StoreErrorKind::Timeout;
+            let wait = Duration::from_millis(random.random_range(0..20_000));
+            match random.random_range(0..28) {
+                0 => Some(Fault::DropAnswer(kind)),
+                1 => Some(Fault::LoseRequest(kind)),
+                2 => Some(Fault::Refuse(StoreErrorKind::Unavailable)),
+                3 => Some(Fault::DelayBefore(wait)),
+                4 => Some(Fault::DelayAfter(wait)),
+                5 => Some(Fault::Hang),
+                6 => Some(Fault::HangAfter),
+                _ => None,
+            }
+        });
+    }
+    newest
+}
+
+#[tokio::test(start_paused = true)]
+async fn i16_no_two_lead_at_once_and_none_after_its_deadline() {
+    for _ in 0..4 {
+        let seed: u64 = rand::random();
+        println!("seed {seed}");
+        let storage = Storage::memory();
+        let faulty: Vec<_> = (0..3).map(|_| Faulty::new(&storage)).collect();
+        let leaders: Vec<_> = faulty.iter().map(|faulty| Arc::new(candidate(&faulty.storage()))).collect();
+        let (mut tasks, mut requests) = (Vec::new(), Vec::new());
+        for (number, leader) in leaders.iter().enumerate() {
+            requests.push(random_faults(&faulty[number], seed.wrapping_add(number as u64)));
+            let (leader, mut random) = (Arc::clone(leader), StdRng::seed_from_u64(!seed ^ number as u64));
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    let held = leader.lead().await.unwrap();
+                    let wanted = Duration::from_secs(random.random_range(1..120));
+                    let _ = timeout(wanted, held.token().cancelled()).await;
+                    // Some give it up, some let it expire.
+                    if random.random_bool(0.5) {
+                        held.release().await;
+                    } else {
+                        sleep(LEASE * 2).await;
+                    }
+                }
+            }));
+        }
+        let (mut owners, mut highest, mut changes) = (HashMap::new(), 0, 0);
+        for _ in 0..18_000 {
+            sleep(Duration::from_millis(100)).await;
+            let leading: Vec<_> = (0..3).filter_map(|n| leaders[n].term().map(|term| (n, term))).collect();
+            assert!(leading.len() <= 1, "seed {seed}: {leading:?} lead at once");
+            let Some(&(number, term)) = leading.first() else { continue };
+            assert_eq!(
+                *owners.entry(term).or_insert(number),
+                number,
+                "seed {seed}: term {term} has two leaders"
+            );
+            assert!(term >= highest, "seed {seed}: term {term} after {highest}");
+            let newest = *requests[number].lock().unwrap();
+            assert!(newest.elapsed() < LEASE, "seed {seed}: leads after its deadline");
+            changes += u32::from(term > highest);
+            highest = term;
+        }
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        assert!(changes >= 10, "seed {seed}: control moved only {changes} times in half an hour");
+    }
+}

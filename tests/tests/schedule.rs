@@ -1,0 +1,276 @@
+//! Schedules as workers run them: fail-over, crashes, missed slots, clocks that are set. In paused time on memory.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use jobqueue::storage::Operation;
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{
+    Clock, ErrorKind, JobError, Missed, QueueMessage, Schedule, Storage, Worker, WorkerBuilder, memory,
+};
+use jobqueue_tests::death;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "ticks", kind = "tick")]
+struct Tick {}
+
+/// What the workers handle, so that ticks stay where the test counts them.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "others", kind = "other")]
+struct Other {}
+
+/// Paused time from a given moment, which can be set off.
+#[derive(Debug)]
+struct Wall {
+    from: SystemTime,
+    start: Instant,
+    ahead: Mutex<Duration>,
+    behind: Mutex<Duration>,
+}
+
+impl Wall {
+    fn at(moment: &str) -> Arc<Self> {
+        let from = SystemTime::from(moment.parse::<jiff::Timestamp>().unwrap());
+        Arc::new(Self { from, start: Instant::now(), ahead: Mutex::default(), behind: Mutex::default() })
+    }
+
+    fn forward(&self, by: Duration) {
+        *self.ahead.lock().unwrap() += by;
+    }
+
+    fn back(&self, by: Duration) {
+        *self.behind.lock().unwrap() += by;
+    }
+}
+
+impl Clock for Wall {
+    fn now(&self) -> SystemTime {
+        self.from + self.start.elapsed() + *self.ahead.lock().unwrap() - *self.behind.lock().unwrap()
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn minutes(count: u32) -> Duration {
+    MINUTE * count
+}
+
+fn builder(storage: &Storage, wall: &Arc<Wall>) -> WorkerBuilder {
+    Worker::builder(storage.clone())
+        .virtual_time(Arc::<Wall>::clone(wall))
+        .handle(|_: Other| async { Ok::<(), JobError>(()) })
+}
+
+fn every(interval: Duration) -> Schedule {
+    Schedule::every(interval).named("tick")
+}
+
+/// A worker with the schedule until the task is aborted.
+fn start(storage: &Storage, wall: &Arc<Wall>, schedule: Schedule) -> JoinHandle<()> {
+    let worker = builder(storage, wall).schedule_by(schedule, || Tick {}).build().unwrap();
+    tokio::spawn(async move {
+        worker.run_until(std::future::pending()).await.unwrap();
+    })
+}
+
+/// A worker with the schedule that stops in an orderly way.
+async fn run_for(time: Duration, storage: &Storage, wall: &Arc<Wall>, schedule: Schedule) {
+    let worker = builder(storage, wall).schedule_by(schedule, || Tick {}).build().unwrap();
+    assert!(worker.run_until(sleep(time)).await.unwrap().completed == 0);
+}
+
+/// The times of the slots in the queue, in the order of sending; they are removed.
+async fn sent(storage: &Storage) -> Vec<String> {
+    let queue = storage.queue::<Tick>().await.unwrap();
+    let mut slots = Vec::new();
+    while let Some(delivery) = queue.receive(Duration::ZERO).await.unwrap() {
+        let id = delivery.info().id.to_string();
+        slots.push(id.strip_prefix("schedule/tick/").expect(&id).to_owned());
+        delivery.complete().await.unwrap();
+    }
+    slots
+}
+
+fn times<const N: usize>(of_day: [&str; N]) -> Vec<String> {
+    of_day.iter().map(|time| format!("2026-01-01T{time}Z")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn f83_every_slot_is_sent_once_by_one_of_two_workers() {
+    let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:10Z"));
+    let workers = [0, 1].map(|_| start(&storage, &wall, every(MINUTE)));
+    sleep(minutes(5)).await;
+    assert_eq!(sent(&storage).await, times(["12:01:00", "12:02:00", "12:03:00", "12:04:00", "12:05:00"]));
+    workers.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f83_a_fail_over_neither_skips_nor_doubles() {
+    let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:05Z"));
+    let faulty = Faulty::new(&storage);
+    let ten = Duration::from_secs(10);
+    let first = start(&faulty.storage(), &wall, every(ten));
+    sleep(Duration::from_secs(20)).await;
+    let second = start(&storage, &wall, every(ten));
+    sleep(ten).await;
+    death::now(&faulty);
+    let begun = faulty.calls_of(Operation::Put);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(faulty.calls_of(Operation::Put), begun, "the dead one sent");
+    let expected = [
+        "12:00:10", "12:00:20", "12:00:30", "12:00:40", "12:00:50", "12:01:00", "12:01:10", "12:01:20",
+        "12:01:30",
+    ];
+    assert_eq!(sent(&storage).await, times(expected));
+    [first, second].iter().for_each(JoinHandle::abort);
+}
+
+/// The crash is planted at each write there is: of the leader's term, the state and the message.
+#[tokio::test(start_paused = true)]
+async fn f50_a_crash_at_any_write_neither_skips_nor_doubles_a_slot() {
+    for (nth, performed) in (1..=14).flat_map(|nth| [(nth, false), (nth, true)]) {
+        let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:05Z"));
+        let faulty = Faulty::new(&storage);
+        let writes = death::at_write(&faulty, nth, performed);
+        let schedule = every(Duration::from_secs(20));
+        // A schedule begins when its state is first written.
+        run_for(Duration::from_secs(1), &storage, &wall, schedule.clone()).await;
+        let first = start(&faulty.storage(), &wall, schedule.clone());
+        sleep(Duration::from_secs(3)).await;
+        let second = start(&storage, &wall, schedule);
+        sleep(minutes(3)).await;
+        assert_eq!(writes.count(), nth, "not so many writes");
+        let found = sent(&storage).await;
+        let distinct: BTreeSet<_> = found.iter().cloned().collect();
+        let expected = [
+            "12:00:20", "12:00:40", "12:01:00", "12:01:20", "12:01:40", "12:02:00", "12:02:20", "12:02:40",
+            "12:03:00",
+        ];
+        assert_eq!(Vec::from_iter(distinct), times(expected), "crash at write {nth}, performed: {performed}");
+        assert_eq!(
+            found.len(),
+            expected.len(),
+            "doubled by the crash at write {nth}, performed: {performed}"
+        );
+        [first, second].iter().for_each(JoinHandle::abort);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f50_a_slot_that_was_sent_and_taken_before_the_crash_is_sent_again_under_the_same_id() {
+    let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:30Z"));
+    let faulty = Faulty::new(&storage);
+    let doomed = faulty.clone();
+    // The message is stored; the process dies before its answer.
+    faulty.on(Operation::Put, move |_| {
+        death::now(&doomed);
+        Some(Fault::HangAfter)
+    });
+    let first = start(&faulty.storage(), &wall, every(minutes(5)));
+    sleep(MINUTE).await;
+    assert_eq!(sent(&storage).await, times(["12:05:00"]));
+    let second = start(&storage, &wall, every(minutes(5)));
+    sleep(minutes(2)).await;
+    assert_eq!(sent(&storage).await, times(["12:05:00"]));
+    sleep(minutes(5)).await;
+    assert_eq!(sent(&storage).await, times(["12:10:00"]));
+    [first, second].iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn missed_slots_are_sent_as_the_policy_says() {
+    let cases: [(Missed, &[&str]); 4] = [
+        (Missed::Skip, &["12:25:00"]),
+        (Missed::Once, &["12:20:00", "12:25:00"]),
+        (Missed::All(2), &["12:15:00", "12:20:00", "12:25:00"]),
+        (Missed::All(100), &["12:10:00", "12:15:00", "12:20:00", "12:25:00"]),
+    ];
+    for (policy, expected) in cases {
+        let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:00Z"));
+        let schedule = every(minutes(5)).missed(policy);
+        run_for(minutes(2), &storage, &wall, schedule.clone()).await;
+        assert_eq!(sent(&storage).await, times(["12:05:00"]), "{policy:?}");
+        wall.forward(minutes(17));
+        run_for(minutes(3), &storage, &wall, schedule).await;
+        let expected: Vec<_> = expected.iter().map(|time| format!("2026-01-01T{time}Z")).collect();
+        assert_eq!(sent(&storage).await, expected, "{policy:?}");
+    }
+}
+
+/// What is less than a minute late is not missed.
+#[tokio::test(start_paused = true)]
+async fn f83_slots_of_the_last_minute_are_sent_under_every_policy() {
+    for policy in [Missed::Skip, Missed::Once, Missed::All(1)] {
+        let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:30Z"));
+        let schedule = every(Duration::from_secs(20)).missed(policy);
+        run_for(Duration::from_secs(5), &storage, &wall, schedule.clone()).await;
+        wall.forward(minutes(3));
+        run_for(Duration::from_secs(1), &storage, &wall, schedule).await;
+        assert_eq!(sent(&storage).await, times(["12:06:40", "12:07:00", "12:07:20"]), "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f84_a_clock_that_is_set_back_sends_nothing_twice() {
+    let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:00Z"));
+    let worker = start(&storage, &wall, every(minutes(5)));
+    sleep(minutes(2)).await;
+    assert_eq!(sent(&storage).await, times(["12:05:00"]));
+    wall.back(minutes(30));
+    sleep(minutes(33)).await;
+    assert_eq!(sent(&storage).await, times::<0>([]));
+    sleep(minutes(2)).await;
+    assert_eq!(sent(&storage).await, times(["12:10:00"]));
+    worker.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn f84_a_clock_that_is_set_forward_makes_slots_missed() {
+    let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:00Z"));
+    let worker = start(&storage, &wall, every(minutes(5)));
+    sleep(minutes(2)).await;
+    wall.forward(minutes(62));
+    sleep(minutes(3)).await;
+    assert_eq!(sent(&storage).await, times(["12:05:00", "13:05:00", "13:10:00"]));
+    worker.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn f84_summer_time_fires_once_in_the_gap_and_once_in_the_fold() {
+    for (from, expected) in [
+        ("2026-03-29T00:59:30Z", "2026-03-29T01:00:00Z"),
+        // 02:30 in summer time; an hour later it is 02:30 again.
+        ("2026-10-25T00:29:30Z", "2026-10-25T00:30:00Z"),
+    ] {
+        let (storage, wall) = (Storage::memory(), Wall::at(from));
+        let schedule = Schedule::cron("30 2 * * *", "Europe/Berlin").named("tick");
+        run_for(minutes(90), &storage, &wall, schedule).await;
+        assert_eq!(sent(&storage).await, [expected]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_schedule_is_told_by_build() {
+    let (storage, wall) = (memory::open(), Wall::at("2026-01-01T12:00:00Z"));
+    let wrong = [
+        (Schedule::cron("61 * * * *", "UTC"), "61 * * * *"),
+        (Schedule::cron("0 0 30 2 *", "UTC"), "never comes"),
+        (Schedule::cron("0 6 * * *", "Europe/Berlim"), "Europe/Berlim"),
+        (Schedule::every(Duration::from_millis(999)), "1 second"),
+        (Schedule::every(MINUTE).named("no spaces"), "name"),
+        (Schedule::every(MINUTE).named(""), "name"),
+        (Schedule::every(MINUTE).named("n".repeat(101)), "100 characters"),
+    ];
+    for (schedule, told) in wrong {
+        let shown = format!("{schedule:?}");
+        let error = builder(&storage, &wall).schedule_by(schedule, || Tick {}).build().expect_err(&shown);
+        assert_eq!(error.kind(), ErrorKind::Configuration, "{error}");
+        assert!(error.to_string().contains(told), "`{error}` does not tell of {told}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Unique work when senders die and answers are lost, and what a sweep leaves of its records. In paused time on memory.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Clock, ContainerName, ManualClock, Queue, QueueMessage, Storage, SweepOptions, sweep};
+use jobqueue_tests::death;
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "reports", kind = "report")]
+struct Report {
+    #[message(key)]
+    of: String,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn may() -> Report {
+    Report { of: "may".into() }
+}
+
+async fn reports(storage: &Storage) -> Queue<Report> {
+    storage.queue_on_virtual_time(Arc::new(jobqueue::memory::TokioClock::new())).await.unwrap()
+}
+
+/// The ids of what was sent; it is removed.
+async fn sent(queue: &Queue<Report>) -> Vec<String> {
+    let mut ids = Vec::new();
+    while let Some(delivery) = queue.receive(Duration::ZERO).await.unwrap() {
+        ids.push(delivery.info().id.to_string());
+        delivery.complete().await.unwrap();
+    }
+    ids
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_that_dies_at_any_write_locks_nobody_out_and_sends_under_one_id() {
+    // The claim, the message, the record that it was sent; each performed or not.
+    for (nth, performed) in (1..=3).flat_map(|nth| [(nth, false), (nth, true)]) {
+        let at = format!("death at write {nth}, performed: {performed}");
+        let storage = Storage::memory();
+        let queue = reports(&storage).await;
+        // Makes the container, so that each write is what it is meant to be.
+        queue.send_unique(&Report { of: "april".into() }, HOUR).await.unwrap();
+        assert_eq!(sent(&queue).await.len(), 1);
+
+        let faulty = Faulty::new(&storage);
+        let doomed = reports(&faulty.storage()).await;
+        let writes = death::at_write(&faulty, nth, performed);
+        assert!(timeout(Duration::from_secs(1), doomed.send_unique(&may(), HOUR)).await.is_err(), "{at}");
+        assert_eq!(writes.count(), nth, "{at}");
+        let next =
+            timeout(Duration::from_secs(60), queue.send_unique(&may(), HOUR)).await.expect(&at).unwrap();
+        let again = queue.send_unique(&may(), HOUR).await.unwrap();
+        assert!(!again.is_sent() && again.id() == next.id(), "{at}");
+        let mut ids = sent(&queue).await;
+        let copies = ids.len();
+        ids.dedup();
+        assert_eq!(ids, [next.id()], "{at}: all copies are one job");
+        // The message was stored, and its record does not say so.
+        let doubt = (nth, performed) == (2, true) || (nth, performed) == (3, false);
+        assert_eq!(copies, if doubt { 2 } else { 1 }, "{at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_answers_do_not_send_twice_what_was_sent() {
+    // Of the claim, and of the record that it was sent.
+    for nth in [1, 2] {
+        let storage = Storage::memory();
+        let faulty = Faulty::new(&storage);
+        let (queue, flaky) = (reports(&storage).await, reports(&faulty.storage()).await);
+        queue.send_unique(&Report { of: "april".into() }, HOUR).await.unwrap();
+        assert_eq!(sent(&queue).await.len(), 1);
+        faulty.plan(Operation::PutBlob, nth, Fault::DropAnswer(StoreErrorKind::Timeout));
+        let first = flaky.send_unique(&may(), HOUR).await.unwrap();
+        let second = queue.send_unique(&may(), HOUR).await.unwrap();
+        assert!(first.is_sent() && !second.is_sent() && first.id() == second.id(), "write {nth}");
+        assert_eq!(sent(&queue).await, [first.id()], "write {nth}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_removes_records_whose_window_is_over_and_no_others() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    queue.send_unique(&may(), HOUR).await.unwrap();
+    queue.send_unique(&Report { of: "june".into() }, HOUR * 24 * 30).await.unwrap();
+    sleep(HOUR * 24 * 3).await;
+    let clock = Arc::new(ManualClock::at(jobqueue::SystemClock.now() + HOUR * 24 * 3));
+    let swept = sweep(&storage, SweepOptions::new().clock(clock)).await.unwrap();
+    assert_eq!((swept.seen, swept.removed, swept.failed), (2, 1, 0));
+    let container = ContainerName::new("jobqueue-unique").unwrap();
+    assert_eq!(storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.len(), 1);
+    assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+    assert!(!queue.send_unique(&Report { of: "june".into() }, HOUR).await.unwrap().is_sent());
+}
+
+/// The record is found when its window has long been over, and used again before it is removed.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_spares_a_record_that_is_used_again_meanwhile() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    queue.send_unique(&may(), HOUR).await.unwrap();
+    sleep(HOUR * 24 * 3).await;
+    let faulty = Faulty::new(&storage);
+    faulty.plan(Operation::ListBlobs, 4, Fault::DelayAfter(Duration::from_secs(10)));
+    let clock = Arc::new(ManualClock::at(jobqueue::SystemClock.now() + HOUR * 24 * 3));
+    let flaky = faulty.storage();
+    let sweeping =
+        tokio::spawn(async move { sweep(&flaky, SweepOptions::new().clock(clock)).await.unwrap() });
+    sleep(Duration::from_secs(5)).await;
+    assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+    let swept = sweeping.await.unwrap();
+    assert_eq!((swept.seen, swept.removed), (1, 0));
+    assert!(!queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+}
+
+/// A sweep that has the record leased, or died so, is waited for.
+#[tokio::test(start_paused = true)]
+async fn a_sender_waits_for_a_sweep_that_holds_the_record() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    queue.send_unique(&may(), HOUR).await.unwrap();
+    sleep(HOUR * 24 * 3).await;
+    let faulty = Faulty::new(&storage);
+    faulty.plan_always(Operation::BlobProperties, Fault::Hang);
+    let clock = Arc::new(ManualClock::at(jobqueue::SystemClock.now() + HOUR * 24 * 3));
+    let flaky = faulty.storage();
+    let swept = timeout(Duration::from_secs(5), sweep(&flaky, SweepOptions::new().clock(clock))).await;
+    assert!(swept.is_err(), "the sweep was to die");
+    assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+}
