@@ -75,7 +75,7 @@ fn every(interval: Duration) -> Schedule {
 fn start(storage: &Storage, wall: &Arc<Wall>, schedule: Schedule) -> JoinHandle<()> {
     let worker = builder(storage, wall).schedule_by(schedule, || Tick {}).build().unwrap();
     tokio::spawn(async move {
-        worker.run_until(std::future::pending()).await.unwrap();
+        let _ = worker.run_until(std::future::pending()).await.unwrap();
     })
 }
 

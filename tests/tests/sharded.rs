@@ -107,7 +107,7 @@ async fn a_queue_that_was_not_sharded_keeps_its_messages() {
         11
     );
     assert_eq!(setup.drain(&sharded).await, texts(0..11));
-    assert_eq!(sharded.storage().queues().list_queues("").await.unwrap(), [setup.queue.clone()]);
+    assert_eq!(sharded.storage().queues().list_queues("").await.unwrap(), std::slice::from_ref(&setup.queue));
 }
 
 #[tokio::test(start_paused = true)]
