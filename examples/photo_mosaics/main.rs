@@ -12,6 +12,8 @@
 //!
 //! Prints where the mosaic is. Try `--help`.
 
+#![allow(clippy::print_stdout, reason = "a program for people to look at")]
+
 mod blobs;
 mod client;
 mod controller;

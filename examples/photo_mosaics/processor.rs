@@ -14,7 +14,9 @@ use crate::mosaic::{MosaicError, Slice, SliceRenderer, TileLibrary, decode_rende
 
 /// The tile library of the request that was worked on last: it is the same for all its slices.
 #[derive(Clone, Default)]
-pub(crate) struct Atlas(Arc<Mutex<Option<(Uuid, Arc<TileLibrary>)>>>);
+pub(crate) struct Atlas(Arc<Mutex<Known>>);
+
+type Known = Option<(Uuid, Arc<TileLibrary>)>;
 
 impl Atlas {
     async fn of(&self, request: Uuid, folder: &BlobFolder) -> Result<Arc<TileLibrary>, JobError> {

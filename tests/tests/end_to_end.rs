@@ -28,6 +28,7 @@ fn worker(storage: &Storage) -> WorkerBuilder {
 }
 
 type Log = Arc<Mutex<Vec<String>>>;
+type Seen = Arc<Mutex<Vec<(Order, JobInfo)>>>;
 
 fn outcomes() -> (Log, impl Fn(&Event) + Send + Sync + 'static) {
     let log = Log::default();
@@ -44,8 +45,8 @@ async fn a_sent_message_is_handled_once_and_gone() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     let sent = orders.send(&order("a")).await.unwrap();
-    let seen: Arc<Mutex<Vec<(Order, JobInfo)>>> = Arc::default();
-    let handler = |order: Order, info: JobInfo, State(seen): State<Arc<Mutex<Vec<(Order, JobInfo)>>>>| async move {
+    let seen = Seen::default();
+    let handler = |order: Order, info: JobInfo, State(seen): State<Seen>| async move {
         seen.lock().unwrap().push((order, info));
         Ok::<(), JobError>(())
     };

@@ -27,6 +27,7 @@ pub struct ContainerAttrs {
 }
 
 /// The value of `upgrade_from`.
+#[allow(clippy::large_enum_variant, reason = "one value an expansion")]
 pub enum Upgrade {
     /// `none`: no message of an older version is waiting.
     None(Ident),

@@ -113,7 +113,10 @@ async fn i12_the_history_of_several_redrives_is_kept_and_attempts_begin_anew() {
     let letters = queue.dead_letters().unwrap();
     let first = letters.peek().await.unwrap().remove(0);
     for round in 1..=3 {
-        assert_eq!(letters.redrive(RedriveOptions::all()).await.unwrap().moved, [first.id.clone()]);
+        assert_eq!(
+            letters.redrive(RedriveOptions::all()).await.unwrap().moved,
+            std::slice::from_ref(&first.id)
+        );
         let attempts: Arc<Mutex<Vec<u32>>> = Arc::default();
         let sink = Arc::clone(&attempts);
         let handler = move |_: Task, info: JobInfo| {

@@ -85,6 +85,10 @@ impl QueueStore for Lenient {
         self.0.clear(queue).await
     }
 
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        self.0.check_access(queue, access).await
+    }
+
     fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
         self.0.arrivals(queue)
     }

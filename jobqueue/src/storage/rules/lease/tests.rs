@@ -62,9 +62,10 @@ fn renew() {
 fn change() {
     let (a, b) = ids();
     let (none, broken) = (Err(K::LeaseNotPresent), Err(K::LeaseBroken));
-    let changed = Ok(held(at(90), TERM, b));
+    let other = held(at(90), TERM, b);
+    let changed = Ok(other);
     assert_eq!(row(|l| l.change(at(100), a, b)), [none, changed, broken, none, none]);
-    assert_eq!(changed.unwrap().change(at(101), a, b), changed, "repeating it is accepted");
+    assert_eq!(other.change(at(101), a, b), changed, "repeating it is accepted");
     let c = LeaseId::random();
     assert_eq!(states()[1].change(at(100), c, b), Err(K::LeaseIdMismatch));
 }
