@@ -6,7 +6,7 @@ use crate::child::{Other, Role};
 use crate::report::{Figures, Unit};
 use crate::subject::{Result, Subject};
 
-pub(super) async fn idle<S: Subject>(setting: &Setting, figures: &mut Figures) -> Result<()> {
+pub(super) async fn idle(setting: &Setting, figures: &mut Figures) -> Result<()> {
     let store = setting.store()?;
     let seconds = if setting.quick { 1 } else { 20 };
     let told = Other::start(Role::Idle, store.path(), seconds).await?.told().await?;

@@ -92,7 +92,7 @@ pub(crate) async fn run<S: Subject>(phase: Phase, setting: &Setting) -> Result<F
         Phase::Depth => depth::depth::<S>(setting, &mut figures).await?,
         Phase::Latency => latency::same_process::<S>(setting, &mut figures).await?,
         Phase::LatencyOther => latency::other_process::<S>(setting, &mut figures).await?,
-        Phase::Idle => idle::idle::<S>(setting, &mut figures).await?,
+        Phase::Idle => idle::idle(setting, &mut figures).await?,
         Phase::Memory => idle::memory::<S>(setting, &mut figures).await?,
         Phase::Leases => {}
     }
