@@ -42,8 +42,14 @@ def cell(values) -> str:
     return middle if len(values) == 1 else f"**{middle}** ({number(min(values))}–{number(max(values))})"
 
 
+def ordered(systems):
+    """jobqueue first, then the limit, then the peers."""
+    known = ["jobqueue", "bare loop"]
+    return dict(sorted(systems.items(), key=lambda item: (known.index(item[0]) if item[0] in known else len(known), item[0])))
+
+
 def text(figures) -> str:
-    systems = figures["systems"]
+    systems = ordered(figures["systems"])
     names = list(systems)
     lines = ["| phase | unit | " + " | ".join(names) + " |", "|---|---|" + "--:|" * len(names)]
     for key, name, unit, _ in ROWS:
@@ -86,7 +92,7 @@ def circumstances(figures) -> str:
         "| system | versions | an answer means | settings |",
         "|---|---|---|---|",
     ]
-    for name, system in figures["systems"].items():
+    for name, system in ordered(figures["systems"]).items():
         versions = ", ".join(f"{what} {version}" for what, version in system["versions"].items())
         lines.append(f"| {name} | {versions} | {system['durability']} | {system['settings']} |")
     return "\n".join(lines)
@@ -104,7 +110,7 @@ def write(docs: pathlib.Path, figures) -> None:
 def plot(figures) -> str:
     """Bars of the throughput phases, each phase on a scale of its own."""
     rows = [row for row in ROWS[:6]]
-    systems = list(figures["systems"].items())
+    systems = list(ordered(figures["systems"]).items())
     colours = ["#1f6feb", "#8b949e", "#d29922", "#e3b341", "#a371f7"]
     height, left, width = 16, 230, 420
     parts, y = [], 10

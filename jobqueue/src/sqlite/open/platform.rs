@@ -120,6 +120,8 @@ mod changes {
         Duration::from_millis(64),
     ];
 
+    /// Up to this long a wait is slept through, whatever changes meanwhile; longer ones end at the next change.
+    const SHORT: Duration = Duration::from_millis(2);
     /// How long to wait when nothing changes: only a safety net where changes are told, else the period.
     const NET: Duration = Duration::from_millis(500);
     const PERIOD: Duration = Duration::from_millis(15);
@@ -166,14 +168,17 @@ mod changes {
         pub(in crate::sqlite) fn wait(&mut self) {
             let Some(told) = &self.told else { return self.sleep(PERIOD) };
             match AFTER_CHANGE.get(self.step) {
-                Some(&pause) => {
+                // So short that a busy log wakes us once for many changes.
+                Some(&pause) if pause <= SHORT => {
                     self.sleep(pause);
                     self.step += 1;
                 }
-                None => {
+                longer => {
+                    let pause = longer.copied().unwrap_or(NET);
                     let mut ends =
                         [PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(told, PollFlags::IN)];
-                    let _ = poll(&mut ends, Some(&timespec(NET)));
+                    let _ = poll(&mut ends, Some(&timespec(pause)));
+                    self.step = (self.step + 1).min(AFTER_CHANGE.len());
                 }
             }
             if self.take_events() {
