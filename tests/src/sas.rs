@@ -10,9 +10,15 @@ use crate::azurite::{ACCOUNT, KEY};
 /// The version of the rules by which it is signed.
 const VERSION: &str = "2021-12-02";
 
-/// An account SAS for queues and blobs with `permissions` (letters such as `raup`), good from 2020 to `expiry`.
+/// An account SAS for queues and blobs with `permissions` (letters such as `raup`), good from 2020 to `expiry`, for
+/// containers and objects: what an application needs.
 pub fn account_sas(permissions: &str, expiry: &str) -> String {
-    let (start, services, types) = ("2020-01-01T00:00:00Z", "bq", "co");
+    account_sas_for("co", permissions, expiry)
+}
+
+/// The same for other resource types; listing queues needs `s`.
+pub fn account_sas_for(types: &str, permissions: &str, expiry: &str) -> String {
+    let (start, services) = ("2020-01-01T00:00:00Z", "bq");
     let text = format!(
         "{ACCOUNT}\n{permissions}\n{services}\n{types}\n{start}\n{expiry}\n\nhttps,http\n{VERSION}\n\n"
     );

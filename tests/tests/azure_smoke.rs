@@ -155,7 +155,7 @@ async fn by_account_key() {
 async fn by_shared_access_signature() {
     let azurite = Azurite::shared();
     let _log = azurite.log_on_failure();
-    let sas = sas::account_sas("rwdlacup", "2100-01-01T00:00:00Z");
+    let sas = sas::account_sas_for("sco", "rwdlacup", "2100-01-01T00:00:00Z");
     let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
     let storage = Options::from_connection_string(&string).unwrap().open().await.unwrap();
     every_queue_operation(&storage).await;

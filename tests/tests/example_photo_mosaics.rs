@@ -8,18 +8,25 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use jobqueue::{ContainerName, Storage};
+use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::example;
 
 fn program(folder: &Path) -> Command {
+    program_on(folder, &format!("sqlite:{}", folder.join("jobs.db").display()))
+}
+
+fn program_on(folder: &Path, storage: &str) -> Command {
     let mut program = Command::new(example::built("photo_mosaics"));
-    let storage = format!("sqlite:{}", folder.join("jobs.db").display());
     program.current_dir(folder).env("JOBQUEUE_STORAGE", storage).stdin(Stdio::null());
     program
 }
 
 fn role(folder: &Path, role: &str) -> Running {
-    let child = program(folder).args(["--role", role]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    Running(child.unwrap())
+    start(program(folder).args(["--role", role]))
+}
+
+fn start(program: &mut Command) -> Running {
+    Running(program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// Killed (SIGKILL) when dropped.
@@ -62,6 +69,19 @@ fn roles_in_separate_processes_make_the_same_bytes() {
         role(folder.path(), "processor"),
     ];
     let output = client(folder.path(), "mosaic.png").output().unwrap();
+    assert!(output.status.success(), "{}", example::text(&output));
+    assert!(std::fs::read(folder.path().join("mosaic.png")).unwrap() == undisturbed());
+}
+
+/// The same picture on Azure Storage queues and blobs, by roles in separate processes.
+#[test]
+fn roles_on_azurite_make_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Azurite::shared().connection_string();
+    let work = |role| start(program_on(folder.path(), &storage).args(["--role", role]));
+    let _workers = [work("controller"), work("processor")];
+    let mut client = program_on(folder.path(), &storage);
+    let output = client.args(["--role", "client", "--out", "mosaic.png"]).output().unwrap();
     assert!(output.status.success(), "{}", example::text(&output));
     assert!(std::fs::read(folder.path().join("mosaic.png")).unwrap() == undisturbed());
 }

@@ -73,9 +73,13 @@ impl Poller {
             if probe {
                 slots.truncate(1);
             }
+            let at_most = caution.at_most();
+            if failures > 0 {
+                // One request tells whether a storage that failed is well again.
+                slots.truncate(at_most as usize);
+            }
             let generation = self.activity.generation();
             let asked = slots.len();
-            let at_most = caution.at_most();
             let fetched =
                 fetch(Arc::clone(&self.channel), asked as u32, at_most, Arc::clone(&settings)).await;
             let fetched = match fetched {

@@ -1,0 +1,41 @@
+//! Lesson 1: a message, a handler, a worker.
+//!
+//! Teaches how to send a job and how to run it. Prints
+//!
+//! ```text
+//! Hello, Ada!
+//! Hello, Grace!
+//! done: 2
+//! ```
+
+#![allow(clippy::print_stdout, reason = "a program for people to look at")]
+
+use jobqueue::{JobError, QueueMessage, Worker};
+use jobqueue_examples::{Failure, open_storage};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "hello", kind = "hello")]
+struct Hello {
+    #[message(non_empty)]
+    name: String,
+}
+
+async fn greet(hello: Hello) -> Result<(), JobError> {
+    println!("Hello, {}!", hello.name);
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let storage = open_storage(None, "hello").await?;
+    let queue = storage.queue::<Hello>().await?;
+    for name in ["Ada", "Grace"] {
+        queue.send(&Hello { name: name.to_owned() }).await?;
+    }
+    // A service says `.run_until(jobqueue::shutdown_signal())` and runs until it is told to stop.
+    let worker = Worker::builder(storage).handle(greet).concurrency(1).build()?;
+    let report = worker.run_until_idle().await?;
+    println!("done: {}", report.completed);
+    Ok(())
+}

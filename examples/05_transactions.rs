@@ -1,0 +1,71 @@
+//! Lesson 5: a job that exists if and only if your own data does.
+//!
+//! Teaches `send_in`: the message is part of the caller's transaction on the same SQLite file. Works on SQLite only. Prints
+//!
+//! ```text
+//! rolled back: 0 users, 0 jobs
+//! committed: 1 users, 1 jobs
+//! welcome, Ada!
+//! ```
+
+#![allow(clippy::print_stdout, reason = "a program for people to look at")]
+
+use jobqueue::{JobError, Queue, QueueMessage, SendOptions, Storage, Worker};
+use jobqueue_examples::Failure;
+use rusqlite::{Connection, TransactionBehavior};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "welcomes", kind = "welcome")]
+struct Welcome {
+    name: String,
+}
+
+async fn welcome(job: Welcome) -> Result<(), JobError> {
+    println!("welcome, {}!", job.name);
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    std::fs::create_dir_all("target")?;
+    let file = "target/transactions.db";
+    let storage = Storage::connect(&format!("sqlite:{file}")).await?;
+    let welcomes = storage.queue::<Welcome>().await?;
+    welcomes.clear().await?;
+    let mut connection = Connection::open(file)?;
+    connection.execute_batch(
+        "CREATE TABLE IF NOT EXISTS users (name TEXT NOT NULL);
+         DELETE FROM users;",
+    )?;
+
+    register(&mut connection, &welcomes, "Ada", false)?;
+    tell("rolled back", &connection, &welcomes).await?;
+    register(&mut connection, &welcomes, "Ada", true)?;
+    tell("committed", &connection, &welcomes).await?;
+    let _ = Worker::builder(storage).handle(welcome).build()?.run_until_idle().await?;
+    Ok(())
+}
+
+fn register(
+    connection: &mut Connection,
+    welcomes: &Queue<Welcome>,
+    name: &str,
+    commit: bool,
+) -> Result<(), Failure> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute("INSERT INTO users (name) VALUES (?1)", [name])?;
+    welcomes.send_in(&transaction, &Welcome { name: name.to_owned() }, SendOptions::new())?;
+    if commit {
+        transaction.commit()?
+    } else {
+        transaction.rollback()?
+    }
+    Ok(())
+}
+
+async fn tell(what: &str, connection: &Connection, welcomes: &Queue<Welcome>) -> Result<(), Failure> {
+    let users: i64 = connection.query_row("SELECT count(*) FROM users", [], |row| row.get(0))?;
+    println!("{what}: {users} users, {} jobs", welcomes.len().await?);
+    Ok(())
+}
