@@ -21,6 +21,9 @@ pub mod dead_letters {}
 #[doc = include_str!("docs/large_payloads.md")]
 pub mod large_payloads {}
 
+#[doc = include_str!("docs/coordination.md")]
+pub mod coordination {}
+
 #[doc = include_str!("docs/storages.md")]
 pub mod storages {}
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::{CONTAINER, EXPIRES};
+use crate::storage::sharded::MAPS;
 use crate::storage::{
     BlobProperties, BlobStore, LeaseDuration, LeaseId, QueueStore, Storage, StoreError, StoreErrorKind,
 };
@@ -70,7 +71,7 @@ impl SweepOptions {
 
     /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is more)
     /// and both the queue they were written for and its dead-letter queue are empty, invisible messages included. Do not
-    /// redrive that queue's dead letters meanwhile.
+    /// redrive that queue's dead letters meanwhile. Queues that are spread over shards are left alone.
     #[must_use]
     pub fn drained_queues(mut self, sweep: bool) -> Self {
         self.drained_queues = sweep;
@@ -227,6 +228,9 @@ impl Sweep<'_> {
         let store = &**self.storage.queues();
         let grave = queue.dead_letter().ok();
         let mut drained = true;
+        for queue in [Some(queue), grave.as_ref()].into_iter().flatten() {
+            drained = drained && !self.is_sharded(queue).await?;
+        }
         for _ in 0..2 {
             for queue in [Some(queue), grave.as_ref()].into_iter().flatten() {
                 drained = drained && is_empty(store, queue).await?;
@@ -234,6 +238,23 @@ impl Sweep<'_> {
         }
         self.drained.insert(queue.clone(), drained);
         Ok(drained)
+    }
+
+    /// Whether messages of `queue` may be on shards, which this handle of the storage need not see.
+    async fn is_sharded(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let invalid =
+            |e| StoreError::new(StoreErrorKind::InvalidInput, "name shard map", queue).with_source(e);
+        let map =
+            BlobName::new(ContainerName::new(MAPS).map_err(invalid)?, queue.as_str()).map_err(invalid)?;
+        match self.storage.blobs().blob_properties(&map).await {
+            Ok(_) => Ok(true),
+            Err(e)
+                if matches!(e.kind(), StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound) =>
+            {
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
     }
 
     async fn remove(

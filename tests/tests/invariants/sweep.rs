@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue::storage::sharded::Sharded;
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
@@ -60,6 +61,21 @@ async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_nev
     assert_eq!(sweep(&storage, options()).await.unwrap().removed, 0);
     assert_eq!(sweep(&storage, drained()).await.unwrap().removed, 1);
     assert!(blobs(&storage).await.is_empty());
+}
+
+/// A handle that does not know of the shards sees an empty queue; the payloads on them are live all the same.
+#[tokio::test(start_paused = true)]
+async fn i15_f107_payloads_of_sharded_queues_are_never_taken_for_orphans() {
+    let plain = in_memory();
+    let sharded =
+        Sharded::builder().account("a", plain.clone()).default_shards(4).clock(clock()).build().unwrap();
+    let queue = queue(&sharded.storage()).await;
+    for name in ["a", "b", "c", "d"] {
+        queue.send(&large(name)).await.unwrap();
+    }
+    after(30 * DAY).await;
+    assert_eq!(sweep(&plain, options().drained_queues(true)).await.unwrap().removed, 0);
+    assert_eq!(blobs(&plain).await.len(), 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use super::{Builder, MAX_SHARDS, Unpolled};
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
 
-const CONTAINER: &str = "jobqueue-shards";
+pub(crate) const CONTAINER: &str = "jobqueue-shards";
 const OPERATION: &str = "read shard map";
 
 /// The accounts, and the maps as this process knows them.

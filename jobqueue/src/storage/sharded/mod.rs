@@ -22,6 +22,8 @@ mod maps;
 mod place;
 mod store;
 
+pub(crate) use maps::CONTAINER as MAPS;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
