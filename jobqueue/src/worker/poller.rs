@@ -74,8 +74,8 @@ impl Poller {
                 slots.truncate(1);
             }
             let at_most = caution.at_most();
-            if failures > 0 {
-                // One request tells whether a storage that failed is well again.
+            if failures > 0 || !was_full {
+                // One request tells whether a storage that failed is well again, and whether a queue is empty.
                 slots.truncate(at_most as usize);
             }
             let generation = self.activity.generation();
