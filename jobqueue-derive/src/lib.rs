@@ -1,7 +1,7 @@
 //! The derive macros of `jobqueue`.
 //!
-//! A macro goes through five steps, a module each: [`attr`] parses, [`ast`] models, [`check`] finds every
-//! mistake, [`expand`] emits; [`stub`] emits in its place when there were mistakes.
+//! A macro goes through five steps, a module each: `attr` parses, `ast` models, `check` finds every
+//! mistake, `expand` emits; `stub` emits in its place when there were mistakes.
 #![forbid(unsafe_code)]
 
 mod ast;
