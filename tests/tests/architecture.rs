@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("handler", &["codec"]),
     ("worker", &["queue", "handler", "lease", "storage", "claim_check"]),
     ("coordination", &["queue", "storage", "worker", "handler", "lease", "claim_check"]),
-    // The two places that put adapters and the rest together, the macros' back door and the test kit.
+    // The places that put adapters, queues, workers and coordination together, the macros' back door and the test kit.
     ("composition", &["coordination", "storage", "worker"]),
     ("connect", &["memory", "sqlite", "azure", "storage"]),
     ("transactional", &["sqlite", "queue"]),
