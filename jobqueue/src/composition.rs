@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use crate::coordination::batch::Membership;
+use crate::coordination::order::InOrder;
 use crate::storage::Storage;
 use crate::worker::{Worker, WorkerBuilder};
 
 impl Worker {
     /// Begins to put a worker together.
     pub fn builder(storage: Storage) -> WorkerBuilder {
-        WorkerBuilder::new(storage, vec![Arc::new(Membership)])
+        WorkerBuilder::new(storage, vec![Arc::new(Membership), Arc::new(InOrder::new())])
     }
 }

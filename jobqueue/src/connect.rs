@@ -23,6 +23,9 @@ impl Storage {
     ///
     /// # Errors
     /// What is wrong with the string (never quoting a secret), or what the storage says.
+    ///
+    /// # Cancel safety
+    /// Nothing stays open; a SQLite file may have been created.
     pub async fn connect(connection: &str) -> Result<Self, Error> {
         let connection = connection.trim();
         if connection == "memory:" || connection == "memory" {

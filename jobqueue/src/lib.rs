@@ -50,5 +50,6 @@ pub use vocabulary::name::{BlobName, ContainerName, NameError, QueueName};
 pub use vocabulary::outcome::{BoxError, JobError, Outcome, Reason, Verdict};
 pub use vocabulary::retry::Backoff;
 pub use vocabulary::settings::{MessageEncoding, QueueSettings, SettingOverrides, SettingWarning};
+pub use vocabulary::trace::TraceContext;
 pub use vocabulary::validate::{Path, Validate, Violation, Violations};
 pub use worker::{CircuitBreaker, Context, Event, Report, Worker, WorkerBuilder, shutdown_signal};

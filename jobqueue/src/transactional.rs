@@ -4,7 +4,7 @@ use rusqlite::Transaction;
 
 use crate::queue::{Queue, SendOptions};
 use crate::sqlite::{put_blob_in, put_in};
-use crate::vocabulary::error::Error;
+use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
 
 impl<M: QueueMessage> Queue<M> {
@@ -43,6 +43,11 @@ impl<M: QueueMessage> Queue<M> {
     ) -> Result<String, Error> {
         let channel = self.channel();
         let prepared = channel.prepare(message, options)?;
+        if prepared.in_order.is_some() {
+            let text =
+                "a message cannot be sent in order within a transaction: its place would not be part of it";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
         if let Some((reference, data)) = prepared.blob {
             let (name, put) = channel.claim_checks.blob(&reference, prepared.expires)?;
             put_blob_in(transaction, &name, data, put)?;

@@ -31,6 +31,9 @@ pub(super) struct Connection {
 pub(super) struct Setup {
     pub(super) account: Account,
     pub(super) roots: Vec<reqwest::Certificate>,
+    /// Who answers instead of the network.
+    #[cfg(feature = "testing")]
+    pub(super) in_process: Option<Arc<dyn azure_core::http::HttpClient>>,
 }
 
 impl Connection {
@@ -53,7 +56,7 @@ impl Connection {
             account.queues.clone(),
             token()?,
             Some(QueueServiceClientOptions {
-                client_options: pipeline::client_options(account, &account.queues, &http),
+                client_options: pipeline::client_options(&setup, &account.queues, &http),
                 version: API_VERSION.to_owned(),
             }),
         );
@@ -61,7 +64,7 @@ impl Connection {
             account.blobs.clone(),
             token()?,
             Some(BlobServiceClientOptions {
-                client_options: pipeline::client_options(account, &account.blobs, &http),
+                client_options: pipeline::client_options(&setup, &account.blobs, &http),
                 version: API_VERSION.to_owned(),
             }),
         );

@@ -72,7 +72,13 @@ impl Options {
     }
 
     fn new(account: Account) -> Self {
-        Self { setup: Setup { account, roots: Vec::new() } }
+        let setup = Setup {
+            account,
+            roots: Vec::new(),
+            #[cfg(feature = "testing")]
+            in_process: None,
+        };
+        Self { setup }
     }
 
     /// Sets the address of the blobs, where it does not follow from that of the queues.
@@ -126,6 +132,14 @@ impl Options {
             .map_err(|_| refused("the root certificate is not one in PEM".to_owned()))?;
         self.setup.roots.push(certificate);
         Ok(self)
+    }
+
+    /// Has all requests answered by `client`, complete with their signatures, instead of over the network: for tests and
+    /// measurements without a service.
+    #[cfg(feature = "testing")]
+    pub fn in_process(mut self, client: Arc<dyn azure_core::http::HttpClient>) -> Self {
+        self.setup.in_process = Some(client);
+        self
     }
 
     /// Opens the storage. Contacts nobody: a wrong key or address shows with the first operation, and

@@ -108,7 +108,7 @@ impl ClaimChecks {
     pub(crate) fn inline(&self, payload: &Payload) -> Option<Result<Bytes, PayloadError>> {
         let data = match payload {
             Payload::None => Bytes::from_static(b"null"),
-            Payload::Json(raw) => Bytes::copy_from_slice(raw.get().as_bytes()),
+            Payload::Json(json) => json.to_bytes(),
             Payload::Binary(bytes) => bytes.clone(),
             Payload::Stored(_) => return None,
         };

@@ -13,7 +13,11 @@ impl Codec for Json {
     const CONTENT_TYPE: &'static str = "application/json";
 
     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
-        serde_json::to_vec(value).map_err(|e| CodecError::with_source("the message has no JSON form", e))
+        // Most messages fit, and then nothing is copied to a larger place while they are written.
+        let mut text = Vec::with_capacity(512);
+        serde_json::to_writer(&mut text, value)
+            .map_err(|e| CodecError::with_source("the message has no JSON form", e))?;
+        Ok(text)
     }
 
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {

@@ -5,6 +5,7 @@
 
 pub(crate) mod batch;
 mod leader;
+pub(crate) mod order;
 mod schedule;
 
 pub use leader::{Leader, Leadership};

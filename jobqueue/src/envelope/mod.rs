@@ -4,6 +4,8 @@
 //! Knows text and attributes; knows nothing of storages, blobs or message types. The payload is carried, not
 //! understood: it is parsed once, by the codec.
 
+mod json_text;
+mod members;
 mod read;
 mod reference;
 mod text;
@@ -14,9 +16,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+pub use json_text::JsonText;
 pub use read::{EnvelopeError, Parsed, parse};
 pub use reference::{Sha256Digest, StoredReference};
-pub use text::{fits, to_wire};
+pub use text::{fits, may_fit, to_wire};
 
 /// The most characters of an error that are kept with a message.
 pub const MAX_ERROR_CHARS: usize = 2_000;
@@ -58,7 +61,7 @@ pub enum Payload {
     /// There is none.
     None,
     /// JSON: `data`.
-    Json(Box<RawValue>),
+    Json(JsonText),
     /// Bytes of another media type: `data_base64`.
     Binary(Bytes),
     /// In a blob: `dataref`, `datasize`, `datasha256`.
@@ -155,9 +158,9 @@ impl Envelope {
     /// The event as JSON text of characters that XML 1.0 can carry.
     ///
     /// # Errors
-    /// Practically none: an attribute that has no JSON form.
+    /// Practically none: a payload that is said to be JSON and is not even UTF-8.
     pub fn to_json(&self) -> Result<String, EnvelopeError> {
-        write::to_json(self).map_err(EnvelopeError::json)
+        write::to_json(self)
     }
 }
 

@@ -2,20 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::members::{List, Value, members};
 use super::reference::{ReferenceError, StoredReference};
-use super::{Checkpoint, DeadLetterNote, Envelope, History, Payload, text};
-
-/// The most attributes an event may have.
-const MAX_ATTRIBUTES: usize = 256;
+use super::{Checkpoint, DeadLetterNote, Envelope, History, JsonText, Payload, text};
 
 /// Why a text is not an event this program understands. The text is not quoted.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +68,7 @@ pub enum Parsed {
     /// An event.
     Event(Box<Envelope>),
     /// JSON that is no event: the bare payload of a foreign producer.
-    Bare(Box<RawValue>),
+    Bare(JsonText),
 }
 
 /// Reads the text of a message.
@@ -86,7 +81,7 @@ pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     if !json.starts_with('{') {
         return bare(json);
     }
-    let Attributes(attributes) = serde_json::from_str(json).map_err(EnvelopeError::json)?;
+    let attributes = members(json).map_err(EnvelopeError::json)?;
     match attributes.iter().any(|(name, _)| name == "specversion") {
         false => bare(&without_functions_parent(json)),
         true => Ok(Parsed::Event(Box::new(event(attributes)?))),
@@ -94,7 +89,7 @@ pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
 }
 
 fn bare(json: &str) -> Result<Parsed, EnvelopeError> {
-    Ok(Parsed::Bare(RawValue::from_string(json.to_owned()).map_err(EnvelopeError::json)?))
+    Ok(Parsed::Bare(JsonText::check(Bytes::copy_from_slice(json.as_bytes()))?))
 }
 
 /// Azure Functions adds a member of its own to the objects it sends.
@@ -112,8 +107,8 @@ fn without_functions_parent(json: &str) -> Cow<'_, str> {
     }
 }
 
-fn event<'a>(raw: Vec<(Cow<'a, str>, &'a RawValue)>) -> Result<Envelope, EnvelopeError> {
-    let mut take = Taker(raw);
+fn event(members: List<'_>) -> Result<Envelope, EnvelopeError> {
+    let mut take = Taker(members);
     if take.text("specversion")?.as_deref() != Some("1.0") {
         return Err(EnvelopeError::SpecVersion);
     }
@@ -140,8 +135,7 @@ fn event<'a>(raw: Vec<(Cow<'a, str>, &'a RawValue)>) -> Result<Envelope, Envelop
         past: take.text("deadletterpast")?,
     };
     envelope.dead_letter = dead_letter(&mut take)?;
-    envelope.extensions =
-        take.0.into_iter().map(|(name, value)| (name.into_owned(), value.to_owned())).collect();
+    envelope.extensions = take.rest();
     Ok(envelope)
 }
 
@@ -155,7 +149,7 @@ fn payload(take: &mut Taker<'_>) -> Result<Payload, EnvelopeError> {
         let bytes = STANDARD.decode(encoded).map_err(|_| EnvelopeError::Base64)?;
         return Ok(Payload::Binary(Bytes::from(bytes)));
     }
-    Ok(take.raw("data").map_or(Payload::None, |data| Payload::Json(data.to_owned())))
+    Ok(take.raw("data").map_or(Payload::None, |data| Payload::Json(data.into())))
 }
 
 fn checkpoint(take: &mut Taker<'_>) -> Result<Option<Checkpoint>, EnvelopeError> {
@@ -182,16 +176,37 @@ fn dead_letter(take: &mut Taker<'_>) -> Result<Option<DeadLetterNote>, EnvelopeE
 /// Takes attributes out by name, so that what is left are the extensions.
 ///
 /// A few attributes in a list: looking through them is quicker than a map, and every message passes here.
-struct Taker<'de>(Vec<(Cow<'de, str>, &'de RawValue)>);
+struct Taker<'de>(List<'de>);
 
 impl<'de> Taker<'de> {
-    fn raw(&mut self, name: &'static str) -> Option<&'de RawValue> {
+    fn value(&mut self, name: &'static str) -> Option<Value<'de>> {
         let at = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.swap_remove(at).1)
     }
 
+    /// What is no text by its name.
+    fn raw(&mut self, name: &'static str) -> Option<&'de RawValue> {
+        match self.value(name)? {
+            Value::Raw(raw) => Some(raw),
+            Value::Text(_) => None,
+        }
+    }
+
+    /// What nobody has asked for, and is no text by its name.
+    fn rest(self) -> BTreeMap<String, Box<RawValue>> {
+        let raw = |(name, value): (Cow<'_, str>, Value<'_>)| match value {
+            Value::Raw(raw) => Some((name.into_owned(), raw.to_owned())),
+            Value::Text(_) => None,
+        };
+        self.0.into_iter().filter_map(raw).collect()
+    }
+
     fn text(&mut self, name: &'static str) -> Result<Option<String>, EnvelopeError> {
-        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let raw = match self.value(name) {
+            None => return Ok(None),
+            Some(Value::Text(text)) => return Ok(Some(text.into_owned())),
+            Some(Value::Raw(raw)) => raw,
+        };
         // It is well-formed JSON: between quotes and without escapes, a text stands as it is.
         if let Some(text) = raw.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'))
             && !text.as_bytes().contains(&b'\\')
@@ -219,53 +234,4 @@ impl<'de> Taker<'de> {
         }
         digits.parse().map(Some).map_err(|_| EnvelopeError::Number(name))
     }
-}
-
-/// All members of an object, none twice.
-struct Attributes<'de>(Vec<(Cow<'de, str>, &'de RawValue)>);
-
-impl<'de> Deserialize<'de> for Attributes<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Attributes<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::with_capacity(16);
-                while let Some(Name(name)) = map.next_key()? {
-                    members.push((name, map.next_value()?));
-                }
-                if members.len() > MAX_ATTRIBUTES && members.iter().any(|(name, _)| name == "specversion") {
-                    return Err(de::Error::custom("too many attributes"));
-                }
-                // Readers disagree on which of two equal names counts; so does an attacker's reader.
-                if has_twins(&members) {
-                    return Err(de::Error::custom("an attribute stands twice"));
-                }
-                Ok(Attributes(members))
-            }
-        }
-        deserializer.deserialize_map(Members)
-    }
-}
-
-/// A name, borrowed from the text unless it has escapes.
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
-fn has_twins(members: &[(Cow<'_, str>, &RawValue)]) -> bool {
-    /// Up to so many, comparing each with each is quicker than sorting.
-    const FEW: usize = 32;
-    if members.len() <= FEW {
-        let twin =
-            |(at, (name, _)): (usize, &(Cow<'_, str>, _))| members[..at].iter().any(|(n, _)| n == name);
-        return members.iter().enumerate().any(twin);
-    }
-    let mut names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
-    names.sort_unstable();
-    names.windows(2).any(|pair| pair[0] == pair[1])
 }

@@ -71,6 +71,11 @@ pub fn fits(json: &str, encoding: MessageEncoding) -> bool {
     }
 }
 
+/// Whether an event with a payload of so many bytes may fit at all, so that one that cannot need not be written.
+pub fn may_fit(payload_bytes: usize) -> bool {
+    payload_bytes <= MAX_TEXT
+}
+
 /// The length once escaped for XML by the most thorough escaper.
 fn escaped_len(text: &str) -> usize {
     let cost = |b: u8| match b {

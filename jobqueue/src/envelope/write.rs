@@ -2,9 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::{Checkpoint, Envelope, Payload};
+use super::text::{TextError, xml_safe};
+use super::{Checkpoint, Envelope, EnvelopeError, History, Payload, StoredReference};
 
 /// The attributes that have a meaning here; anything else is an extension that is kept as it is.
 const KNOWN: &[&str] = &[
@@ -43,74 +43,139 @@ pub(super) fn is_known(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-pub(super) fn to_json(envelope: &Envelope) -> serde_json::Result<String> {
-    serde_json::to_string(envelope).map(super::text::xml_safe)
+/// Room for the attributes that most events have.
+const ATTRIBUTES: usize = 512;
+
+pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
+    let room = match &envelope.payload {
+        Payload::Json(data) => data.as_bytes().len(),
+        Payload::Binary(bytes) => bytes.len() / 3 * 4,
+        Payload::None | Payload::Stored(_) => 0,
+    };
+    let mut event = Event(Vec::with_capacity(ATTRIBUTES + room));
+    event.text("specversion", "1.0");
+    event.text("id", &envelope.id);
+    event.text("source", &envelope.source);
+    event.text("type", &envelope.kind);
+    event.some("time", envelope.time.as_deref());
+    event.some("subject", envelope.subject.as_deref());
+    event.some("datacontenttype", envelope.content_type.as_deref());
+    event.number("schemaversion", envelope.version.into());
+    event.some("traceparent", envelope.traceparent.as_deref());
+    event.some("notbefore", envelope.not_before.as_deref());
+    history(&mut event, &envelope.history);
+    if let Some(note) = &envelope.dead_letter {
+        event.text("deadletterreason", &note.reason);
+        event.text("deadletterqueue", &note.queue);
+        event.text("deadlettertime", &note.time);
+        event.number("deadlettercount", note.deliveries.into());
+        event.some("deadletterworker", note.worker.as_deref());
+    }
+    for (name, value) in &envelope.extensions {
+        event.extension(name, value.get().as_bytes());
+    }
+    match &envelope.payload {
+        Payload::None => {}
+        Payload::Json(data) => event.json("data", data.as_bytes()),
+        Payload::Binary(bytes) => event.text("data_base64", &STANDARD.encode(bytes)),
+        Payload::Stored(reference) => event.reference("dataref", "datasize", "datasha256", reference),
+    }
+    event.end()
 }
 
-impl Serialize for Envelope {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = Attributes(serializer.serialize_map(None)?);
-        map.put("specversion", "1.0")?;
-        map.put("id", &self.id)?;
-        map.put("source", &self.source)?;
-        map.put("type", &self.kind)?;
-        map.some("time", self.time.as_ref())?;
-        map.some("subject", self.subject.as_ref())?;
-        map.some("datacontenttype", self.content_type.as_ref())?;
-        map.put("schemaversion", &self.version)?;
-        map.some("traceparent", self.traceparent.as_ref())?;
-        map.some("notbefore", self.not_before.as_ref())?;
-        let history = &self.history;
-        map.count("attempts", history.attempts)?;
-        map.count("excused", history.excused)?;
-        map.count("deferred", history.deferred)?;
-        map.some("lasterror", history.last_error.as_ref())?;
-        match &history.checkpoint {
-            None => {}
-            Some(Checkpoint::Inline(json)) => map.put("checkpoint", json)?,
-            Some(Checkpoint::Stored(reference)) => {
-                map.put("checkpointref", &reference.to_string())?;
-                map.put("checkpointsize", &reference.size)?;
-                map.put("checkpointsha256", &reference.sha256.to_string())?;
-            }
+fn history(event: &mut Event, history: &History) {
+    event.count("attempts", history.attempts);
+    event.count("excused", history.excused);
+    event.count("deferred", history.deferred);
+    event.some("lasterror", history.last_error.as_deref());
+    match &history.checkpoint {
+        None => {}
+        Some(Checkpoint::Inline(json)) => event.text("checkpoint", json),
+        Some(Checkpoint::Stored(reference)) => {
+            event.reference("checkpointref", "checkpointsize", "checkpointsha256", reference);
         }
-        map.some("deadletterpast", history.past.as_ref())?;
-        if let Some(note) = &self.dead_letter {
-            map.put("deadletterreason", &note.reason)?;
-            map.put("deadletterqueue", &note.queue)?;
-            map.put("deadlettertime", &note.time)?;
-            map.put("deadlettercount", &note.deliveries)?;
-            map.some("deadletterworker", note.worker.as_ref())?;
-        }
-        for (name, value) in &self.extensions {
-            map.put(name, value)?;
-        }
-        match &self.payload {
-            Payload::None => {}
-            Payload::Json(data) => map.put("data", data)?,
-            Payload::Binary(bytes) => map.put("data_base64", &STANDARD.encode(bytes))?,
-            Payload::Stored(reference) => {
-                map.put("dataref", &reference.to_string())?;
-                map.put("datasize", &reference.size)?;
-                map.put("datasha256", &reference.sha256.to_string())?;
-            }
-        }
-        map.0.end()
     }
+    event.some("deadletterpast", history.past.as_deref());
 }
 
-struct Attributes<M>(M);
+/// A JSON object that is being written. By hand, since every message passes here, and a payload that is JSON already is
+/// to be copied and not parsed.
+struct Event(Vec<u8>);
 
-impl<M: SerializeMap> Attributes<M> {
-    fn put<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<(), M::Error> {
-        self.0.serialize_entry(name, value)
+impl Event {
+    fn begin(&mut self) {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
     }
 
-    fn some<T: Serialize>(&mut self, name: &str, value: Option<&T>) -> Result<(), M::Error> {
-        value.map_or(Ok(()), |value| self.put(name, value))
+    /// A name of ours, in which there is nothing to escape.
+    fn name(&mut self, name: &'static str) {
+        self.begin();
+        self.0.push(b'"');
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
     }
 
-    fn count(&mut self, name: &str, value: u32) -> Result<(), M::Error> {
-        if value == 0 { Ok(()) } else { self.put(name, &value) }
+    /// An attribute as a sender has named it.
+    fn extension(&mut self, name: &str, json: &[u8]) {
+        self.begin();
+        self.string(name);
+        self.0.push(b':');
+        self.0.extend_from_slice(json);
+    }
+
+    fn text(&mut self, name: &'static str, text: &str) {
+        self.name(name);
+        self.string(text);
+    }
+
+    fn some(&mut self, name: &'static str, text: Option<&str>) {
+        if let Some(text) = text {
+            self.text(name, text);
+        }
+    }
+
+    fn number(&mut self, name: &'static str, number: u64) {
+        self.json(name, number.to_string().as_bytes());
+    }
+
+    fn count(&mut self, name: &'static str, count: u32) {
+        if count > 0 {
+            self.number(name, count.into());
+        }
+    }
+
+    fn reference(
+        &mut self,
+        place: &'static str,
+        size: &'static str,
+        sha256: &'static str,
+        reference: &StoredReference,
+    ) {
+        self.text(place, &reference.to_string());
+        self.number(size, reference.size);
+        self.text(sha256, &reference.sha256.to_string());
+    }
+
+    fn json(&mut self, name: &'static str, json: &[u8]) {
+        self.name(name);
+        self.0.extend_from_slice(json);
+    }
+
+    fn string(&mut self, text: &str) {
+        let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+        // Without stopping at the first that is not, so that the compiler can look at many bytes at once.
+        if text.bytes().fold(true, |all, byte| all & plain(byte)) {
+            self.0.push(b'"');
+            self.0.extend_from_slice(text.as_bytes());
+            self.0.push(b'"');
+        } else {
+            // As serde_json writes it; writing to memory cannot fail.
+            self.0.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
+        }
+    }
+
+    fn end(mut self) -> Result<String, EnvelopeError> {
+        self.0.push(b'}');
+        String::from_utf8(self.0).map(xml_safe).map_err(|_| TextError::NotUtf8.into())
     }
 }

@@ -76,3 +76,37 @@ impl Wheel {
         self.lock().due.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_of_one_instant_are_all_due() {
+        let wheel = Wheel::default();
+        let at = Instant::now() + Duration::from_secs(1);
+        let slots = [wheel.insert(at, Weak::new()), wheel.insert(at, Weak::new())];
+        assert_ne!(slots[0], slots[1]);
+        assert_eq!(wheel.due().await.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_entry_wakes_who_waits_for_a_later_one() {
+        let wheel = Arc::new(Wheel::default());
+        let now = Instant::now();
+        wheel.insert(now + Duration::from_secs(100), Weak::new());
+        let waiting = tokio::spawn({
+            let wheel = Arc::clone(&wheel);
+            async move {
+                wheel.due().await;
+                Instant::now()
+            }
+        });
+        tokio::task::yield_now().await;
+        wheel.insert(now + Duration::from_secs(1), Weak::new());
+        assert!(waiting.await.unwrap() < now + Duration::from_secs(2));
+    }
+}

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::clock::Steady;
-use crate::storage::rules::{BlobLease, limits};
+use crate::storage::rules::{lease::BlobLease, limits};
 use crate::storage::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, Operation,
     PutBlob, StoreError, StoreErrorKind,

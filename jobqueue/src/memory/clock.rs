@@ -20,7 +20,14 @@ pub struct TokioClock {
 impl TokioClock {
     /// A clock that shows the system's time now and tokio's progress from here.
     pub fn new() -> Self {
-        Self { wall: SystemTime::now(), start: Instant::now() }
+        Self::at(SystemTime::now())
+    }
+
+    /// A clock that shows `moment` now, and tokio's progress from here: for tests that depend on the time of day, as those of
+    /// schedules do. Give the same clock to [`open_with_clock`](super::open_with_clock) and to
+    /// [`virtual_time`](crate::WorkerBuilder::virtual_time).
+    pub fn at(moment: SystemTime) -> Self {
+        Self { wall: moment, start: Instant::now() }
     }
 }
 

@@ -30,6 +30,9 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
         let channel = self.channel();
         let length = self.len().await?;

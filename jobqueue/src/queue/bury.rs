@@ -6,14 +6,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::value::RawValue;
 
 use super::channel::{Channel, ensure};
 use super::claimed::{Claimed, Content, references};
 use super::examine::Rejection;
 use super::send::rfc3339;
 use super::settle::Settled;
-use crate::envelope::{Checkpoint, DeadLetterNote, Envelope, Parsed, Payload, StoredReference, parse};
+use crate::envelope::{
+    Checkpoint, DeadLetterNote, Envelope, JsonText, Parsed, Payload, StoredReference, parse,
+};
 use crate::lease::Deleted;
 use crate::storage::{MAX_MESSAGES, PutMessage, QueueStore, StoreErrorKind};
 use crate::vocabulary::error::{Error, ErrorKind};
@@ -75,10 +76,10 @@ impl Claimed {
         let payload = match text {
             None => Payload::None,
             Some(text) => {
-                let raw: Result<Box<RawValue>, _> = serde_json::value::to_raw_value(text);
-                Payload::Json(raw.map_err(|e| {
+                let json = serde_json::to_vec(text).map_err(|e| {
                     Error::new(ErrorKind::Undecodable, "the text cannot be kept").with_source(e)
-                })?)
+                })?;
+                Payload::Json(JsonText::written_by_serde_json(json))
             }
         };
         let id = self.lease.message_id().to_string();

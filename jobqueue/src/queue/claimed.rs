@@ -128,7 +128,7 @@ impl Claimed {
             return Ok(Rendered { text: to_wire(json, encoding), blobs });
         }
         let data = match &envelope.payload {
-            Payload::Json(raw) => Bytes::copy_from_slice(raw.get().as_bytes()),
+            Payload::Json(json) => json.to_bytes(),
             Payload::Binary(bytes) => bytes.clone(),
             Payload::None | Payload::Stored(_) => {
                 self.move_checkpoint_out(envelope, &mut blobs);

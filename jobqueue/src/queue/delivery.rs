@@ -81,6 +81,9 @@ impl<M> Delivery<M> {
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost), or what the storage says.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not be put back; if not, it comes back when its lease is over.
     pub async fn release(mut self, delay: Duration) -> Result<(), Error> {
         self.take()?.excuse(delay, Excuse::Plain).await
     }
@@ -90,6 +93,10 @@ impl<M> Delivery<M> {
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost), or what the storage says.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the attempt may or may not be counted; the message comes back when its lease is over at
+    /// the latest. At the poison threshold, as [`dead_letter`](Self::dead_letter).
     pub async fn fail(mut self, delay: Duration, error: impl fmt::Display) -> Result<(), Error> {
         let claimed = self.take()?;
         let text = error.to_string();
@@ -104,6 +111,10 @@ impl<M> Delivery<M> {
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost), or what the storage says; the message is then still in its queue.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may be in both queues, and comes back when its lease is over. Dead-lettering it
+    /// again makes no second copy, as far as the first 32 dead letters show; it is never in neither queue.
     pub async fn dead_letter(mut self, reason: impl fmt::Display) -> Result<(), Error> {
         let detail = printable(&reason.to_string(), 2_000);
         self.take()?.bury(&Rejection::new(Reason::REJECTED, detail)).await.map(drop)
@@ -124,6 +135,9 @@ impl<M> Delivery<M> {
     ///
     /// # Errors
     /// When it cannot be read as `T`, or its blob cannot be had.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         self.claimed()?.saved().await?.progress().map(from_json).transpose()
     }

@@ -5,13 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::claimed::{Claimed, Content};
 use crate::claim_check::PayloadError;
-use crate::envelope::{Envelope, EnvelopeError, Parsed, Payload, parse};
+use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
 use crate::lease::Lease;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 use crate::vocabulary::outcome::{Reason, chain};
@@ -50,6 +49,13 @@ pub(crate) struct BareAs {
     pub(crate) version: u32,
 }
 
+/// What can be told of a leased message without asking the storage.
+enum Looked {
+    Done(Examined),
+    /// The payload is in a blob.
+    Stored(Claimed, Payload),
+}
+
 impl Channel {
     /// Starts the lease of a message that was asked for at `requested`, and reads the message.
     pub(crate) async fn examine(
@@ -59,32 +65,51 @@ impl Channel {
         settings: Arc<QueueSettings>,
         bare: Option<BareAs>,
     ) -> Examined {
+        match self.look(&leased, requested, settings, bare) {
+            Looked::Done(examined) => examined,
+            // Boxed: most payloads are in their messages.
+            Looked::Stored(claimed, payload) => Box::pin(self.fetch(claimed, payload)).await,
+        }
+    }
+
+    async fn fetch(&self, claimed: Claimed, payload: Payload) -> Examined {
+        examined(claimed, self.claim_checks.payload(&self.name, &payload).await)
+    }
+
+    fn look(
+        self: &Arc<Self>,
+        leased: &LeasedMessage,
+        requested: Instant,
+        settings: Arc<QueueSettings>,
+        bare: Option<BareAs>,
+    ) -> Looked {
         let lease = Lease::start(
             self.keeper(),
             self.store_handle(),
             self.keeper_store(),
             self.name.clone(),
-            &leased,
+            leased,
             requested,
             self.terms(&settings),
         );
         let kept = Arc::clone(&settings);
-        let claimed = |content| Claimed::new(Arc::clone(self), lease, &leased, kept, content);
+        let claimed = |content| Claimed::new(Arc::clone(self), lease, leased, kept, content);
+        let rejected = |claimed, rejection| Looked::Done(Examined::Rejected(claimed, rejection));
         let text = match &leased.text {
             Ok(text) => text,
             Err(problem) => {
                 let rejection = Rejection::new(Reason::DECODE_ERROR, problem.clone());
-                return Examined::Rejected(claimed(Content::Unreadable(None)), rejection);
+                return rejected(claimed(Content::Unreadable(None)), rejection);
             }
         };
         let envelope = match parse(text) {
-            Ok(Parsed::Event(envelope)) => *envelope,
-            Ok(Parsed::Bare(raw)) => match bare {
-                Some(bare) => foreign(&leased, bare, raw),
+            Ok(Parsed::Event(envelope)) => envelope,
+            Ok(Parsed::Bare(json)) => match bare {
+                Some(bare) => Box::new(foreign(leased, bare, json)),
                 None => {
                     let detail = "the text has no envelope, and the queue has not exactly one message type";
                     let rejection = Rejection::new(Reason::DECODE_ERROR, detail);
-                    return Examined::Rejected(claimed(Content::Unreadable(Some(text.clone()))), rejection);
+                    return rejected(claimed(Content::Unreadable(Some(text.clone()))), rejection);
                 }
             },
             Err(error) => {
@@ -93,53 +118,61 @@ impl Channel {
                     _ => Reason::DECODE_ERROR,
                 };
                 let rejection = Rejection::new(reason, chain(&error));
-                return Examined::Rejected(claimed(Content::Unreadable(Some(text.clone()))), rejection);
+                return rejected(claimed(Content::Unreadable(Some(text.clone()))), rejection);
             }
         };
         let not_before = not_before(&envelope);
-        let deliveries = leased.dequeue_count.saturating_sub(envelope.history.excused);
-        let (attempts, most) = (envelope.history.attempts, settings.poison_threshold);
-        let rejection = if deliveries > settings.max_deliveries {
-            let detail = format!(
-                "delivered {deliveries} times with {attempts} failures reported; the job probably kills its worker"
-            );
-            Some(Rejection::new(Reason::MAX_DELIVERIES, detail))
-        } else if attempts >= most {
-            let last = envelope.history.last_error.clone().unwrap_or_default();
-            Some(Rejection::new(Reason::ATTEMPTS_EXHAUSTED, last))
-        } else {
-            None
-        };
+        let rejection = spent(leased, &envelope, &settings);
         let inline = self.claim_checks.inline(&envelope.payload);
         let stored = if inline.is_none() { envelope.payload.clone() } else { Payload::None };
-        let claimed = claimed(Content::Event(Box::new(envelope)));
+        let claimed = claimed(Content::Event(envelope));
         if let Some(rejection) = rejection {
-            return Examined::Rejected(claimed, rejection);
+            return rejected(claimed, rejection);
         }
         if let Some(wait) = not_before.and_then(|time| time.duration_since(self.options.clock.now()).ok())
             && !wait.is_zero()
         {
-            return Examined::NotYet(claimed, wait.min(MAX_VISIBILITY));
+            return Looked::Done(Examined::NotYet(claimed, wait.min(MAX_VISIBILITY)));
         }
-        let payload = match inline {
-            Some(payload) => payload,
-            None => self.claim_checks.payload(&self.name, &stored).await,
-        };
-        match payload {
-            Ok(data) => Examined::Ready(claimed, data),
-            Err(error) => match error.reason() {
-                Some(reason) => Examined::Rejected(claimed, Rejection::new(reason, chain(&error))),
-                None => Examined::Unavailable(claimed, error),
-            },
+        match inline {
+            Some(payload) => Looked::Done(examined(claimed, payload)),
+            None => Looked::Stored(claimed, stored),
         }
+    }
+}
+
+fn examined(claimed: Claimed, payload: Result<Bytes, PayloadError>) -> Examined {
+    match payload {
+        Ok(data) => Examined::Ready(claimed, data),
+        Err(error) => match error.reason() {
+            Some(reason) => Examined::Rejected(claimed, Rejection::new(reason, chain(&error))),
+            None => Examined::Unavailable(claimed, error),
+        },
+    }
+}
+
+/// Why a message is not delivered once more, if it has had its deliveries or its attempts.
+fn spent(leased: &LeasedMessage, envelope: &Envelope, settings: &QueueSettings) -> Option<Rejection> {
+    let deliveries = leased.dequeue_count.saturating_sub(envelope.history.excused);
+    let attempts = envelope.history.attempts;
+    if deliveries > settings.max_deliveries {
+        let detail = format!(
+            "delivered {deliveries} times with {attempts} failures reported; the job probably kills its worker"
+        );
+        Some(Rejection::new(Reason::MAX_DELIVERIES, detail))
+    } else if attempts >= settings.poison_threshold {
+        let last = envelope.history.last_error.clone().unwrap_or_default();
+        Some(Rejection::new(Reason::ATTEMPTS_EXHAUSTED, last))
+    } else {
+        None
     }
 }
 
 /// The envelope for the bare payload of a foreign producer. Its id is the storage's, which stays the same at every
 /// delivery.
-fn foreign(leased: &LeasedMessage, bare: BareAs, raw: Box<RawValue>) -> Envelope {
+fn foreign(leased: &LeasedMessage, bare: BareAs, json: JsonText) -> Envelope {
     let id = leased.message.id.as_str();
-    let mut envelope = Envelope::new(id, "/jobqueue/foreign", bare.kind, Payload::Json(raw));
+    let mut envelope = Envelope::new(id, "/jobqueue/foreign", bare.kind, Payload::Json(json));
     envelope.version = bare.version;
     envelope
 }

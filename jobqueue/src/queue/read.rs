@@ -10,7 +10,7 @@ impl Channel {
     /// Decodes a text as `M`.
     pub(crate) async fn read<M: QueueMessage>(&self, text: &str) -> Result<M, Error> {
         let envelope = match parse(text)? {
-            Parsed::Bare(raw) => return Ok(decode_message(M::VERSION, raw.get().as_bytes())?),
+            Parsed::Bare(json) => return Ok(decode_message(M::VERSION, json.as_bytes())?),
             Parsed::Event(envelope) => envelope,
         };
         if !M::accepts(&envelope.kind) {

@@ -1,18 +1,20 @@
 //! Sending: from a message to a stored text.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde_json::value::RawValue;
+use jiff::fmt::temporal::DateTimePrinter;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::channel::Channel;
 use super::errors::send_error;
-use crate::codec::{Codec, encode_message};
-use crate::envelope::{Envelope, Payload, StoredReference, fits, to_wire};
+use super::order::HEADER;
+use crate::codec::{Codec, Json, encode_message};
+use crate::envelope::{Envelope, JsonText, Payload, StoredReference, fits, may_fit, to_wire};
 use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage, PutOutcome, StoreError};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
@@ -40,6 +42,7 @@ pub struct SendOptions {
     pub(super) key: Option<String>,
     pub(super) id: Option<String>,
     pub(super) headers: BTreeMap<String, String>,
+    pub(super) in_order: bool,
 }
 
 impl SendOptions {
@@ -77,6 +80,19 @@ impl SendOptions {
         self
     }
 
+    /// Workers handle it one at a time with, and after, all messages of its key that were sent in order to this queue before
+    /// it: after those whose send had returned when this one's began. The next one's turn comes when it is done or
+    /// dead-lettered, so that a message that fails, snoozes or is delayed holds back its key, and no other key.
+    ///
+    /// Needs a key, and excludes a time to live. Costs a read and a conditional write of a small blob more to send it and
+    /// twice that to handle it. Order is kept by [`Worker`](crate::Worker)s, not by [`Queue::receive`](crate::Queue::receive). See
+    /// the [guide](crate::guide::coordination) for what is and what is not promised.
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        self.in_order = true;
+        self
+    }
+
     /// The job's id, instead of a new one. Sending twice under one id is how to be safe after
     /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown): effects are to be idempotent by id.
     #[must_use]
@@ -99,12 +115,37 @@ impl SendOptions {
 pub struct Sent {
     pub(super) id: String,
     pub(super) message: MessageRef,
+    /// The key whose order it keeps to.
+    pub(super) in_order: Option<String>,
 }
 
 impl Sent {
     /// The job's id.
     pub fn id(&self) -> &str {
         &self.id
+    }
+}
+
+/// A message that is valid, and its payload.
+#[derive(Debug)]
+pub(super) struct Draft {
+    data: Bytes,
+    key: Option<String>,
+    options: SendOptions,
+}
+
+impl Draft {
+    pub(super) fn new<M: QueueMessage>(message: &M, options: SendOptions) -> Result<Self, Error> {
+        let data = Bytes::from(encode_message(message)?);
+        if options.id.as_ref().is_some_and(|id| id.is_empty() || id.len() > 256) {
+            return Err(Error::new(ErrorKind::Invalid, "a job's id has 1 to 256 bytes"));
+        }
+        let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
+        Ok(Self { data, key: key.filter(|key| !key.is_empty()), options })
+    }
+
+    pub(super) fn is_in_order(&self) -> bool {
+        self.options.in_order
     }
 }
 
@@ -115,6 +156,8 @@ pub(crate) struct Prepared {
     pub(crate) put: PutMessage,
     pub(crate) blob: Option<(StoredReference, Bytes)>,
     pub(crate) expires: Option<SystemTime>,
+    /// The key whose order it keeps to.
+    pub(crate) in_order: Option<String>,
 }
 
 impl Channel {
@@ -124,21 +167,19 @@ impl Channel {
         message: &M,
         options: SendOptions,
     ) -> Result<Prepared, Error> {
-        let data = encode_message(message)?;
-        let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
-        let id = match options.id.clone() {
-            Some(id) if id.is_empty() || id.len() > 256 => {
-                return Err(Error::new(ErrorKind::Invalid, "a job's id has 1 to 256 bytes"));
-            }
-            Some(id) => id,
-            None => Uuid::now_v7().to_string(),
-        };
-        let payload = payload::<M::Codec>(&data)?;
+        self.render::<M>(Draft::new(message, options)?)
+    }
+
+    /// Writes the event around a draft.
+    pub(super) fn render<M: QueueMessage>(&self, draft: Draft) -> Result<Prepared, Error> {
+        let Draft { data, key, options } = draft;
+        let id = options.id.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
+        let payload = payload::<M::Codec>(data.clone())?;
         let mut envelope = Envelope::new(id, &*self.options.source, M::KIND, payload);
         envelope.version = M::VERSION;
         envelope.content_type = Some(M::Codec::CONTENT_TYPE.to_owned());
-        envelope.subject = key.filter(|key| !key.is_empty());
-        self.prepare_envelope(envelope, data.into(), options)
+        envelope.subject = key;
+        self.prepare_envelope(envelope, data, options)
     }
 
     /// The same for an envelope; `data` is the payload's bytes, in case it has to go into a blob.
@@ -162,15 +203,16 @@ impl Channel {
         for (name, value) in &options.headers {
             envelope.insert_header(name, value)?;
         }
+        let in_order = options.in_order.then(|| order(&mut envelope, options.ttl)).transpose()?;
         envelope.time = Some(rfc3339(Some(now))?);
         let trace = super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
-        envelope.traceparent.get_or_insert_with(|| trace.to_string());
+        envelope.traceparent.get_or_insert_with(|| trace.traceparent());
 
         let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
         let (text, blob) = self.fit(&mut envelope, data, self.settings().encoding)?;
         let put = PutMessage::new(text).with_delay(delay.min(MAX_VISIBILITY)).with_ttl(options.ttl);
         let put = put.with_shard_key(envelope.subject);
-        Ok(Prepared { id: envelope.id, put, blob, expires })
+        Ok(Prepared { id: envelope.id, put, blob, expires, in_order })
     }
 
     /// The envelope's text; if it is too large, its payload moves into a blob that is yet to be written.
@@ -180,12 +222,16 @@ impl Channel {
         data: Bytes,
         encoding: MessageEncoding,
     ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
-        let json = envelope.to_json()?;
-        if fits(&json, encoding) {
-            return Ok((to_wire(json, encoding), None));
+        // A payload that is in the event: what is too large by itself is not copied into a text first.
+        let inline = matches!(envelope.payload, Payload::Json(_) | Payload::Binary(_));
+        if !inline || may_fit(data.len()) {
+            let json = envelope.to_json()?;
+            if fits(&json, encoding) {
+                return Ok((to_wire(json, encoding), None));
+            }
         }
         let too_large = |text: String| Err(Error::new(ErrorKind::TooLarge, text));
-        if matches!(envelope.payload, Payload::Stored(_) | Payload::None) {
+        if !inline {
             return too_large("the event's attributes alone are too large for a message".to_owned());
         }
         let (bytes, limit) = (data.len() as u64, self.claim_checks.max_bytes());
@@ -205,49 +251,28 @@ impl Channel {
     pub(crate) async fn dispatch(&self, prepared: Prepared) -> Result<Sent, Error> {
         self.store_blob(&prepared).await?;
         let message = self.put_patiently(&prepared.put, None).await?;
-        Ok(Sent { id: prepared.id, message })
+        self.acknowledged(prepared, message).await
     }
 
-    /// Stores many; the answers stand in the order of the messages.
-    pub(crate) async fn dispatch_all(&self, prepared: Vec<Prepared>) -> Vec<Result<Sent, Error>> {
-        let mut answers: Vec<Option<Result<Sent, Error>>> = Vec::with_capacity(prepared.len());
-        for one in &prepared {
-            // Without its blob a message must not be stored.
-            let blob = self.store_blob(one).await;
-            answers.push(blob.err().map(Err));
+    /// The answer to a send whose message is stored: first its place in the line, if it keeps to an order.
+    pub(super) async fn acknowledged(&self, prepared: Prepared, message: MessageRef) -> Result<Sent, Error> {
+        if let Some(key) = &prepared.in_order {
+            self.join_line(key, &prepared.id, &message).await?;
         }
-        let puts = prepared.iter().zip(&answers).filter(|(_, failed)| failed.is_none());
-        let puts: Vec<PutMessage> = puts.map(|(one, _)| one.put.clone()).collect();
-        self.calm(Instant::now()).await;
-        let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
-        let mut all = Vec::with_capacity(prepared.len());
-        for (one, answer) in prepared.into_iter().zip(answers) {
-            all.push(match answer {
-                Some(failed) => failed,
-                None => match outcomes.next() {
-                    Some(Ok(outcome)) => Ok(Sent { id: one.id, message: outcome.message }),
-                    Some(Err(error)) if error.is_retryable() || error.is_ambiguous() => {
-                        let message = self.put_patiently(&one.put, Some(error)).await;
-                        message.map(|message| Sent { id: one.id, message })
-                    }
-                    Some(Err(error)) => Err(send_error(error, false)),
-                    None => {
-                        Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message"))
-                    }
-                },
-            });
-        }
-        all
+        Ok(Sent { id: prepared.id, message, in_order: prepared.in_order })
     }
 
-    async fn store_blob(&self, prepared: &Prepared) -> Result<(), Error> {
+    pub(super) async fn store_blob(&self, prepared: &Prepared) -> Result<(), Error> {
         let Some((reference, data)) = &prepared.blob else { return Ok(()) };
         let stored = self.claim_checks.store(reference, data.clone(), prepared.expires).await;
         stored.map_err(|error| send_error(error, false))
     }
 
     /// A storage under pressure keeps its strength for leases. One that stays so is asked all the same.
-    async fn calm(&self, started: Instant) {
+    pub(super) async fn calm(&self, started: Instant) {
+        if self.storage.pressure().left().is_zero() {
+            return;
+        }
         let patience = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
         drop(tokio::time::timeout(patience, self.storage.pressure().relief()).await);
     }
@@ -259,7 +284,11 @@ impl Channel {
 
     /// Puts a message, and again while the storage asks to wait. After a lost answer it is sent once more: at most two
     /// messages come of it, under one id.
-    async fn put_patiently(&self, put: &PutMessage, first: Option<StoreError>) -> Result<MessageRef, Error> {
+    pub(super) async fn put_patiently(
+        &self,
+        put: &PutMessage,
+        first: Option<StoreError>,
+    ) -> Result<MessageRef, Error> {
         let started = Instant::now();
         let mut unanswered = 0;
         let mut failed = first;
@@ -283,15 +312,29 @@ impl Channel {
     }
 }
 
-fn payload<C: Codec>(data: &[u8]) -> Result<Payload, Error> {
-    if !is_json(C::CONTENT_TYPE) {
-        return Ok(Payload::Binary(Bytes::copy_from_slice(data)));
-    }
+/// Marks an event as one that keeps to the order of its key; returns the key.
+fn order(envelope: &mut Envelope, ttl: Option<Duration>) -> Result<String, Error> {
     let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
-    let text = std::str::from_utf8(data).map_err(|_| invalid("the codec says JSON and writes no UTF-8"))?;
-    let raw =
-        RawValue::from_string(text.to_owned()).map_err(|_| invalid("the codec says JSON and writes none"))?;
-    Ok(Payload::Json(raw))
+    if ttl.is_some() {
+        return Err(invalid(
+            "a message that is sent in order cannot expire: the ones behind it would wait for it",
+        ));
+    }
+    envelope.insert_header(HEADER, "true")?;
+    let text = "an order needs a key: mark a field with #[message(key)] or give one in the options";
+    envelope.subject.clone().ok_or_else(|| invalid(text))
+}
+
+fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
+    if TypeId::of::<C>() == TypeId::of::<Json>() {
+        return Ok(Payload::Json(JsonText::written_by_serde_json(data)));
+    }
+    if !is_json(C::CONTENT_TYPE) {
+        return Ok(Payload::Binary(data));
+    }
+    let checked = JsonText::check(data);
+    let invalid = |e| Error::new(ErrorKind::Invalid, "the codec says JSON and writes none").with_source(e);
+    checked.map(Payload::Json).map_err(invalid)
 }
 
 /// Whether a media type is JSON: `application/json`, `…+json`, parameters aside.
@@ -317,9 +360,12 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
     Ok(delay)
 }
 
+/// Three digits after the point, always.
+const MILLISECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+
 pub(crate) fn rfc3339(time: Option<SystemTime>) -> Result<String, Error> {
     let timestamp = time.and_then(|time| Timestamp::try_from(time).ok());
     let timestamp =
         timestamp.ok_or_else(|| Error::new(ErrorKind::Invalid, "a moment is outside the calendar"))?;
-    Ok(format!("{timestamp:.3}"))
+    Ok(MILLISECONDS.timestamp_to_string(&timestamp))
 }

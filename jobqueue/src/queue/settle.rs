@@ -32,7 +32,10 @@ impl Claimed {
     pub(crate) async fn complete(&self) -> Result<Settled, TouchError> {
         match self.lease.delete().await? {
             Deleted::Certainly => {
-                self.remove(self.references()).await;
+                let references = self.references();
+                if !references.is_empty() {
+                    Box::pin(self.remove(references)).await;
+                }
                 Ok(Settled::Certainly)
             }
             // The message may come back, and then needs its blobs.

@@ -11,7 +11,8 @@ use super::channel::{Channel, ChannelOptions};
 use super::dead_letters::DeadLetters;
 use super::delivery::Delivery;
 use super::examine::{BareAs, Examined, Rejection};
-use super::send::{Prepared, SendOptions, Sent};
+use super::send::{SendOptions, Sent};
+use super::send_all::Drafts;
 use super::settle::Excuse;
 use crate::codec::decode_message;
 use crate::storage::{Late, MAX_MESSAGES, Storage, StoreErrorKind};
@@ -58,6 +59,9 @@ impl Storage {
     ///
     /// # Errors
     /// What the storage says, permissions first of all.
+    ///
+    /// # Cancel safety
+    /// The queue may have been created; nothing else is begun.
     pub async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
         self.queue_named(M::QUEUE).await
     }
@@ -66,6 +70,9 @@ impl Storage {
     ///
     /// # Errors
     /// A name that is not allowed, or what the storage says.
+    ///
+    /// # Cancel safety
+    /// The queue may have been created; nothing else is begun.
     pub async fn queue_named<M: QueueMessage>(&self, name: &str) -> Result<Queue<M>, Error> {
         let options = ChannelOptions { defaults: M::DEFAULTS, ..ChannelOptions::default() };
         Ok(Queue::of(Channel::open(self, QueueName::new(name)?, options).await?))
@@ -98,34 +105,86 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// As [`send`](Self::send); also options that contradict each other.
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
     pub async fn send_with(&self, message: &M, options: SendOptions) -> Result<Sent, Error> {
         self.channel.fresh_settings().await;
         let prepared = self.channel.prepare(message, options)?;
         self.channel.dispatch(prepared).await
     }
 
-    /// Stores many messages with as few requests and commits as the storage allows. Nothing is sent if one of them is
-    /// not valid; otherwise each has its own answer, in order.
+    /// Stores many messages with as few requests and commits as the storage allows. Nothing is sent if one of them breaks
+    /// a rule of its type; otherwise each has its own answer, in order, and one that is too large is refused by itself.
+    ///
+    /// All are validated and written at the call; only what they became is kept until they are stored.
     ///
     /// # Errors
-    /// The first message that is not valid.
-    pub async fn send_all<'a>(
+    /// The first message that is not valid, with its place in the list.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, each message may or may not be stored.
+    pub fn send_all<'a>(
         &self,
         messages: impl IntoIterator<Item = &'a M>,
-    ) -> Result<Vec<Result<Sent, Error>>, Error> {
-        self.channel.fresh_settings().await;
-        let prepare = |message| self.channel.prepare(message, SendOptions::new());
-        let prepared: Vec<Prepared> = messages.into_iter().map(prepare).collect::<Result<_, _>>()?;
-        Ok(self.channel.dispatch_all(prepared).await)
+    ) -> impl Future<Output = Result<Vec<Result<Sent, Error>>, Error>> + Send {
+        self.send_all_with(messages.into_iter().map(|message| (message, SendOptions::new())))
     }
 
-    /// Takes a message back that nobody has received yet. False if somebody has, or if it is gone.
+    /// The same, each message with its own options. Those that are sent [in order](SendOptions::in_order) get their places
+    /// in the order of the list.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, SendOptions, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { #[message(email)] to: String }
+    /// let mails = Storage::memory().queue::<Mail>().await?;
+    /// let letters = [Mail { to: "ada@example.org".into() }, Mail { to: "bob@example.org".into() }];
+    /// let tonight = SendOptions::new().delay(Duration::from_secs(8 * 3600)).header("tenant", "blue");
+    /// for sent in mails.send_all_with(letters.iter().map(|letter| (letter, tonight.clone()))).await? {
+    ///     println!("{}", sent?.id());
+    /// }
+    /// # assert_eq!(mails.len().await?, 2);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// What the storage says.
+    /// As [`send_all`](Self::send_all). Options that contradict each other refuse their own message alone.
+    ///
+    /// # Cancel safety
+    /// As [`send_all`](Self::send_all).
+    pub fn send_all_with<'a>(
+        &self,
+        messages: impl IntoIterator<Item = (&'a M, SendOptions)>,
+    ) -> impl Future<Output = Result<Vec<Result<Sent, Error>>, Error>> + Send {
+        // Read before anything is awaited: a handler that calls this with a borrowing iterator stays `Send`.
+        let drafts = Drafts::new(messages);
+        async move {
+            let drafts = drafts?;
+            self.channel.fresh_settings().await;
+            Ok(self.channel.send_all::<M>(drafts).await)
+        }
+    }
+
+    /// Takes a message back that nobody has received yet. False if somebody has, or if it is gone. What was sent as unique
+    /// work can be taken back by its key, from other processes too: [`cancel_unique`](Self::cancel_unique).
+    ///
+    /// # Errors
+    /// What the storage says. If it fails between the two writes that taking back a message [in order](SendOptions::in_order)
+    /// needs, the message is gone and its place is not: what is behind it waits until the queue is [cleared](Self::clear).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not be deleted. One in order may leave its place behind, as after an
+    /// error.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
         match self.channel.store().delete(&self.channel.name, &sent.message, Late::IfUnclaimed).await {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                if let Some(key) = &sent.in_order {
+                    self.channel.leave_line(key, &sent.id, &sent.message).await?;
+                }
+                Ok(true)
+            }
             Err(e) if e.is_lease_lost() => Ok(false),
             Err(e) => Err(e.into()),
         }
@@ -200,6 +259,9 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// What the storage says. What cannot be read stands in the list as an error.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn peek(&self) -> Result<Vec<Result<M, Error>>, Error> {
         let peeked = self.channel.store().peek(&self.channel.name, MAX_MESSAGES).await?;
         let mut messages = Vec::with_capacity(peeked.len());
@@ -216,6 +278,9 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn len(&self) -> Result<u64, Error> {
         Ok(self.channel.store().queue_properties(&self.channel.name).await?.approximate_count)
     }
@@ -224,11 +289,17 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.len().await? == 0)
     }
 
     /// The settings that hold for this queue, at most 30 seconds old.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn settings(&self) -> Arc<QueueSettings> {
         self.channel.fresh_settings().await
     }
@@ -245,10 +316,13 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, messages may or may not be deleted: all of them, none or, on shards, some. Clear again.
     pub async fn clear(&self) -> Result<(), Error> {
         match self.channel.store().clear(&self.channel.name).await {
             Err(e) if e.kind() != StoreErrorKind::QueueNotFound => Err(e.into()),
-            _ => Ok(()),
+            _ => self.channel.clear_lines().await,
         }
     }
 

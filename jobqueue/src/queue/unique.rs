@@ -10,6 +10,7 @@
 //! A blob a key decides: of many that create it exactly one does. Others wait until it says `sent`, so whoever is told
 //! that it joined, joined a message that is stored.
 
+mod cancel;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -62,8 +63,8 @@ impl Unique {
 impl<M: QueueMessage> Queue<M> {
     /// Sends a message unless one of the same kind and key was sent to this queue within `window`, by any process.
     ///
-    /// The window begins when the first message is sent and ends with time alone: that a job is completed, cancelled or
-    /// dead-lettered does not end it. Clocks of senders should agree to a fraction of it. A sender that dies between claiming
+    /// The window begins when the first message is sent and ends with time alone: that a job is completed or
+    /// dead-lettered does not end it; [`cancel_unique`](Self::cancel_unique) does. Clocks of senders should agree to a fraction of it. A sender that dies between claiming
     /// the key and sending delays others by at most 45 seconds; then one of them sends under the same job id. If the
     /// dead sender's message was stored all the same there are two messages of one id, and effects idempotent by id
     /// happen once. One small blob a key is kept, and is used again.
@@ -81,6 +82,9 @@ impl<M: QueueMessage> Queue<M> {
     /// The same with options. A key in the options is preferred to the message's own.
     ///
     /// # Errors
+    /// As [`send_unique`](Self::send_unique).
+    ///
+    /// # Cancel safety
     /// As [`send_unique`](Self::send_unique).
     pub async fn send_unique_with(
         &self,
@@ -111,7 +115,8 @@ impl<M: QueueMessage> Queue<M> {
                 let prepared = channel.prepare(message, options.id(record.id.clone()))?;
                 match channel.dispatch(prepared).await {
                     Ok(sent) => {
-                        records.finish(record.into_sent(), tag).await;
+                        let record = record.in_order(sent.in_order.is_some());
+                        records.finish(record.into_sent(Some(&sent.message)), tag).await;
                         Ok(Unique::Sent(sent))
                     }
                     Err(error) => {

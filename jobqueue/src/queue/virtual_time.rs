@@ -17,6 +17,9 @@ impl Storage {
     ///
     /// # Errors
     /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// The queue may have been created; nothing else is begun.
     pub async fn queue_on_virtual_time<M: QueueMessage>(
         &self,
         clock: Arc<dyn Clock>,

@@ -8,6 +8,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::clock::{StoreClock, to_instant};
 use super::error::{Applied, Failure};
+use super::ids::Ids;
 use crate::storage::{Operation, StoreError, StoreErrorKind};
 use crate::vocabulary::name::QueueName;
 
@@ -15,7 +16,11 @@ use crate::vocabulary::name::QueueName;
 pub(super) struct Batch<'c> {
     connection: &'c Connection,
     now: i64,
+    ids: Ids,
+    /// The first number that nobody has set aside, as the file has it.
     sequence: i64,
+    /// Whether the row of the store is to be written: not in each transaction, for its page would be synced each time.
+    note: bool,
     changed: bool,
     queues: Vec<(QueueName, Option<QueueRow>)>,
     /// The statements used so far. They go back to the connection's cache when the transaction ends: looking them up there
@@ -34,16 +39,31 @@ struct QueueRow {
 /// A queue in which messages arrived, and the count of all arrivals by then.
 pub(super) type Arrived = (QueueName, i64);
 
+/// What a transaction leaves, if it is committed.
+pub(super) struct Finished {
+    /// Where messages arrived.
+    pub(super) arrived: Vec<Arrived>,
+    /// What is left of the numbers that were set aside.
+    pub(super) ids: Ids,
+}
+
+/// How much older than the present the newest time in the file may be, in milliseconds. After the wall clock was set back, a
+/// process that begins then may see so much time once more; with a clock that goes on, nobody notices.
+const NOTE_EVERY: i64 = 1_000;
+
 impl<'c> Batch<'c> {
     /// Begins to use a transaction that holds the write lock.
-    pub(super) fn begin(connection: &'c Connection, clock: &StoreClock) -> rusqlite::Result<Self> {
-        let (seen, sequence) = connection
+    pub(super) fn begin(connection: &'c Connection, clock: &StoreClock, ids: Ids) -> rusqlite::Result<Self> {
+        let (seen, sequence): (i64, i64) = connection
             .prepare_cached("SELECT now, sequence FROM jobqueue_store WHERE id = 1")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let now = clock.now(seen);
         Ok(Self {
             connection,
-            now: clock.now(seen),
+            now,
+            ids,
             sequence,
+            note: now - seen >= NOTE_EVERY || clock.is_ahead(),
             changed: false,
             queues: Vec::new(),
             statements: Vec::new(),
@@ -80,12 +100,19 @@ impl<'c> Batch<'c> {
 
     /// A number nobody has had before, for a message or a tag.
     pub(super) fn next(&mut self) -> Applied<i64> {
-        let next = self.sequence;
-        self.sequence = next.checked_add(1).ok_or_else(|| {
-            StoreError::new(StoreErrorKind::Full, "draw a number", "").with_detail("all numbers are used up")
-        })?;
         self.changed = true;
-        Ok(next)
+        if let Some(next) = self.ids.draw() {
+            return Ok(next);
+        }
+        self.note = true;
+        let next = self.ids.set_aside(self.sequence).and_then(|sequence| {
+            self.sequence = sequence;
+            self.ids.draw()
+        });
+        next.ok_or_else(|| {
+            let full = StoreError::new(StoreErrorKind::Full, "draw a number", "");
+            full.with_detail("all numbers are used up").into()
+        })
     }
 
     /// Notes that something was written, so that the transaction is committed.
@@ -113,11 +140,11 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Notes that a message of the queue may be visible now.
-    pub(super) fn arrive(&mut self, name: &QueueName) -> rusqlite::Result<()> {
+    /// Notes that so many messages of the queue may be visible now.
+    pub(super) fn arrive(&mut self, name: &QueueName, messages: i64) -> rusqlite::Result<()> {
         self.changed = true;
         if let Some(row) = self.row(name)? {
-            row.arrived += 1;
+            row.arrived += messages;
         }
         Ok(())
     }
@@ -133,13 +160,15 @@ impl<'c> Batch<'c> {
     }
 
     /// Writes what was gathered; `None` when nothing was changed and there is nothing to commit.
-    pub(super) fn finish(self) -> rusqlite::Result<Option<Vec<Arrived>>> {
+    pub(super) fn finish(self) -> rusqlite::Result<Option<Finished>> {
         if !self.changed {
             return Ok(None);
         }
-        self.connection
-            .prepare_cached("UPDATE jobqueue_store SET now = ?1, sequence = ?2 WHERE id = 1")?
-            .execute(params![self.now, self.sequence])?;
+        if self.note {
+            self.connection
+                .prepare_cached("UPDATE jobqueue_store SET now = ?1, sequence = ?2 WHERE id = 1")?
+                .execute(params![self.now, self.sequence])?;
+        }
         let mut arrived = Vec::new();
         for (name, row) in &self.queues {
             let Some(row) = row else { continue };
@@ -148,7 +177,7 @@ impl<'c> Batch<'c> {
                 arrived.push((name.clone(), row.arrivals + row.arrived));
             }
         }
-        Ok(Some(arrived))
+        Ok(Some(Finished { arrived, ids: self.ids }))
     }
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {

@@ -33,6 +33,11 @@ impl StoreClock {
         Self { wall, state: Mutex::default() }
     }
 
+    /// Whether the wall clock has stepped back, so that this clock is ahead of those that have not seen it.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).ahead > 0
+    }
+
     /// The time now, which is never below `seen`, the newest time in the file.
     pub(super) fn now(&self, seen: i64) -> i64 {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -40,11 +40,14 @@ impl Cause {
         self.kind
     }
 
+    /// Whether SQLite said so, and not we.
+    pub(super) fn is_of_sqlite(&self) -> bool {
+        self.source.is_some()
+    }
+
     /// Whether nothing may be trusted any more until the file is opened anew.
     pub(super) fn is_fatal(&self) -> bool {
-        matches!(self.kind, StoreErrorKind::Corrupt)
-            || self.source.as_ref().and_then(|error| error.sqlite_error_code())
-                == Some(ErrorCode::SystemIoFailure)
+        matches!(self.kind, StoreErrorKind::Corrupt | StoreErrorKind::Stopped)
     }
 
     /// The error of `operation` on `subject`.
@@ -73,9 +76,10 @@ pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
         Some(ErrorCode::NotADatabase) => {
             (K::Corrupt, "the file is not a SQLite database, or its beginning is damaged")
         }
-        Some(ErrorCode::SystemIoFailure) => {
-            (K::Unavailable, "the disk failed; check it, then open the storage anew")
+        Some(ErrorCode::SystemIoFailure) if extended == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => {
+            (K::Full, "no room for the index of the write-ahead log")
         }
+        Some(ErrorCode::SystemIoFailure) => (K::Stopped, "the disk failed; check it first"),
         Some(ErrorCode::ReadOnly) => (K::Unauthorized, "the file cannot be written"),
         Some(ErrorCode::PermissionDenied) => (K::Unauthorized, "the file may not be accessed"),
         Some(ErrorCode::CannotOpen) if extended == rusqlite::ffi::SQLITE_CANTOPEN_SYMLINK => {

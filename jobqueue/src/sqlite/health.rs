@@ -28,8 +28,8 @@ impl Health {
     pub(super) fn check(&self) -> Result<(), Cause> {
         if !self.is_own_process() {
             return Err(Cause::new(
-                StoreErrorKind::Unavailable,
-                "it was opened before fork(); open the storage anew in the child process",
+                StoreErrorKind::Stopped,
+                "it was opened before fork(), and belongs to the parent process",
             ));
         }
         self.poisoned()
@@ -47,11 +47,13 @@ impl Health {
             return;
         }
         let kept = match cause.kind() {
-            StoreErrorKind::Corrupt => cause.clone(),
-            _ => cause.clone().with_detail("the disk failed earlier; check it, then open the storage anew"),
+            StoreErrorKind::Stopped if cause.is_of_sqlite() => {
+                cause.clone().with_detail("the disk failed earlier; check it first")
+            }
+            _ => cause.clone(),
         };
         if self.poison.set(kept.ambiguous(false)).is_ok() {
-            tracing::error!(kind = ?cause.kind(), "the store stops: its file cannot be trusted any more");
+            tracing::error!(kind = ?cause.kind(), "the store stops, and must be opened anew");
         }
     }
 }
@@ -64,7 +66,7 @@ mod tests {
     #[test]
     fn a_child_made_by_fork_is_refused() {
         let health = Health { process: std::process::id().wrapping_add(1), poison: OnceLock::new() };
-        assert_eq!(health.check().unwrap_err().kind(), StoreErrorKind::Unavailable);
+        assert_eq!(health.check().unwrap_err().kind(), StoreErrorKind::Stopped);
         assert!(Health::new().check().is_ok());
     }
 

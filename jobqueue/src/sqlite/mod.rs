@@ -14,7 +14,10 @@
 //! - **Several processes.** Any number may open the file at once. A commit in one wakes those who wait in others. While
 //!   another holds the write lock, operations wait as long as [`Options::busy_timeout`] says.
 //! - **Loud failure.** A full disk fails the operation and applies nothing. Damage in the file, or a failed
-//!   write or sync, stops the store until it is opened anew; it is never read as an empty queue.
+//!   write or sync, stops the store until it is opened anew ([`Stopped`](crate::storage::StoreErrorKind::Stopped)); nothing is synced again as if
+//!   it had not failed, and damage is never read as an empty queue.
+//! - **One schema.** When a newer program brings up the file's tables while this one has it open, the next operation is
+//!   refused; nothing is written to tables this program does not know.
 //! - **Time never runs backwards**, whatever the system's clock does.
 //!
 //! # How it works
@@ -26,7 +29,8 @@
 //! - The file must be on a local disk: SQLite's log needs shared memory. Network file systems are refused.
 //! - A write-ahead log that was cut off or deleted while no process had the file open reads as if its last
 //!   commits had not happened: SQLite cannot tell it from a crash. Keep `-wal` and `-shm` beside the file.
-//! - After `fork`, a child must open the storage anew; the parent's handle refuses to work there.
+//! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one open; both are
+//!   refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is opened.
 //! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
 //!   closing it would end SQLite's locks on it in this process.
 //! - The application may keep tables of its own in the file and join transactions with [`put_in`]. The file's
@@ -39,9 +43,11 @@ mod blob;
 mod clock;
 mod error;
 mod health;
+mod ids;
 mod metadata;
 mod open;
 mod options;
+mod process;
 mod purge;
 mod queue;
 mod reader;

@@ -17,7 +17,8 @@ pub enum Synchronous {
     Full,
     /// For the operating system to have the data. About twice as fast from one task, and **a power cut or a crash of
     /// the system loses the last acknowledged operations**: messages sent are gone, messages deleted come back.
-    /// A crash of the process alone loses nothing, and the file is never damaged.
+    /// A crash of the process alone loses nothing, and the file is never damaged. Who opens it with `Full` after a power
+    /// cut may be refused, since the log then looks damaged; opening it with `Normal` once accepts the loss.
     Normal,
 }
 
@@ -42,6 +43,7 @@ impl Synchronous {
 /// # }
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "a file is opened by `open`"]
 pub struct Options {
     pub(super) path: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
@@ -63,14 +65,12 @@ impl Options {
     }
 
     /// Where the time comes from; by default the system's clock. All who use a file at once must agree on the time.
-    #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
     /// What a commit waits for; by default [`Synchronous::Full`].
-    #[must_use]
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
@@ -78,7 +78,6 @@ impl Options {
 
     /// How long an operation waits while another process or transaction writes, before it fails with
     /// `Timeout`; by default 10 seconds. It was then certainly not applied.
-    #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self
@@ -86,7 +85,6 @@ impl Options {
 
     /// How large the file may grow by what this handle writes, its log not counted; by default as large as the disk.
     /// What does not fit fails with `Full` and is not applied; deleting makes room.
-    #[must_use]
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
@@ -97,7 +95,7 @@ impl Options {
     /// # Errors
     /// `InvalidInput` for what cannot hold a store: a link, folder or pipe; a read-only file; a folder that everybody may
     /// write; a network file system; the database of another program; a schema newer than this program.
-    /// `Corrupt` for a damaged file, `Timeout` when another process keeps it locked, `Unsupported` for a SQLite
+    /// `Corrupt` for a damaged file, `Stopped` when its disk fails, `Timeout` when another process keeps it locked, `Unsupported` for a SQLite
     /// library older than 3.51.3.
     ///
     /// # Cancel safety

@@ -7,6 +7,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::batch::Batch;
 use super::clock::StoreClock;
+use super::error::{Cause, from_sql};
+use super::ids::Ids;
+use super::schema;
 
 /// How many messages to remove in one transaction.
 const MESSAGES: i64 = 500;
@@ -15,21 +18,18 @@ const MESSAGES: i64 = 500;
 const BLOBS: i64 = 16;
 
 /// Does one step; true if there is more to do. Does nothing while another holds the write lock.
-pub(super) fn step(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bool> {
-    if !is_needed(connection, clock)? {
+pub(super) fn step(connection: &Connection, clock: &StoreClock) -> Result<bool, Cause> {
+    if !is_needed(connection, clock).map_err(from_sql)? {
         return Ok(false);
     }
-    connection.execute_batch("BEGIN IMMEDIATE")?;
-    let done = in_transaction(connection, clock);
-    match done {
-        Ok(more) => connection.execute_batch("COMMIT").map(|()| more),
-        Err(error) => {
-            if !connection.is_autocommit() {
-                connection.execute_batch("ROLLBACK")?;
-            }
-            Err(error)
-        }
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sql)?;
+    let done = schema::require_unchanged(connection)
+        .and_then(|()| in_transaction(connection, clock).map_err(from_sql))
+        .and_then(|more| connection.execute_batch("COMMIT").map(|()| more).map_err(from_sql));
+    if !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK").map_err(from_sql)?;
     }
+    done
 }
 
 fn is_needed(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bool> {
@@ -42,7 +42,7 @@ fn is_needed(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bo
 }
 
 fn in_transaction(connection: &Connection, clock: &StoreClock) -> rusqlite::Result<bool> {
-    let mut batch = Batch::begin(connection, clock)?;
+    let mut batch = Batch::begin(connection, clock, Ids::one_by_one())?;
     let mut more = expired(&mut batch)?;
     more |= garbage(&mut batch)?;
     batch.finish()?;

@@ -6,8 +6,11 @@ use std::sync::mpsc::Receiver;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::clock::StoreClock;
-use super::error::{Applied, Failure, Subject, from_sql};
+use super::error::{Applied, Cause, Failure, Subject, from_sql};
 use super::health::Health;
+use super::open::leave_log;
+use super::process::Presence;
+use super::schema;
 use crate::storage::{Operation, StoreError};
 
 /// A question to the reader.
@@ -18,6 +21,8 @@ pub(super) struct Reader {
     pub(super) connection: Connection,
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
+    /// Given up after the connection is closed, which is declared before.
+    pub(super) _presence: Arc<Presence>,
 }
 
 /// One state of the file, and the time at which to look at it.
@@ -34,6 +39,9 @@ impl Reader {
         for question in questions {
             question(&mut self);
         }
+        if self.health.poisoned().is_err() {
+            leave_log(&self.connection);
+        }
     }
 
     /// Answers one question.
@@ -43,22 +51,27 @@ impl Reader {
         subject: &Subject,
         look: impl FnOnce(&View<'_>) -> Applied<T>,
     ) -> Result<T, StoreError> {
-        self.health.poisoned().map_err(|cause| cause.error(operation.as_str(), subject))?;
-        self.view().map_err(Failure::Sql).and_then(|view| look(&view)).map_err(|failure| match failure {
+        let health = Arc::clone(&self.health);
+        let stopped = |cause: Cause| {
+            health.note(&cause);
+            cause.error(operation.as_str(), subject)
+        };
+        health.poisoned().map_err(stopped)?;
+        let view = self.view().map_err(stopped)?;
+        look(&view).map_err(|failure| match failure {
             Failure::Refused(error) => error,
-            Failure::Sql(error) => {
-                let cause = from_sql(error);
-                self.health.note(&cause);
-                cause.error(operation.as_str(), subject)
-            }
+            Failure::Sql(error) => stopped(from_sql(error)),
         })
     }
 
-    fn view(&mut self) -> rusqlite::Result<View<'_>> {
-        let connection = self.connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
+    fn view(&mut self) -> Result<View<'_>, Cause> {
+        let connection =
+            self.connection.transaction_with_behavior(TransactionBehavior::Deferred).map_err(from_sql)?;
+        schema::require_unchanged(&connection)?;
         let seen = connection
-            .prepare_cached("SELECT now FROM jobqueue_store WHERE id = 1")?
-            .query_row([], |row| row.get(0))?;
+            .prepare_cached("SELECT now FROM jobqueue_store WHERE id = 1")
+            .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+            .map_err(from_sql)?;
         Ok(View { connection, now: self.clock.now(seen) })
     }
 }

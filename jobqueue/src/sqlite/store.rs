@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::oneshot;
@@ -14,8 +14,11 @@ use super::bells::Bells;
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Subject, from_sql};
 use super::health::Health;
+use super::ids::Ids;
+use super::open::log_file::LogFile;
 use super::open::{self, platform};
 use super::options::Options;
+use super::process::Presence;
 use super::reader::{Question, Reader, View};
 use super::task::{Task, Work};
 use super::upkeep::Upkeep;
@@ -32,7 +35,10 @@ pub(super) struct Store {
     health: Arc<Health>,
     bells: Arc<Bells>,
     watch: OnceLock<Watch>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    writer: OnceLock<JoinHandle<()>>,
+    /// Those that only read.
+    readers: Mutex<Vec<JoinHandle<()>>>,
+    presence: Weak<Presence>,
 }
 
 /// The watcher's strings.
@@ -45,12 +51,13 @@ impl Store {
     /// Opens the file on the thread that will write to it.
     pub(super) async fn open(options: Options) -> Result<Self, StoreError> {
         let subject = options.path.display().to_string();
+        let presence = Presence::claim().map_err(|cause| cause.error("open storage", &subject))?;
         let (opened, answer) = oneshot::channel();
-        let writer = spawn("writer", move || start(options, opened))
+        let writer = spawn("writer", move || start(options, presence, opened))
             .map_err(|cause| cause.error("open storage", &subject))?;
         match answer.await {
             Ok(Ok(store)) => {
-                store.keep(writer);
+                let _ = store.writer.set(writer);
                 Ok(store)
             }
             Ok(Err(cause)) => Err(cause.error("open storage", subject)),
@@ -122,27 +129,25 @@ impl Store {
     }
 
     fn start_watching(&self) -> Result<(), Cause> {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.watch.get().is_some() {
             return Ok(());
         }
         let (changes, stopper) = platform::watch(&open::log_of(&self.file))
             .map_err(|error| Cause::new(StoreErrorKind::Unavailable, error.to_string()))?;
         let stop = Arc::new(AtomicBool::new(false));
+        let presence = self.presence.upgrade().ok_or_else(gone)?;
         let watcher = Watcher {
+            _presence: presence,
             connection: open::reader(&self.file)?,
             bells: Arc::clone(&self.bells),
             health: Arc::clone(&self.health),
             changes,
             stop: Arc::clone(&stop),
         };
-        threads.push(spawn("watcher", move || watcher.run())?);
+        readers.push(spawn("watcher", move || watcher.run())?);
         let _ = self.watch.set(Watch { stop, stopper });
         Ok(())
-    }
-
-    fn keep(&self, thread: JoinHandle<()>) {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
     }
 }
 
@@ -155,14 +160,20 @@ impl Drop for Store {
             // The threads are the parent's.
             return;
         }
-        self.tasks = None;
+        let tasks = self.tasks.take();
         self.questions = None;
         if let Some(watch) = self.watch.get() {
             watch.stop.store(true, Ordering::Relaxed);
             watch.stopper.stop();
         }
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        let join = move || threads.into_iter().for_each(|thread| drop(thread.join()));
+        let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        let writer = self.writer.take();
+        // The writer closes the file last: of two that close it at once, each leaves the log to the other.
+        let join = move || {
+            readers.into_iter().for_each(|thread| drop(thread.join()));
+            drop(tasks);
+            writer.into_iter().for_each(|thread| drop(thread.join()));
+        };
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(join)),
             Err(_) => join(),
@@ -177,8 +188,8 @@ impl fmt::Debug for Store {
 }
 
 /// Opens the file, tells whether that worked, and goes on as the writer.
-fn start(options: Options, opened: oneshot::Sender<Result<Store, Cause>>) {
-    match assemble(options) {
+fn start(options: Options, presence: Arc<Presence>, opened: oneshot::Sender<Result<Store, Cause>>) {
+    match assemble(options, presence) {
         Ok((store, writer)) => {
             // If nobody waits any more, the store is dropped here, and the writer finds nothing to do.
             drop(opened.send(Ok(store)));
@@ -188,17 +199,22 @@ fn start(options: Options, opened: oneshot::Sender<Result<Store, Cause>>) {
     }
 }
 
-fn assemble(options: Options) -> Result<(Store, Writer), Cause> {
+fn assemble(options: Options, presence: Arc<Presence>) -> Result<(Store, Writer), Cause> {
     let (mut connection, file) = open::writer(&options)?;
-    let upkeep = Upkeep::new(&mut connection).map_err(from_sql)?;
+    let health = Arc::new(Health::new());
+    let upkeep = Upkeep::new(&mut connection, Arc::clone(&health)).map_err(from_sql)?;
     let (tasks, inbox) = mpsc::channel();
     let (questions, asked) = mpsc::channel::<Question>();
-    let health = Arc::new(Health::new());
     let clock = Arc::new(StoreClock::new(options.clock));
     let bells = Arc::new(Bells::default());
-    let reader =
-        Reader { connection: open::reader(&file)?, clock: Arc::clone(&clock), health: Arc::clone(&health) };
+    let reader = Reader {
+        connection: open::reader(&file)?,
+        clock: Arc::clone(&clock),
+        health: Arc::clone(&health),
+        _presence: Arc::clone(&presence),
+    };
     let reader = spawn("reader", move || reader.run(&asked))?;
+    let log = LogFile::of(&file);
     let store = Store {
         file,
         tasks: Some(tasks),
@@ -206,10 +222,26 @@ fn assemble(options: Options) -> Result<(Store, Writer), Cause> {
         health: Arc::clone(&health),
         bells: Arc::clone(&bells),
         watch: OnceLock::new(),
-        threads: Mutex::new(vec![reader]),
+        writer: OnceLock::new(),
+        readers: Mutex::new(vec![reader]),
+        presence: Arc::downgrade(&presence),
     };
     let patience = options.busy_timeout;
-    Ok((store, Writer { connection, inbox, clock, bells, health, upkeep, patience }))
+    Ok((
+        store,
+        Writer {
+            connection,
+            inbox,
+            clock,
+            bells,
+            health,
+            upkeep,
+            ids: Ids::in_blocks(),
+            log,
+            patience,
+            _presence: presence,
+        },
+    ))
 }
 
 fn spawn(role: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Cause> {
@@ -219,8 +251,5 @@ fn spawn(role: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 }
 
 fn gone() -> Cause {
-    Cause::new(
-        StoreErrorKind::Unavailable,
-        "the thread that serves the file has ended; open the storage anew",
-    )
+    Cause::new(StoreErrorKind::Stopped, "the thread that serves the file has ended")
 }

@@ -9,6 +9,7 @@ use rusqlite::Transaction;
 use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Applied, Failure, from_sql};
+use super::ids::Ids;
 use super::{blob, queue, schema};
 use crate::storage::rules::limits;
 use crate::storage::{BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError};
@@ -23,7 +24,8 @@ use crate::vocabulary::name::{BlobName, QueueName};
 /// tables live in the same file, under names that do not begin with `jobqueue_`. Waiting for locks and
 /// committing stay with the caller: begin with
 /// [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate), set a busy timeout, and commit soon,
-/// since nobody else can write meanwhile. The time is the system's.
+/// since nobody else can write meanwhile. Leave the connection's `synchronous` at `FULL`, SQLite's default: with less, a power
+/// cut may take the commit, and leave a log that looks damaged. The time is the system's.
 ///
 /// ```no_run
 /// # fn order() -> Result<(), Box<dyn std::error::Error>> {
@@ -77,11 +79,12 @@ fn within<T>(
 ) -> Result<T, StoreError> {
     schema::require_current(transaction).map_err(|cause| cause.error(operation.as_str(), subject))?;
     let clock = StoreClock::new(Arc::new(SystemClock));
-    let result = Batch::begin(transaction, &clock).map_err(Failure::Sql).and_then(|mut batch| {
-        let value = work(&mut batch)?;
-        batch.finish()?;
-        Ok(value)
-    });
+    let result =
+        Batch::begin(transaction, &clock, Ids::one_by_one()).map_err(Failure::Sql).and_then(|mut batch| {
+            let value = work(&mut batch)?;
+            batch.finish()?;
+            Ok(value)
+        });
     result.map_err(|failure| match failure {
         Failure::Refused(error) => error,
         Failure::Sql(error) => from_sql(error).error(operation.as_str(), subject),

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use super::clock::StoreClock;
+use super::error::{Cause, from_sql};
+use super::health::Health;
 use super::purge;
 
 /// After how many pages in the log to checkpoint: 8 MiB.
@@ -37,11 +39,12 @@ pub(super) struct Upkeep {
     last_purge: Instant,
     /// Whether there is something to do as soon as nobody asks for anything.
     pending: bool,
+    health: Arc<Health>,
 }
 
 impl Upkeep {
     /// Takes over checkpointing of `connection`.
-    pub(super) fn new(connection: &mut Connection) -> rusqlite::Result<Self> {
+    pub(super) fn new(connection: &mut Connection, health: Arc<Health>) -> rusqlite::Result<Self> {
         let pages = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&pages);
         connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: i32| {
@@ -54,6 +57,7 @@ impl Upkeep {
             next_warning: WARN_PAGES,
             last_purge: Instant::now(),
             pending: true,
+            health,
         })
     }
 
@@ -62,8 +66,16 @@ impl Upkeep {
         if self.pending { IDLE } else { SLOW }
     }
 
-    /// After each transaction.
-    pub(super) fn after_commit(&mut self, connection: &Connection, clock: &StoreClock) {
+    /// After each transaction, and when nobody has asked for anything for [`pause`](Self::pause).
+    pub(super) fn run(&mut self, idle: bool, connection: &Connection, clock: &StoreClock) {
+        if idle {
+            self.when_idle(connection, clock);
+        } else {
+            self.after_commit(connection, clock);
+        }
+    }
+
+    fn after_commit(&mut self, connection: &Connection, clock: &StoreClock) {
         self.pending = true;
         if self.pages.load(Ordering::Relaxed) >= self.next_checkpoint {
             self.checkpoint(connection);
@@ -73,11 +85,10 @@ impl Upkeep {
         }
     }
 
-    /// When nobody has asked for anything for [`pause`](Self::pause).
-    pub(super) fn when_idle(&mut self, connection: &Connection, clock: &StoreClock) {
+    fn when_idle(&mut self, connection: &Connection, clock: &StoreClock) {
         self.pending = self.purge(connection, clock);
         if self.pages.load(Ordering::Relaxed) > 0
-            && checkpoint(connection, "TRUNCATE").is_some_and(|(busy, _, _)| !busy)
+            && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|(busy, _, _)| !busy)
         {
             self.cut();
         }
@@ -85,20 +96,22 @@ impl Upkeep {
 
     /// Before the file is closed.
     pub(super) fn at_end(&mut self, connection: &Connection) {
-        checkpoint(connection, "PASSIVE");
+        self.try_checkpoint(connection, "PASSIVE");
     }
 
     /// True if there is more to do.
     fn purge(&mut self, connection: &Connection, clock: &StoreClock) -> bool {
         self.last_purge = Instant::now();
-        purge::step(connection, clock).unwrap_or_else(|error| {
+        purge::step(connection, clock).unwrap_or_else(|cause| {
+            let error = cause.error("remove expired messages", "");
             tracing::debug!(%error, "expired messages were not removed; the next round will try again");
+            self.health.note(&cause);
             true
         })
     }
 
     fn checkpoint(&mut self, connection: &Connection) {
-        let Some((_, pages, done)) = checkpoint(connection, "PASSIVE") else { return };
+        let Some((_, pages, done)) = self.try_checkpoint(connection, "PASSIVE") else { return };
         if done >= pages {
             return self.cut();
         }
@@ -113,6 +126,17 @@ impl Upkeep {
         }
     }
 
+    /// The log keeps what is committed, so nothing is lost when this fails. But nobody can tell what a failed sync has left
+    /// undone, and so the store stops.
+    fn try_checkpoint(&self, connection: &Connection, mode: &str) -> Option<Progress> {
+        checkpoint(connection, mode)
+            .inspect_err(|cause| {
+                tracing::warn!(error = %cause.error("copy the log into the file", ""), "a checkpoint failed");
+                self.health.note(cause);
+            })
+            .ok()
+    }
+
     fn cut(&mut self) {
         self.pages.store(0, Ordering::Relaxed);
         self.next_checkpoint = CHECKPOINT_PAGES;
@@ -120,19 +144,14 @@ impl Upkeep {
     }
 }
 
-/// Whether it was held up, pages in the log, pages of them now in the file; `None` when it failed.
-pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Option<(bool, u32, u32)> {
+/// Whether a checkpoint was held up, pages in the log, pages of them now in the file.
+type Progress = (bool, u32, u32);
+
+/// Copies the log into the file.
+pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<Progress, Cause> {
     let numbers = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
         Ok((row.get::<_, i64>(0)? != 0, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
     });
-    match numbers {
-        Ok((busy, pages, done)) => {
-            Some((busy, u32::try_from(pages).unwrap_or(0), u32::try_from(done).unwrap_or(0)))
-        }
-        Err(error) => {
-            // The log keeps what is committed; a later commit or the next opening will tell if the disk is bad.
-            tracing::warn!(%error, "a checkpoint failed");
-            None
-        }
-    }
+    let (busy, pages, done) = numbers.map_err(from_sql)?;
+    Ok((busy, u32::try_from(pages).unwrap_or(0), u32::try_from(done).unwrap_or(0)))
 }

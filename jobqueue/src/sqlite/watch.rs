@@ -11,7 +11,9 @@ use rusqlite::Connection;
 use super::bells::Bells;
 use super::error::from_sql;
 use super::health::Health;
+use super::open::leave_log;
 use super::open::platform::Changes;
+use super::process::Presence;
 
 /// The watcher's end of a store.
 pub(super) struct Watcher {
@@ -21,6 +23,8 @@ pub(super) struct Watcher {
     pub(super) changes: Changes,
     /// Set when the store is closed.
     pub(super) stop: Arc<AtomicBool>,
+    /// Given up after the connection is closed, which is declared before.
+    pub(super) _presence: Arc<Presence>,
 }
 
 impl Watcher {
@@ -32,10 +36,13 @@ impl Watcher {
                 let cause = from_sql(error);
                 self.health.note(&cause);
                 if self.health.poisoned().is_err() {
-                    return;
+                    break;
                 }
             }
             self.changes.wait();
+        }
+        if self.health.poisoned().is_err() {
+            leave_log(&self.connection);
         }
     }
 

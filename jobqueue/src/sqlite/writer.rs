@@ -6,11 +6,16 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode};
 
-use super::batch::{Arrived, Batch};
+use super::batch::{Batch, Finished};
 use super::bells::Bells;
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::health::Health;
+use super::ids::Ids;
+use super::open::leave_log;
+use super::open::log_file::LogFile;
+use super::process::Presence;
+use super::schema;
 use super::task::Work;
 use super::upkeep::Upkeep;
 use crate::storage::StoreErrorKind;
@@ -33,8 +38,12 @@ pub(super) struct Writer {
     pub(super) bells: Arc<Bells>,
     pub(super) health: Arc<Health>,
     pub(super) upkeep: Upkeep,
+    pub(super) ids: Ids,
+    pub(super) log: LogFile,
     /// How long an operation waits for the write lock before it fails.
     pub(super) patience: Duration,
+    /// Given up after the connection is closed, which is declared before.
+    pub(super) _presence: Arc<Presence>,
 }
 
 /// Why a transaction was not committed.
@@ -49,18 +58,26 @@ impl Writer {
     /// Works until nobody can ask for anything any more, then closes the file.
     pub(super) fn run(mut self) {
         loop {
-            match self.inbox.recv_timeout(self.upkeep.pause()) {
+            let first = self.inbox.recv_timeout(self.upkeep.pause());
+            let idle = first.is_err();
+            match first {
                 Ok(first) => {
                     let tasks = self.gather(first);
                     self.serve(tasks);
-                    self.upkeep.after_commit(&self.connection, &self.clock);
                 }
-                Err(RecvTimeoutError::Timeout) => self.upkeep.when_idle(&self.connection, &self.clock),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
+            }
+            // Once the disk has failed, nothing more is done to the file.
+            if self.health.poisoned().is_ok() {
+                self.upkeep.run(idle, &self.connection, &self.clock);
             }
         }
         if self.health.poisoned().is_ok() {
             self.upkeep.at_end(&self.connection);
+        }
+        if self.health.poisoned().is_err() {
+            leave_log(&self.connection);
         }
     }
 
@@ -104,11 +121,18 @@ impl Writer {
                 return Ok(());
             }
             match self.transact(tasks) {
-                Ok(arrived) => {
-                    self.bells.ring_own(&arrived);
+                Ok(finished) => {
+                    if let Some(Finished { arrived, ids }) = finished {
+                        self.ids = ids;
+                        self.bells.ring_own(&arrived);
+                    }
                     return Ok(());
                 }
-                Err(Abort::Failed(cause)) => return Err(cause),
+                Err(Abort::Failed(cause)) => {
+                    // Some of them may be in the file all the same.
+                    self.ids = Ids::in_blocks();
+                    return Err(cause);
+                }
                 Err(Abort::Busy) => {}
             }
             std::thread::sleep(pause);
@@ -135,17 +159,21 @@ impl Writer {
         }
     }
 
-    fn transact(&self, tasks: &mut [Box<dyn Work>]) -> Result<Vec<Arrived>, Abort> {
+    fn transact(&self, tasks: &mut [Box<dyn Work>]) -> Result<Option<Finished>, Abort> {
         match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
             Ok(_) => {}
             Err(error) if is_busy(&error) => return Err(Abort::Busy),
             Err(error) => return Err(Abort::Failed(from_sql(error))),
         }
+        if let Err(cause) = schema::require_unchanged(&self.connection) {
+            self.roll_back();
+            return Err(Abort::Failed(cause));
+        }
         match self.apply(tasks) {
-            Ok(Some(arrived)) => self.commit().map(|()| arrived),
+            Ok(Some(finished)) => self.commit().map(|()| Some(finished)),
             Ok(None) => {
                 self.roll_back();
-                Ok(Vec::new())
+                Ok(None)
             }
             Err(error) => {
                 self.roll_back();
@@ -154,8 +182,8 @@ impl Writer {
         }
     }
 
-    fn apply(&self, tasks: &mut [Box<dyn Work>]) -> rusqlite::Result<Option<Vec<Arrived>>> {
-        let mut batch = Batch::begin(&self.connection, &self.clock)?;
+    fn apply(&self, tasks: &mut [Box<dyn Work>]) -> rusqlite::Result<Option<Finished>> {
+        let mut batch = Batch::begin(&self.connection, &self.clock, self.ids)?;
         for task in tasks {
             task.apply(&mut batch)?;
         }
@@ -164,7 +192,7 @@ impl Writer {
 
     fn commit(&self) -> Result<(), Abort> {
         let error = match self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
-            Ok(_) => return Ok(()),
+            Ok(_) => return self.log.check().map_err(Abort::Failed),
             Err(error) => error,
         };
         self.roll_back();

@@ -18,18 +18,32 @@ use crate::vocabulary::name::{BlobName, ContainerName};
 /// - Conditions are checked and applied in one step: of many creators with [`Condition::IfAbsent`] exactly one wins.
 /// - Writing or deleting a blob with an active lease needs its id; reading never does.
 /// - Lease actions follow Azure's table ([lease states]); they change neither ETag nor content.
-/// - Errors say whether the operation may have been applied ([`StoreError::is_ambiguous`]).
+/// - Errors say whether the operation may have been applied ([`StoreError::is_ambiguous`]). The sections on errors below name
+///   what the caller can act on; beside it, every operation may fail with `ContainerNotFound` or `BlobNotFound` if it needs
+///   the container or blob, with `InvalidInput` for an argument outside its range, and with what any storage can meet:
+///   `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`, `Full`, `Corrupt`, `Stopped`, `Protocol`.
+/// - Dropping a future leaves the operation applied or not applied, never half.
 ///
 /// [lease states]: https://learn.microsoft.com/rest/api/storageservices/lease-blob
 #[async_trait]
 pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Creates a container if it is missing.
+    ///
+    /// # Errors
+    /// `ContainerBeingDeleted` for a while after a deletion. One that exists is no error.
     async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError>;
 
     /// Deletes a container with all its blobs, leased ones too.
+    ///
+    /// # Errors
+    /// As the contract says.
     async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError>;
 
     /// Writes a blob.
+    ///
+    /// # Errors
+    /// `BlobAlreadyExists`, `ConditionNotMet` or `BlobNotFound` when the condition does not hold. `LeaseIdMissing` while there is an
+    /// active lease and none is named, `LeaseIdMismatch` or `LeaseNotPresent` for one that is not the active one.
     async fn put_blob(
         &self,
         blob: &BlobName,
@@ -38,15 +52,28 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     ) -> Result<BlobProperties, StoreError>;
 
     /// Reads a blob of at most `max_bytes`; a longer one is refused with `TooLarge` before it is in memory.
+    ///
+    /// # Errors
+    /// `TooLarge`, as said.
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError>;
 
     /// What is known about a blob without its content.
+    ///
+    /// # Errors
+    /// As the contract says.
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError>;
 
     /// Deletes a blob. `lease` is needed while there is an active one.
+    ///
+    /// # Errors
+    /// `LeaseIdMissing` while there is an active lease and none is named, `LeaseIdMismatch` or `LeaseNotPresent` for one that is
+    /// not the active one.
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError>;
 
     /// A page of blobs whose names begin with `prefix`, in order of name, after `marker`; at most 5,000.
+    ///
+    /// # Errors
+    /// As the contract says; a prefix that no blob has is no error.
     async fn list_blobs(
         &self,
         container: &ContainerName,
@@ -55,6 +82,9 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     ) -> Result<BlobListing, StoreError>;
 
     /// Takes the lease, under an id the caller proposes: repeating the call with the same id is safe.
+    ///
+    /// # Errors
+    /// `LeaseAlreadyPresent` while another holds it or it is being broken; services may say `LeaseBroken` of the latter.
     async fn acquire_lease(
         &self,
         blob: &BlobName,
@@ -63,9 +93,15 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     ) -> Result<LeaseId, StoreError>;
 
     /// Starts the lease's time anew; returns the id the storage names, which the caller must compare with its own.
+    ///
+    /// # Errors
+    /// `LeaseIdMismatch` or `LeaseNotPresent` when it is not the caller's any more, `LeaseBroken` once it is being broken.
     async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError>;
 
     /// Changes the lease's id.
+    ///
+    /// # Errors
+    /// As of [`renew_lease`](Self::renew_lease).
     async fn change_lease(
         &self,
         blob: &BlobName,
@@ -74,10 +110,16 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     ) -> Result<LeaseId, StoreError>;
 
     /// Gives the lease up, so that another can take it at once.
+    ///
+    /// # Errors
+    /// As of [`renew_lease`](Self::renew_lease), but that a lease which is being broken can be released.
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError>;
 
     /// Ends somebody's lease after `period` (0–60 s, or at its end if that is sooner; `None` lets a lease of finite
     /// duration run out); returns the time left.
+    ///
+    /// # Errors
+    /// `LeaseNotPresent` if there is none.
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError>;
 
     /// Tries out whether the caller may do with blobs in `container` what it is going to, and changes nothing. Neither

@@ -1,6 +1,8 @@
 //! What can go wrong in a storage, named after what the caller can do about it.
 
 use std::fmt;
+#[cfg(feature = "sqlite")]
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An error of a storage operation.
@@ -71,6 +73,8 @@ pub enum StoreErrorKind {
     Timeout,
     /// The storage cannot be reached or failed inside.
     Unavailable,
+    /// This handle works no more: its disk has failed, or it was inherited by `fork`. A handle that is opened anew may.
+    Stopped,
     /// The disk is full.
     Full,
     /// What is stored is damaged. Work stops; nothing is read as empty.
@@ -109,6 +113,7 @@ impl StoreErrorKind {
             Self::Throttled => "the storage asks to slow down; try again later",
             Self::Timeout => "it took too long",
             Self::Unavailable => "the storage cannot be reached or failed; try again later",
+            Self::Stopped => "the storage's handle works no more; open the storage anew",
             Self::Full => "the disk is full; make room",
             Self::Corrupt => "what is stored is damaged; restore it from a backup",
             Self::Protocol => "the storage's answer was not understood",
@@ -157,6 +162,24 @@ impl StoreError {
     pub fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
         self.0.retry_after = wait;
         self
+    }
+
+    /// The error of a whole command as the answer to each of its `parts`.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn for_each(self, parts: usize) -> impl Iterator<Item = Self> {
+        let Inner { kind, operation, subject, detail, ambiguous, retry_after, source } = *self.0;
+        let source = source.map(Arc::<dyn std::error::Error + Send + Sync>::from);
+        (0..parts).map(move |_| {
+            Self(Box::new(Inner {
+                kind,
+                operation,
+                subject: subject.clone(),
+                detail: detail.clone(),
+                ambiguous,
+                retry_after,
+                source: source.clone().map(Into::into),
+            }))
+        })
     }
 
     /// What kind of error it is.

@@ -10,6 +10,16 @@ use super::{BlobStore, QueueStore};
 ///
 /// Made by [`Storage::connect`] from one string, by [`Storage::memory`], or from an adapter of your own by
 /// [`Storage::new`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::Storage;
+///
+/// // From an argument or a variable of the environment: `sqlite:jobs.db`, a connection string of Azure.
+/// let storage = Storage::connect("memory:").await?;
+/// assert!(storage.description().starts_with("memory"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Storage {
     queues: Arc<dyn QueueStore>,
@@ -17,8 +27,14 @@ pub struct Storage {
     description: Arc<str>,
     /// What the queues' answers say about the storage's load; one for all clones.
     pressure: Arc<Pressure>,
-    /// The queues through connections of their own; one for all clones.
-    apart: Arc<OnceLock<Arc<dyn QueueStore>>>,
+    /// Both through connections of their own; one for all clones.
+    apart: Arc<Apart>,
+}
+
+#[derive(Default)]
+struct Apart {
+    queues: OnceLock<Arc<dyn QueueStore>>,
+    blobs: OnceLock<Arc<dyn BlobStore>>,
 }
 
 impl Storage {
@@ -67,7 +83,12 @@ impl Storage {
 
     /// The queues through connections of their own, for the lease keeper's runtime; the same for all clones.
     pub(crate) fn queues_apart(&self) -> Arc<dyn QueueStore> {
-        Arc::clone(self.apart.get_or_init(|| Arc::clone(&self.queues).detached()))
+        Arc::clone(self.apart.queues.get_or_init(|| Arc::clone(&self.queues).detached()))
+    }
+
+    /// The same for the blobs.
+    pub(crate) fn blobs_apart(&self) -> Arc<dyn BlobStore> {
+        Arc::clone(self.apart.blobs.get_or_init(|| Arc::clone(&self.blobs).detached()))
     }
 }
 

@@ -31,13 +31,19 @@ pub use queue::{
 };
 pub use traced::traced;
 
-/// The most bytes the text of a message may have, as sent: 64 KiB.
+/// The most bytes the text of a message may have, as sent: 64 KiB ([Put Message]).
+///
+/// [Put Message]: https://learn.microsoft.com/rest/api/storageservices/put-message
 pub const MAX_TEXT_BYTES: usize = 65_536;
 
-/// The most messages one call to get or peek returns.
+/// The most messages one call to get or peek returns ([Get Messages]).
+///
+/// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
 pub const MAX_MESSAGES: u32 = 32;
 
-/// The longest visibility timeout: 7 days.
+/// The longest visibility timeout: 7 days ([Get Messages]).
+///
+/// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
 pub const MAX_VISIBILITY: std::time::Duration = std::time::Duration::from_secs(604_800);
 
 #[cfg(test)]

@@ -25,7 +25,10 @@ use crate::vocabulary::name::QueueName;
 /// - **Counting.** Each get of a message raises its dequeue count by one; peek and update do not.
 /// - **Durability.** When put, update or delete return `Ok`, the effect survives what the storage promises to survive.
 /// - **Errors.** An error says whether the operation may have been applied all the same ([`StoreError::is_ambiguous`]).
-///   Adapters do not resend put, get, update or delete of messages on their own.
+///   Adapters do not resend put, get, update or delete of messages on their own. The sections on errors below name what the
+///   caller can act on; beside it, every operation may fail with [`QueueNotFound`](super::StoreErrorKind::QueueNotFound) (or `QueueBeingDeleted` for
+///   a while after a deletion) if it needs the queue, with `InvalidInput` for an argument outside its range, and with
+///   what any storage can meet: `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`, `Full`, `Corrupt`, `Stopped`, `Protocol`.
 /// - **Cancel safety.** Dropping a future leaves the operation applied or not applied, never half.
 /// - **Order** of delivery is not promised.
 /// - **Time.** Azure counts durations in whole seconds; storages with clocks of their own take milliseconds.
@@ -39,21 +42,41 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError>;
 
     /// Deletes a queue with all its messages.
+    ///
+    /// # Errors
+    /// As the contract says.
     async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError>;
 
     /// The names of all queues that begin with `prefix`, in order.
+    ///
+    /// # Errors
+    /// As the contract says; a prefix that no queue has is no error.
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError>;
 
     /// Metadata and approximate length.
+    ///
+    /// # Errors
+    /// As the contract says.
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError>;
 
     /// Replaces all metadata. The last writer wins.
+    ///
+    /// # Errors
+    /// `InvalidInput` for names that are not identifiers, `TooLarge` or `InvalidInput` for more than 8 KiB.
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError>;
 
     /// Adds a message.
+    ///
+    /// # Errors
+    /// `TooLarge` for a text of more than [`MAX_TEXT_BYTES`](super::MAX_TEXT_BYTES), or
+    /// [`MAX_ESCAPED_BYTES`](super::rules::MAX_ESCAPED_BYTES) once escaped for XML; `InvalidInput` for characters that XML 1.0 cannot
+    /// carry, and for durations outside their ranges.
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError>;
 
     /// Adds messages; the answers stand in the order of the messages. Not atomic: each message has its own answer.
+    ///
+    /// # Errors
+    /// Of each message as of [`put`](Self::put); one that is refused does not hold up the others.
     async fn put_all(
         &self,
         queue: &QueueName,
@@ -61,13 +84,23 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     ) -> Vec<Result<PutOutcome, StoreError>>;
 
     /// Leases up to `count` visible messages.
+    ///
+    /// # Errors
+    /// As the contract says. A queue without visible messages is no error.
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError>;
 
     /// Looks at up to `count` (1–32) visible messages without leasing them.
+    ///
+    /// # Errors
+    /// As the contract says. A queue without visible messages is no error.
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError>;
 
     /// Changes visibility, and text if given, of a leased message; returns the new receipt. Time to live and
     /// dequeue count stay.
+    ///
+    /// # Errors
+    /// `PopReceiptMismatch`, `MessageNotFound` or `LeaseExpired` when the message is not the caller's any more
+    /// ([`StoreError::is_lease_lost`]); texts and durations as of [`put`](Self::put). Nothing is changed then.
     async fn update(
         &self,
         queue: &QueueName,
@@ -76,9 +109,16 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Updated, StoreError>;
 
     /// Deletes a leased message.
+    ///
+    /// # Errors
+    /// `PopReceiptMismatch`, `MessageNotFound` or `LeaseExpired` when the message is not the caller's any more
+    /// ([`StoreError::is_lease_lost`]).
     async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError>;
 
     /// Deletes leased messages; the answers stand in the order of the messages. Not atomic.
+    ///
+    /// # Errors
+    /// Of each message as of [`delete`](Self::delete); one that is refused does not hold up the others.
     async fn delete_all(
         &self,
         queue: &QueueName,
@@ -87,6 +127,9 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     ) -> Vec<Result<(), StoreError>>;
 
     /// Deletes all messages of a queue.
+    ///
+    /// # Errors
+    /// As the contract says.
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError>;
 
     /// Tries out whether the caller may do with `queue` what it is going to, and changes nothing. A queue that does not

@@ -11,6 +11,32 @@ use serde::de::DeserializeOwned;
 ///
 /// A codec sees bytes that anybody may have written: it must return an error for whatever it cannot
 /// read, and bound recursion and allocation by the size of the input.
+///
+/// ```
+/// use jobqueue::codec::{Codec, CodecError};
+/// use jobqueue::QueueMessage;
+/// use serde::{Deserialize, Serialize, de::DeserializeOwned};
+///
+/// /// JSON with line breaks, for people who look into queues.
+/// struct Pretty;
+///
+/// impl Codec for Pretty {
+///     const CONTENT_TYPE: &'static str = "application/json";
+///
+///     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
+///         serde_json::to_vec_pretty(value).map_err(|e| CodecError::with_source("no JSON form", e))
+///     }
+///
+///     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+///         // serde's own text can quote the payload.
+///         serde_json::from_slice(bytes).map_err(|_| CodecError::new("the payload is not of its type"))
+///     }
+/// }
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "notes", kind = "note", codec = Pretty)]
+/// struct Note { text: String }
+/// ```
 pub trait Codec: 'static {
     /// The media type of what [`encode`](Codec::encode) writes, such as `application/json`. It is stored
     /// with every message, and a message with another media type is not read by this codec.

@@ -10,6 +10,19 @@ use super::outcome::BoxError;
 ///
 /// One opaque type with predicates. Its text tells what was tried and what to do; its `source` is the cause.
 /// It never contains keys, signatures, receipts or payloads.
+///
+/// ```
+/// # use jobqueue::{Error, Queue, QueueMessage, SendOptions};
+/// async fn send_once<M: QueueMessage>(queue: &Queue<M>, message: &M, id: &str) -> Result<(), Error> {
+///     match queue.send_with(message, SendOptions::new().id(id)).await {
+///         // Perhaps stored: under the same id a second copy does no harm.
+///         Err(error) if error.is_outcome_unknown() || error.is_retryable() => {
+///             queue.send_with(message, SendOptions::new().id(id)).await.map(drop)
+///         }
+///         sent => sent.map(drop),
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 

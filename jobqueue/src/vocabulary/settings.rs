@@ -22,6 +22,7 @@ pub const MAX_DELIVERIES: &str = "maxdeliveries";
 
 /// How the text of messages is written. Both forms are always read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum MessageEncoding {
     /// JSON as it is: up to 65,536 bytes.
     #[default]

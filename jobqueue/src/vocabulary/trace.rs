@@ -53,21 +53,46 @@ impl TraceContext {
         (context.trace_id != 0 && context.span_id != 0).then_some(context)
     }
 
+    /// The `traceparent` form.
+    pub(crate) fn traceparent(&self) -> String {
+        let mut text = String::with_capacity(55);
+        text.push_str("00-");
+        push_hex(&mut text, &self.trace_id.to_be_bytes());
+        text.push('-');
+        push_hex(&mut text, &self.span_id.to_be_bytes());
+        text.push('-');
+        push_hex(&mut text, &[self.flags]);
+        text
+    }
+
     /// The trace's id: 32 hexadecimal digits.
     pub fn trace_id(&self) -> String {
-        format!("{:032x}", self.trace_id)
+        let mut text = String::with_capacity(32);
+        push_hex(&mut text, &self.trace_id.to_be_bytes());
+        text
     }
 
     /// The span's id: 16 hexadecimal digits.
     pub fn span_id(&self) -> String {
-        format!("{:016x}", self.span_id)
+        let mut text = String::with_capacity(16);
+        push_hex(&mut text, &self.span_id.to_be_bytes());
+        text
+    }
+}
+
+/// By hand, since every message has one: `format!` takes ten times as long.
+fn push_hex(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
     }
 }
 
 /// The `traceparent` form.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace_id, self.span_id, self.flags)
+        f.write_str(&self.traceparent())
     }
 }
 

@@ -25,7 +25,12 @@ struct State {
 impl Activity {
     pub(super) fn new(pollers: usize) -> Self {
         let state = State { in_flight: 0, generation: 0, empty_at: vec![None; pollers] };
-        Self { state: Mutex::new(state), idle: watch::Sender::new(false), quiet: watch::Sender::new(0) }
+        // A worker that only sends on schedule has nothing that could become empty.
+        Self {
+            state: Mutex::new(state),
+            idle: watch::Sender::new(pollers == 0),
+            quiet: watch::Sender::new(0),
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

@@ -25,6 +25,7 @@ use crate::vocabulary::settings::SettingOverrides;
 type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 
 /// Collects what a worker is made of. Begun by [`Worker::builder`].
+#[must_use = "a worker is made by `build`"]
 pub struct WorkerBuilder {
     storage: Storage,
     states: States,
@@ -57,21 +58,18 @@ impl WorkerBuilder {
     }
 
     /// Adds a handler for the messages of its type, on the type's own queue.
-    #[must_use]
     pub fn handle<A: 'static, H: Handler<A>>(mut self, handler: H) -> Self {
         self.registrations.push((None, Registration::new(handler)));
         self
     }
 
     /// Adds a handler for the messages of its type on another queue.
-    #[must_use]
     pub fn handle_on<A: 'static, H: Handler<A>>(mut self, queue: impl Into<String>, handler: H) -> Self {
         self.registrations.push((Some(queue.into()), Registration::new(handler)));
         self
     }
 
     /// Adds a value that handlers take by [`State`](crate::State). One of each type.
-    #[must_use]
     pub fn state<T: Clone + Send + Sync + 'static>(mut self, state: T) -> Self {
         if self.states.insert(state) {
             self.repeated_state = Some(std::any::type_name::<T>());
@@ -84,7 +82,6 @@ impl WorkerBuilder {
     /// The layer sees a [`Job`] and answers `()` or an error. An error of the layer's own, a timeout for instance,
     /// counts as a failed attempt. Layers that call their service twice (tower's `Retry`) do not work: the message is
     /// consumed by the first call; use the queue's own retries.
-    #[must_use]
     pub fn layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<JobService> + Send + Sync + 'static,
@@ -96,8 +93,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// How many jobs run at once, over all queues. The default is 64.
-    #[must_use]
+    /// How many handlers run at once, over all queues. The default is 64. Messages whose handler is done and whose deletion is
+    /// under way do not count, up to as many again.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.options.concurrency = jobs;
         self
@@ -105,7 +102,6 @@ impl WorkerBuilder {
 
     /// The longest pause between two looks at an empty queue, on storages that cannot ring. The default is 5 seconds; on
     /// Azure each look is a billed transaction.
-    #[must_use]
     pub fn max_idle_delay(mut self, delay: Duration) -> Self {
         self.options.max_idle_delay = delay.max(Duration::from_millis(10));
         self
@@ -113,28 +109,24 @@ impl WorkerBuilder {
 
     /// How long a shutdown waits for running handlers before it cancels them. The default is 25 seconds, within the 30 that
     /// orchestrators commonly give.
-    #[must_use]
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.options.shutdown_timeout = timeout;
         self
     }
 
     /// How long a handler may go on after its token was cancelled, before its future is dropped. The default is 2 seconds.
-    #[must_use]
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.options.cancel_grace = grace;
         self
     }
 
     /// How long a job may run, renewals included; then it is cancelled and counts as failed. The default is 12 hours.
-    #[must_use]
     pub fn max_run_time(mut self, time: Duration) -> Self {
         self.channel.max_run_time = time.max(Duration::from_millis(100));
         self
     }
 
     /// The largest payload that is read, in bytes. The default is 32 MiB.
-    #[must_use]
     pub fn max_payload_bytes(mut self, bytes: u64) -> Self {
         self.channel.max_payload_bytes = bytes;
         self
@@ -142,21 +134,18 @@ impl WorkerBuilder {
 
     /// The name under which this worker appears in events it sends and in dead letters: a URI reference. The default is
     /// `/jobqueue/<program>`. It has no influence on ownership; two workers may have the same.
-    #[must_use]
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.channel.source = name.into();
         self
     }
 
     /// Settings that this process prefers to those in the queues' metadata.
-    #[must_use]
     pub fn overrides(mut self, overrides: SettingOverrides) -> Self {
         self.channel.overrides = overrides;
         self
     }
 
     /// How often settings are read again from the queues' metadata. The default is 30 seconds.
-    #[must_use]
     pub fn settings_refresh(mut self, every: Duration) -> Self {
         self.channel.settings_refresh = every;
         self
@@ -164,7 +153,6 @@ impl WorkerBuilder {
 
     /// Accepts the completion of a job whose lease has expired, as long as no other worker has got the message. Off by
     /// default: an expired lease is lost.
-    #[must_use]
     pub fn late_completion(mut self, accept: bool) -> Self {
         self.channel.late = if accept { Late::IfUnclaimed } else { Late::Refuse };
         self
@@ -172,7 +160,6 @@ impl WorkerBuilder {
 
     /// Asked after every failure what is to happen; `None` leaves it to the error's own verdict. Attempts are bounded by
     /// the poison threshold whatever it says.
-    #[must_use]
     pub fn retry_policy(
         mut self,
         policy: impl Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync + 'static,
@@ -183,16 +170,23 @@ impl WorkerBuilder {
 
     /// When the worker stops fetching from a queue on which everything fails, so that an outage does not burn all attempts;
     /// `None` for never. The default is [`CircuitBreaker::new`].
-    #[must_use]
     pub fn circuit_breaker(mut self, breaker: impl Into<Option<CircuitBreaker>>) -> Self {
         self.options.circuit = breaker.into();
+        self
+    }
+
+    /// How many messages that are never run — unreadable, not valid, over a bound — go to their dead-letter queues in a second,
+    /// over all queues; `None` for as fast as they come. What is over the rate is put back and goes later, which costs no
+    /// attempt, so that a flood of rubbish neither crowds out good messages nor empties a queue before anybody notices.
+    /// The default is 100. [`run_until_idle`](Worker::run_until_idle) does not wait for it.
+    pub fn rejections_per_second(mut self, messages: impl Into<Option<u32>>) -> Self {
+        self.options.rejections_per_second = messages.into();
         self
     }
 
     /// Also records in a blob which jobs are done although their message may come back, so that they are not run again after
     /// a restart or by another worker either. Costs a request for each job that is delivered a second time. Off by default:
     /// this worker remembers the last 10,000 in memory.
-    #[must_use]
     pub fn durable_completions(mut self, record: bool) -> Self {
         self.options.durable_completions = record;
         self
@@ -200,14 +194,12 @@ impl WorkerBuilder {
 
     /// Runs [`sweep`](crate::sweep) with its default options so often, for the first time after this time has passed. Off by
     /// default; one worker of many is enough.
-    #[must_use]
     pub fn sweep_every(mut self, every: Duration) -> Self {
         self.options.sweep_every = Some(every.max(Duration::from_secs(60)));
         self
     }
 
     /// Calls `listener` for everything the worker does. It must be quick; if it panics, that is logged and work goes on.
-    #[must_use]
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events.add(listener);
         self
@@ -216,7 +208,6 @@ impl WorkerBuilder {
     /// Renews leases on the current runtime instead of a thread of its own, and takes the time from `clock`: for tests on
     /// paused time.
     #[cfg(feature = "testing")]
-    #[must_use]
     pub fn virtual_time(mut self, clock: Arc<dyn crate::Clock>) -> Self {
         self.channel.clock = clock;
         self.options.keeper_on_this_runtime = true;
@@ -224,7 +215,6 @@ impl WorkerBuilder {
     }
 
     /// Adds work that begins with the worker and is to end when its token fires.
-    #[must_use]
     pub(crate) fn background<F: Future<Output = ()> + Send + 'static>(
         mut self,
         work: impl FnOnce(BackgroundContext) -> F + Send + 'static,
@@ -234,7 +224,6 @@ impl WorkerBuilder {
     }
 
     /// Makes [`build`](Self::build) fail, so that methods that add things need not.
-    #[must_use]
     pub(crate) fn mistaken(mut self, mistake: Error) -> Self {
         self.mistake.get_or_insert(mistake);
         self
@@ -243,7 +232,7 @@ impl WorkerBuilder {
     /// Checks that everything fits together. Nothing is opened yet.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration), with a sentence that says what to change: no handler, two handlers for one
+    /// [`Configuration`](ErrorKind::Configuration), with a sentence that says what to change: no handler and no schedule, two handlers for one
     /// kind, state that a handler asks for and nobody gave, a concurrency of zero.
     pub fn build(self) -> Result<Worker, Error> {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
@@ -257,6 +246,9 @@ impl WorkerBuilder {
         }
         if self.options.concurrency == 0 {
             return fail("a worker with a concurrency of 0 does nothing; give at least 1".to_owned());
+        }
+        if self.registrations.is_empty() && self.background.is_empty() {
+            return fail("a worker without handlers and schedules does nothing; add `.handle(…)`".to_owned());
         }
         for (_, registration) in &self.registrations {
             if let Err(error) = (registration.check)(&self.states) {

@@ -117,6 +117,9 @@ impl Context {
     ///
     /// # Errors
     /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// The queue may have been created; nothing else is begun.
     pub async fn queue<N: QueueMessage>(&self) -> Result<Queue<N>, Error> {
         Ok(Queue::of(self.inner.shared.channel::<N>(N::QUEUE).await?))
     }

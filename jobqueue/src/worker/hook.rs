@@ -3,6 +3,7 @@
 //! The worker knows only this trait. What is behind it is put together at the crate root.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
@@ -31,11 +32,16 @@ pub(crate) enum Admission {
     Finished,
     /// Another message of the same job is the one that counts; this one is deleted.
     Duplicate,
+    /// It is not its turn: put back for this time.
+    Wait(Duration),
 }
 
 /// Something to be done around deliveries. An error leaves the message in its queue, to be delivered again.
 #[async_trait]
 pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
+    /// Whether it has to do with the job at all; asked first, since most jobs are nobody's affair.
+    fn concerns(&self, job: &JobInfo) -> bool;
+
     /// Asked before the handler runs.
     async fn admit(&self, visit: Visit<'_>) -> Result<Admission, Error>;
 

@@ -22,11 +22,13 @@ mod fetch;
 mod hook;
 mod poller;
 mod registry;
+mod rejections;
 mod report;
 mod run;
 mod settle;
 mod shared;
 mod shutdown;
+mod slot;
 mod start;
 
 pub(crate) use background::BackgroundContext;

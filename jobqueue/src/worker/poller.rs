@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,8 +15,9 @@ use super::event::Event;
 use super::fetch::{MAX_REQUESTS, fetch};
 use super::registry::Lane;
 use super::shared::Shared;
+use super::slot::{Occupied, Slots};
 use crate::queue::Channel;
-use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError};
+use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 use crate::vocabulary::outcome::chain;
 use crate::vocabulary::retry::Backoff;
 use crate::vocabulary::settings::QueueSettings;
@@ -31,7 +32,7 @@ pub(super) struct Poller {
     pub(super) shared: Arc<Shared>,
     pub(super) channel: Arc<Channel>,
     pub(super) lane: Arc<Lane>,
-    pub(super) slots: Arc<Semaphore>,
+    pub(super) slots: Slots,
     pub(super) circuit: Arc<Circuit>,
     pub(super) stop: CancellationToken,
     /// Fires when handlers are to be dropped where they are.
@@ -84,6 +85,11 @@ impl Poller {
                 fetch(Arc::clone(&self.channel), asked as u32, at_most, Arc::clone(&settings)).await;
             let fetched = match fetched {
                 Ok(fetched) => fetched,
+                // Asking again would be for nothing for ever.
+                Err(error) if error.kind() == StoreErrorKind::Stopped => {
+                    self.shared.fail(error);
+                    return self.stop.cancel();
+                }
                 Err(error) => {
                     drop(slots);
                     failures += 1;
@@ -154,18 +160,18 @@ impl Poller {
     ) {
         let (shared, channel, lane) =
             (Arc::clone(&self.shared), Arc::clone(&self.channel), Arc::clone(&self.lane));
-        let done = Done(Arc::clone(&self.activity), Some(slot));
+        let done = Done(Arc::clone(&self.activity), Some(self.slots.occupied(slot)));
         let (settings, stopped) = (Arc::clone(settings), self.stop.is_cancelled());
         let (circuit, abort) = (Arc::clone(&self.circuit), self.abort.clone());
         self.tasks.spawn(async move {
             // Declared first, dropped last: also when the delivery is dropped in the middle.
-            let _done = done;
+            let done = done;
             if stopped {
                 super::run::put_back(&shared, channel, &lane, leased, requested, settings).await;
                 return;
             }
             let deliver =
-                super::run::deliver(Arc::clone(&shared), channel, &lane, leased, requested, settings);
+                super::run::deliver(Arc::clone(&shared), channel, &lane, leased, requested, settings, &done);
             let Some((queue, job, outcome)) = abort.run_until_cancelled(deliver).await else { return };
             match circuit.record(job.as_ref().map(|job| &job.id), &outcome) {
                 Some(Change::Opened(retry_in)) => {
@@ -184,11 +190,11 @@ impl Poller {
     /// At least one free slot; many after a round that brought all that was asked for. A worker that is full gathers some, so that it does not ask for messages one
     /// by one; it does not wait long for them.
     async fn free_slots(&self, was_full: bool) -> Option<Vec<OwnedSemaphorePermit>> {
-        let mut first = Arc::clone(&self.slots).acquire_owned().await.ok()?;
+        let mut first = self.slots.take(1).await.ok()?;
         let most = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES };
         let enough = (self.shared.options.concurrency / 2).clamp(1, most as usize);
-        if was_full && self.slots.available_permits() + 1 < enough {
-            let more = Arc::clone(&self.slots).acquire_many_owned(enough as u32 - 1);
+        if was_full && self.slots.free() + 1 < enough {
+            let more = self.slots.take(enough as u32 - 1);
             if let Ok(Ok(more)) = tokio::time::timeout(GATHER, more).await {
                 first.merge(more);
             }
@@ -198,7 +204,7 @@ impl Poller {
             slots.push(slot);
         }
         while slots.len() < most as usize
-            && let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned()
+            && let Ok(slot) = self.slots.try_take()
         {
             slots.push(slot);
         }
@@ -207,7 +213,16 @@ impl Poller {
 }
 
 /// Frees the slot, then tells that the job is over, also when the task is dropped.
-struct Done(Arc<Activity>, Option<OwnedSemaphorePermit>);
+pub(super) struct Done(Arc<Activity>, Option<Occupied>);
+
+impl Done {
+    /// The handler is done, its message is about to be deleted.
+    pub(super) fn handler_is_done(&self) {
+        if let Some(slot) = &self.1 {
+            slot.handler_is_done();
+        }
+    }
+}
 
 impl Drop for Done {
     fn drop(&mut self) {

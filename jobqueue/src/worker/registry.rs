@@ -21,10 +21,6 @@ pub(super) struct Lane {
 
 impl Registry {
     pub(super) fn new(registrations: Vec<(Option<String>, Registration)>) -> Result<Self, Error> {
-        if registrations.is_empty() {
-            let text = "a worker without handlers does nothing; add `.handle(…)`";
-            return Err(Error::new(ErrorKind::Configuration, text));
-        }
         let mut lanes: BTreeMap<QueueName, Vec<Registration>> = BTreeMap::new();
         for (queue, registration) in registrations {
             let queue = QueueName::new(queue.as_deref().unwrap_or(registration.queue))?;

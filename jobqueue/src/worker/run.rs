@@ -13,6 +13,7 @@ use tracing::Instrument;
 use super::context::{Context, Left};
 use super::event::Event;
 use super::hook::Admission;
+use super::poller::Done;
 use super::registry::Lane;
 use super::settle::{self, Ending};
 use super::shared::Shared;
@@ -33,15 +34,20 @@ pub(super) async fn deliver(
     leased: LeasedMessage,
     requested: Instant,
     settings: Arc<QueueSettings>,
+    done: &Done,
 ) -> (QueueName, Option<Arc<JobInfo>>, Outcome) {
     let queue = channel.name.clone();
     let examined = channel.examine(leased, requested, settings, lane.bare()).await;
-    let Finished { job, outcome, ran, error } = finish(&shared, lane, examined).await;
+    let Finished { job, outcome, ran, error } = finish(&shared, lane, examined, done).await;
     shared.report().count(&outcome);
     match &outcome {
         Outcome::Completed => {}
         Outcome::DeadLettered(reason) => {
             tracing::warn!(%queue, job = job.as_ref().map(|j| &*j.id), %reason, error, "message dead-lettered");
+        }
+        Outcome::Retried(wait) => {
+            let attempt = job.as_ref().map(|job| job.attempt);
+            tracing::warn!(%queue, job = job.as_ref().map(|j| &*j.id), attempt, ?wait, error, "attempt failed; the job is tried again");
         }
         _ => {
             let name = outcome.name();
@@ -84,15 +90,36 @@ pub(super) struct Finished {
     pub(super) error: Option<String>,
 }
 
-async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finished {
-    match examined {
+async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined, done: &Done) -> Finished {
+    match prepare(shared, lane, examined).await {
+        Ok((claimed, info, registration, message)) => {
+            run(shared, Arc::new(claimed), info, registration, message, done).await
+        }
+        // Boxed as whatever is rare here: a delivery's future is copied and kept at its full size for every message.
+        Err(over) => {
+            let (claimed, job, ending) = *over;
+            Box::pin(settle::end(shared, &claimed, job, ending, Duration::ZERO)).await
+        }
+    }
+}
+
+/// What a handler is called with.
+type Ready<'l> = (Claimed, Arc<JobInfo>, &'l Registration, Box<dyn std::any::Any + Send>);
+/// A message that no handler is called for.
+type Over = (Claimed, Option<Arc<JobInfo>>, Ending);
+
+/// From an examined message to the call of its handler, or to its end without one.
+async fn prepare<'l>(shared: &Shared, lane: &'l Lane, examined: Examined) -> Result<Ready<'l>, Box<Over>> {
+    let over = |claimed, job, ending| Err(Box::new((claimed, job, ending)));
+    let (claimed, data) = match examined {
+        Examined::Ready(claimed, data) => (claimed, data),
         Examined::Rejected(claimed, rejection) => {
             let job = claimed.info().map(Arc::new);
-            settle::end(shared, &claimed, job, Ending::Reject(rejection), Duration::ZERO).await
+            return over(claimed, job, Ending::Reject(rejection));
         }
         Examined::NotYet(claimed, wait) => {
             let job = claimed.info().map(Arc::new);
-            settle::end(shared, &claimed, job, Ending::PutBack(wait), Duration::ZERO).await
+            return over(claimed, job, Ending::PutBack(wait));
         }
         Examined::Unavailable(claimed, error) => {
             let job = claimed.info().map(Arc::new);
@@ -100,50 +127,39 @@ async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined) -> Finish
             if let Some(info) = &job
                 && settle::is_done(shared, &claimed, info).await
             {
-                return settle::end(shared, &claimed, job, Ending::Duplicate, Duration::ZERO).await;
+                return over(claimed, job, Ending::Duplicate);
             }
             let failure = Ending::Failed(JobError::retry(error), None, Reason::PAYLOAD_MISSING);
-            settle::end(shared, &claimed, job, failure, Duration::ZERO).await
+            return over(claimed, job, failure);
         }
-        Examined::Ready(claimed, data) => {
-            let Some(info) = claimed.info().map(Arc::new) else {
-                let rejection = Rejection::new(Reason::DECODE_ERROR, "the message is not an event");
-                return settle::end(shared, &claimed, None, Ending::Reject(rejection), Duration::ZERO).await;
-            };
-            if settle::is_done(shared, &claimed, &info).await {
-                return settle::end(shared, &claimed, Some(info), Ending::Duplicate, Duration::ZERO).await;
-            }
-            let prepared = match lane.find(&info.kind) {
-                None => Err(Ending::Unknown(Reason::UNKNOWN_KIND)),
-                Some(registration) => match (registration.decode)(info.version, &data) {
-                    Ok(message) => Ok((registration, message)),
-                    Err(error) if error.is_newer_version() => Err(Ending::Unknown(Reason::NEWER_VERSION)),
-                    Err(error) => Err(Ending::Reject(Rejection::undecodable(&error))),
-                },
-            };
-            let admitted = match &prepared {
-                Ok(_) => settle::admit(shared, &claimed, &info).await,
-                Err(_) => Ok(Admission::Run),
-            };
-            let ended = match admitted {
-                Ok(Admission::Run) => None,
-                Ok(Admission::Duplicate) => Some(Ending::Duplicate),
-                Ok(Admission::Finished) => Some(
-                    settle::completing(shared, &claimed, &info, &Left::default(), Ending::Duplicate).await,
-                ),
-                Err(error) => Some(settle::hook_failed(&claimed, &error)),
-            };
-            if let Some(ending) = ended {
-                return settle::end(shared, &claimed, Some(info), ending, Duration::ZERO).await;
-            }
-            match prepared {
-                Err(ending) => settle::end(shared, &claimed, Some(info), ending, Duration::ZERO).await,
-                Ok((registration, message)) => {
-                    run(shared, Arc::new(claimed), info, registration, message).await
-                }
-            }
-        }
+    };
+    let Some(info) = claimed.info().map(Arc::new) else {
+        let rejection = Rejection::new(Reason::DECODE_ERROR, "the message is not an event");
+        return over(claimed, None, Ending::Reject(rejection));
+    };
+    if settle::is_done(shared, &claimed, &info).await {
+        return over(claimed, Some(info), Ending::Duplicate);
     }
+    let Some(registration) = lane.find(&info.kind) else {
+        return over(claimed, Some(info), Ending::Unknown(Reason::UNKNOWN_KIND));
+    };
+    let message = match (registration.decode)(info.version, &data) {
+        Ok(message) => message,
+        Err(error) if error.is_newer_version() => {
+            return over(claimed, Some(info), Ending::Unknown(Reason::NEWER_VERSION));
+        }
+        Err(error) => return over(claimed, Some(info), Ending::Reject(Rejection::undecodable(&error))),
+    };
+    let ending = match settle::admit(shared, &claimed, &info).await {
+        Ok(Admission::Run) => return Ok((claimed, info, registration, message)),
+        Ok(Admission::Duplicate) => Ending::Duplicate,
+        Ok(Admission::Wait(wait)) => Ending::PutBack(wait),
+        Ok(Admission::Finished) => {
+            settle::completing(shared, &claimed, &info, &Left::default(), Ending::Duplicate).await
+        }
+        Err(error) => settle::hook_failed(&claimed, &error),
+    };
+    over(claimed, Some(info), ending)
 }
 
 async fn run(
@@ -152,6 +168,7 @@ async fn run(
     info: Arc<JobInfo>,
     registration: &Registration,
     message: Box<dyn std::any::Any + Send>,
+    done: &Done,
 ) -> Finished {
     let resumed = match resumed(&claimed).await {
         Ok(resumed) => resumed,
@@ -161,7 +178,7 @@ async fn run(
                 registration.defaults.backoff,
                 Reason::ATTEMPTS_EXHAUSTED,
             );
-            return settle::end(shared, &claimed, Some(info), failed, Duration::ZERO).await;
+            return Box::pin(settle::end(shared, &claimed, Some(info), failed, Duration::ZERO)).await;
         }
     };
     let token = CancellationToken::new();
@@ -195,6 +212,7 @@ async fn run(
     }
     let ending = match ended {
         Ended::Returned(Ok(Ok(()))) => {
+            done.handler_is_done();
             let left = std::mem::take(&mut *context.left());
             settle::completing(shared, &claimed, &info, &left, Ending::Done).await
         }
@@ -224,7 +242,7 @@ async fn resumed(claimed: &Claimed) -> Result<Option<String>, Error> {
     if claimed.with_envelope(|envelope| envelope.history.checkpoint.is_none()).unwrap_or(true) {
         return Ok(None);
     }
-    Ok(claimed.saved().await?.progress().map(str::to_owned))
+    Ok(Box::pin(claimed.saved()).await?.progress().map(str::to_owned))
 }
 
 type Returned = Result<Result<(), crate::BoxError>, Box<dyn std::any::Any + Send>>;

@@ -42,7 +42,7 @@ pub(super) enum Ending {
 
 /// Asks the hooks whether the handler is to run.
 pub(super) async fn admit(shared: &Shared, claimed: &Claimed, job: &JobInfo) -> Result<Admission, Error> {
-    for hook in &shared.hooks {
+    for hook in shared.hooks.iter().filter(|hook| hook.concerns(job)) {
         let admission = hook.admit(visit(shared, claimed, job)).await?;
         if admission != Admission::Run {
             return Ok(admission);
@@ -59,7 +59,7 @@ pub(super) async fn completing(
     left: &Left,
     ending: Ending,
 ) -> Ending {
-    for hook in &shared.hooks {
+    for hook in shared.hooks.iter().filter(|hook| hook.concerns(job)) {
         let visit = visit(shared, claimed, job);
         if let Err(error) = hook.completing(visit, left.result.as_deref(), left.handed_over).await {
             return hook_failed(claimed, &error);
@@ -70,7 +70,7 @@ pub(super) async fn completing(
 
 /// The ending when a hook could not do its part: the message is delivered again soon.
 pub(super) fn hook_failed(claimed: &Claimed, error: &Error) -> Ending {
-    tracing::warn!(queue = %claimed.channel.name, error = %chain(error), "batch not advanced; the message stays");
+    tracing::warn!(queue = %claimed.channel.name, error = %chain(error), "the end of a job could not be recorded; the message stays");
     Ending::PutBack(HOOK_RETRY)
 }
 
@@ -94,20 +94,8 @@ pub(super) async fn end(
     };
     let settled = match (&job, ending) {
         (Some(job), Ending::Done) => complete(shared, claimed, job, Outcome::Completed).await,
-        (Some(job), Ending::Duplicate) => complete(shared, claimed, job, Outcome::Duplicate).await,
-        (Some(job), Ending::Failed(error, backoff, reason)) => {
-            fail(shared, claimed, job, error, backoff, reason).await
-        }
-        (_, Ending::Reject(rejection)) => bury(shared, claimed, rejection).await,
-        (_, Ending::PutBack(wait)) => put_back(claimed, wait, Excuse::Plain).await,
-        (_, Ending::Unknown(reason)) => unknown(shared, claimed, reason).await,
-        (_, Ending::LeaseLost) => {
-            claimed.lease.abandon();
-            Ok(Outcome::LeaseLost)
-        }
-        (None, Ending::Done | Ending::Duplicate | Ending::Failed(..)) => {
-            put_back(claimed, BURY_RETRY, Excuse::Plain).await
-        }
+        // Boxed, so that the rare ends do not make the future of every delivery large.
+        (job, ending) => Box::pin(otherwise(shared, claimed, job.as_deref(), ending)).await,
     };
     match settled {
         Ok(outcome) => Finished { job, outcome, ran, error: told },
@@ -117,6 +105,35 @@ pub(super) async fn end(
             let text = chain(&error);
             tracing::warn!(queue = %claimed.channel.name, error = %text, "delivery not settled");
             Finished { job, outcome: Outcome::LeaseLost, ran, error: told.or(Some(text)) }
+        }
+    }
+}
+
+/// All ends but the usual one.
+async fn otherwise(
+    shared: &Shared,
+    claimed: &Claimed,
+    job: Option<&JobInfo>,
+    ending: Ending,
+) -> Result<Outcome, Error> {
+    match (job, ending) {
+        (Some(job), Ending::Done) => complete(shared, claimed, job, Outcome::Completed).await,
+        (Some(job), Ending::Duplicate) => complete(shared, claimed, job, Outcome::Duplicate).await,
+        (Some(job), Ending::Failed(error, backoff, reason)) => {
+            fail(shared, claimed, job, error, backoff, reason).await
+        }
+        (_, Ending::Reject(rejection)) => match shared.rejections.permit() {
+            Ok(()) => bury(shared, claimed, rejection).await,
+            Err(wait) => put_back(claimed, wait, Excuse::Plain).await,
+        },
+        (_, Ending::PutBack(wait)) => put_back(claimed, wait, Excuse::Plain).await,
+        (_, Ending::Unknown(reason)) => unknown(shared, claimed, reason).await,
+        (_, Ending::LeaseLost) => {
+            claimed.lease.abandon();
+            Ok(Outcome::LeaseLost)
+        }
+        (None, Ending::Done | Ending::Duplicate | Ending::Failed(..)) => {
+            put_back(claimed, BURY_RETRY, Excuse::Plain).await
         }
     }
 }
@@ -138,7 +155,7 @@ async fn complete(
         }
         Ok(Settled::Perhaps) | Err(TouchError::Uncertain(_) | TouchError::Refused(_)) => {
             shared.completed.remember(job.queue.as_str(), &job.id);
-            record(shared, claimed, job).await;
+            Box::pin(record(shared, claimed, job)).await;
             Ok(Outcome::CompletedUncertain)
         }
         Err(error) => Err(error.into()),
@@ -165,8 +182,8 @@ pub(super) async fn is_done(shared: &Shared, claimed: &Claimed, job: &JobInfo) -
     if !shared.options.durable_completions || claimed.dequeue_count <= 1 {
         return false;
     }
-    let recorded = durable::is_recorded(&**shared.storage.blobs(), job.queue.as_str(), &job.id).await;
-    recorded.unwrap_or_else(|error| {
+    let recorded = durable::is_recorded(&**shared.storage.blobs(), job.queue.as_str(), &job.id);
+    Box::pin(recorded).await.unwrap_or_else(|error| {
         // At least once, not at most once.
         tracing::warn!(queue = %job.queue, error = %chain(&error), "completions cannot be read; the job runs");
         false
@@ -216,7 +233,7 @@ async fn unknown(shared: &Shared, claimed: &Claimed, reason: Reason) -> Result<O
 /// Dead-letters. If the copy cannot be stored, the message stays and is tried again later.
 async fn bury(shared: &Shared, claimed: &Claimed, rejection: Rejection) -> Result<Outcome, Error> {
     if let Some(job) = claimed.info() {
-        for hook in &shared.hooks {
+        for hook in shared.hooks.iter().filter(|hook| hook.concerns(&job)) {
             let told =
                 hook.burying(visit(shared, claimed, &job), rejection.reason.as_str(), &rejection.detail);
             if let Err(error) = told.await {

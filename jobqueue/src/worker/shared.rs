@@ -12,11 +12,12 @@ use super::completed::Completed;
 use super::event::Events;
 use super::hook::Hook;
 use super::registry::Registry;
+use super::rejections::Rejections;
 use super::report::Report;
 use crate::handler::States;
 use crate::lease::Keeper;
 use crate::queue::{Channel, ChannelOptions, Claimed};
-use crate::storage::Storage;
+use crate::storage::{Storage, StoreError};
 use crate::vocabulary::error::Error;
 use crate::vocabulary::job::JobInfo;
 use crate::vocabulary::message::QueueMessage;
@@ -38,6 +39,8 @@ pub(super) struct Options {
     pub(super) durable_completions: bool,
     /// `None`: leaves sweeping to others.
     pub(super) sweep_every: Option<Duration>,
+    /// `None`: as fast as they come.
+    pub(super) rejections_per_second: Option<u32>,
 }
 
 impl Default for Options {
@@ -52,6 +55,7 @@ impl Default for Options {
             circuit: Some(CircuitBreaker::default()),
             durable_completions: false,
             sweep_every: None,
+            rejections_per_second: Some(100),
         }
     }
 }
@@ -64,11 +68,14 @@ pub(super) struct Shared {
     pub(super) states: Arc<States>,
     pub(super) events: Events,
     pub(super) completed: Completed,
+    pub(super) rejections: Rejections,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
     /// Fires when running handlers are to give up.
     pub(super) cancel: CancellationToken,
     channel_options: Mutex<ChannelOptions>,
     report: Mutex<Report>,
+    /// Why the worker ends by itself.
+    failure: Mutex<Option<StoreError>>,
     /// The deliveries whose handlers are running, so that a shutdown can release those that never end.
     running: Mutex<HashMap<u64, Arc<Claimed>>>,
     next_run: AtomicU64,
@@ -89,6 +96,7 @@ impl Shared {
         Self {
             storage,
             registry,
+            rejections: Rejections::new(options.rejections_per_second),
             options,
             states,
             events,
@@ -97,6 +105,7 @@ impl Shared {
             cancel: CancellationToken::new(),
             channel_options: Mutex::new(channel_options),
             report: Mutex::default(),
+            failure: Mutex::default(),
             running: Mutex::default(),
             next_run: AtomicU64::new(0),
             channels: tokio::sync::Mutex::default(),
@@ -129,6 +138,15 @@ impl Shared {
 
     pub(super) fn report(&self) -> MutexGuard<'_, Report> {
         lock(&self.report)
+    }
+
+    /// Has the worker end with `error`, if it is the first.
+    pub(super) fn fail(&self, error: StoreError) {
+        lock(&self.failure).get_or_insert(error);
+    }
+
+    pub(super) fn take_failure(&self) -> Option<StoreError> {
+        lock(&self.failure).take()
     }
 
     pub(super) fn enter(&self, claimed: &Arc<Claimed>) -> u64 {

@@ -3,8 +3,16 @@
 /// Resolves at the first SIGINT or SIGTERM (on Windows: Ctrl-C), for [`Worker::run_until`](crate::Worker::run_until). A second signal
 /// then ends the process at once with exit code 130; messages in work come back when their leases are over.
 ///
+/// Each worker of a process may wait for one of its own: a signal reaches all that are waiting.
+///
 /// # Panics
 /// If it is not polled on a tokio runtime with I/O enabled.
+///
+/// # Cancel safety
+/// If the future is dropped after it was polled, the signals no longer end the process by themselves: tokio keeps the
+/// system's default action replaced ([caveats]). Call it again to listen again.
+///
+/// [caveats]: https://docs.rs/tokio/latest/tokio/signal/unix/struct.Signal.html#caveats
 pub async fn shutdown_signal() {
     let mut signals = Signals::listen();
     signals.next().await;

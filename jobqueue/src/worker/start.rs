@@ -5,7 +5,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -17,6 +16,7 @@ use super::event::Event;
 use super::poller::Poller;
 use super::report::Report;
 use super::shared::Shared;
+use super::slot::Slots;
 use crate::claim_check::{SweepOptions, sweep};
 use crate::queue::{Channel, ChannelOptions, Claimed, Excuse};
 use crate::vocabulary::error::Error;
@@ -44,6 +44,7 @@ use crate::vocabulary::outcome::chain;
 /// assert_eq!(report.completed, 1);
 /// # Ok(()) }
 /// ```
+#[must_use = "a worker does nothing until it is run"]
 pub struct Worker {
     shared: Arc<Shared>,
     background: Vec<Background>,
@@ -59,7 +60,9 @@ impl Worker {
     ///
     /// # Errors
     /// When a queue cannot be opened at the start, or the storage's key, token or signature does not allow what the worker
-    /// has to do with it; the text names the permissions that are missing. What goes wrong later is retried for as long as it takes.
+    /// has to do with it; the text names the permissions that are missing. What goes wrong later is retried for as long as it takes,
+    /// unless the storage's handle works no more, as after a failed disk: the worker then ends as in a shutdown, and the storage
+    /// must be opened anew.
     ///
     /// # Cancel safety
     /// If the future is dropped, handlers are dropped with it and their messages come back when their leases are over.
@@ -68,8 +71,12 @@ impl Worker {
     }
 
     /// Runs until every queue is empty of visible messages and no handler is running. For tests, scripts and examples.
+    /// Schedules are not waited for: a worker that has nothing else ends at once.
     ///
     /// # Errors
+    /// As [`run_until`](Self::run_until).
+    ///
+    /// # Cancel safety
     /// As [`run_until`](Self::run_until).
     pub async fn run_until_idle(self) -> Result<Report, Error> {
         self.run(std::future::pending(), true).await
@@ -78,13 +85,16 @@ impl Worker {
     async fn run(self, shutdown: impl Future<Output = ()>, until_idle: bool) -> Result<Report, Error> {
         let shared = self.shared;
         shared.prepare();
+        if until_idle {
+            shared.rejections.lift();
+        }
         let stop = CancellationToken::new();
         let _stop_when_dropped = stop.clone().drop_guard();
         // Whatever still runs when this future ends or is dropped is dropped too: its lease runs out.
         let abort = CancellationToken::new();
         let _abort_when_dropped = abort.clone().drop_guard();
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
-        let slots = Arc::new(Semaphore::new(shared.options.concurrency));
+        let slots = Slots::new(shared.options.concurrency);
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
         let mut opened = Vec::new();
         for (queue, lane) in &shared.registry.0 {
@@ -93,6 +103,8 @@ impl Worker {
             access::check(&channel).await?;
             opened.push((channel, Arc::clone(lane)));
         }
+        let queues: Vec<&str> = opened.iter().map(|(channel, _)| channel.name.as_str()).collect();
+        tracing::info!(storage = shared.storage.description(), ?queues, "worker started");
         for (number, (channel, lane)) in opened.into_iter().enumerate() {
             let poller = Poller {
                 number,
@@ -100,7 +112,7 @@ impl Worker {
                 circuit: Arc::new(Circuit::new(shared.options.circuit)),
                 channel,
                 lane,
-                slots: Arc::clone(&slots),
+                slots: slots.clone(),
                 stop: stop.clone(),
                 abort: abort.clone(),
                 tasks: tasks.clone(),
@@ -121,6 +133,7 @@ impl Worker {
         tokio::select! {
             () = shutdown => {}
             () = activity.idle(), if until_idle => {}
+            () = stop.cancelled() => {}
         }
         shared.events.tell(|| Event::Stopping);
         stop.cancel();
@@ -129,7 +142,7 @@ impl Worker {
         end_handlers(&shared, &tasks).await;
         let report = shared.report().clone();
         tracing::info!(?report, "worker stopped");
-        Ok(report)
+        shared.take_failure().map_or(Ok(report), |error| Err(error.into()))
     }
 }
 

@@ -17,6 +17,9 @@ pub(in super::super) struct AnswerLimit(pub(in super::super) u64);
 /// What an answer may have when the call says nothing, and what any error may have.
 const SMALL: u64 = 64 * 1024;
 
+/// How much of a declared length is believed before it has come. Untouched memory costs little.
+const RESERVED: u64 = 4 * 1024 * 1024;
+
 /// The header under which a new receipt comes back: a name that the SDK's log does not allow.
 pub(in super::super) const RECEIPT: HeaderName = HeaderName::from_static("x-jobqueue-receipt");
 
@@ -48,17 +51,15 @@ impl Policy for Exchange {
         let mut answer = outgoing.body(body).send().await.map_err(ExchangeError::from_sending)?;
         let status = answer.status();
         let headers = readable(answer.headers());
-        let limit = match ctx.value::<AnswerLimit>() {
-            Some(limit) if status.is_success() => limit.0,
-            _ => SMALL,
-        };
+        let limit = answer_limit(ctx, status.is_success());
         let declared =
             answer.content_length().filter(|_| request.method() != Method::Head).unwrap_or_default();
         if declared > limit {
             return Err(ExchangeError::TooLong { limit }.into());
         }
-        // What the other side declares is no reason to reserve it all at once.
-        let mut content = BytesMut::with_capacity(declared.min(SMALL) as usize);
+        // What the other side declares is no reason to reserve any amount; as much as is common is reserved at once, so that
+        // it is not copied from one buffer to the next.
+        let mut content = BytesMut::with_capacity(declared.min(RESERVED) as usize);
         while let Some(piece) = answer.chunk().await.map_err(ExchangeError::from_reading)? {
             if (content.len() + piece.len()) as u64 > limit {
                 return Err(ExchangeError::TooLong { limit }.into());
@@ -66,6 +67,14 @@ impl Policy for Exchange {
             content.extend_from_slice(&piece);
         }
         Ok(AsyncRawResponse::from_bytes(status.as_u16().into(), headers, content.freeze()))
+    }
+}
+
+/// How many bytes an answer may have.
+pub(super) fn answer_limit(ctx: &Context<'_>, success: bool) -> u64 {
+    match ctx.value::<AnswerLimit>() {
+        Some(limit) if success => limit.0,
+        _ => SMALL,
     }
 }
 

@@ -11,6 +11,8 @@
 
 mod attach;
 mod exchange;
+#[cfg(feature = "testing")]
+mod in_process;
 pub(super) mod sign;
 
 use std::sync::Arc;
@@ -24,10 +26,12 @@ pub(super) use self::attach::{PLACEHOLDER, Receipt};
 use self::exchange::Exchange;
 pub(super) use self::exchange::{AnswerLimit, ExchangeError, RECEIPT};
 use self::sign::SharedKeyPolicy;
-use super::account::{Account, Credential};
+use super::account::Credential;
+use super::connection::Setup;
 
-/// The SDK's options for clients that use `endpoint` of `account` through `http`.
-pub(super) fn client_options(account: &Account, endpoint: &Url, http: &reqwest::Client) -> ClientOptions {
+/// The SDK's options for clients that use `endpoint` of the account through `http`.
+pub(super) fn client_options(setup: &Setup, endpoint: &Url, http: &reqwest::Client) -> ClientOptions {
+    let account = &setup.account;
     let mut policies: Vec<Arc<dyn Policy>> = Vec::with_capacity(3);
     let sas = match &account.credential {
         Credential::Sas(sas) => Some(sas.clone()),
@@ -37,7 +41,7 @@ pub(super) fn client_options(account: &Account, endpoint: &Url, http: &reqwest::
     if let Credential::SharedKey(key) = &account.credential {
         policies.push(Arc::new(SharedKeyPolicy::new(account.name.clone(), key.clone())));
     }
-    policies.push(Arc::new(Exchange::new(http.clone())));
+    policies.push(exchange(setup, http));
     ClientOptions {
         // Each operation has its own rule for resending, which only the caller can apply.
         retry: RetryOptions::none(),
@@ -48,6 +52,16 @@ pub(super) fn client_options(account: &Account, endpoint: &Url, http: &reqwest::
         },
         ..ClientOptions::default()
     }
+}
+
+fn exchange(setup: &Setup, http: &reqwest::Client) -> Arc<dyn Policy> {
+    #[cfg(feature = "testing")]
+    if let Some(client) = &setup.in_process {
+        return Arc::new(in_process::InProcess(Arc::clone(client)));
+    }
+    // Known to tests only.
+    let _ = setup;
+    Arc::new(Exchange::new(http.clone()))
 }
 
 /// Several policies in the place of the transport.

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use super::ledger::{Ledger, Marker};
 use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, ON_DEAD};
 use crate::vocabulary::error::Error;
+use crate::vocabulary::job::JobInfo;
 use crate::worker::{Admission, Hook, Visit};
 
 /// Takes part in every delivery whose headers name a batch, and in no other.
@@ -38,6 +39,10 @@ fn continued(visit: Visit<'_>) -> Option<Ledger<'_>> {
 
 #[async_trait]
 impl Hook for Membership {
+    fn concerns(&self, job: &JobInfo) -> bool {
+        job.headers.contains_key(BATCH) || job.headers.contains_key(OF)
+    }
+
     async fn admit(&self, visit: Visit<'_>) -> Result<Admission, Error> {
         if let Some(ledger) = continued(visit) {
             // Its membership in a batch above is that of the job it continues, and is not elected anew.

@@ -45,6 +45,7 @@ const CHUNK: usize = 100;
 
 /// What the dead letter of a child means to its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum OnDeadLetters {
     /// The batch waits until somebody redrives the child and it is done.
     #[default]
@@ -87,6 +88,7 @@ pub enum OnDeadLetters {
 /// assert_eq!(report.completed, 4);
 /// # Ok(()) }
 /// ```
+#[must_use = "a batch goes on only after `then`"]
 pub struct Batch {
     storage: Storage,
     id: BatchId,
@@ -106,6 +108,9 @@ impl Storage {
     ///
     /// # Errors
     /// An id that is not allowed, or what the storage says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.clone(), id, None).await
     }
@@ -119,6 +124,9 @@ impl Context {
     ///
     /// # Errors
     /// An id that is not allowed, or what the storage says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.storage().clone(), id, Some(self.clone())).await
     }
@@ -160,11 +168,11 @@ impl Batch {
     ///
     /// # Cancel safety
     /// As an interruption: start again.
-    pub async fn send_all<M: QueueMessage>(
-        &mut self,
-        children: impl IntoIterator<Item = M, IntoIter: Send>,
-    ) -> Result<(), Error> {
-        self.send_stream(stream::iter(children)).await
+    pub fn send_all<'a, M: QueueMessage>(
+        &'a mut self,
+        children: impl IntoIterator<Item = M, IntoIter: Send + 'a>,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        self.send_stream(stream::iter(children))
     }
 
     /// The same for children that come one after the other; at most 100 are held in memory.
@@ -174,17 +182,20 @@ impl Batch {
     ///
     /// # Cancel safety
     /// As [`send_all`](Self::send_all).
-    pub async fn send_stream<M: QueueMessage>(
-        &mut self,
-        children: impl Stream<Item = M> + Send,
-    ) -> Result<(), Error> {
-        let channel = self.channel::<M>().await?;
-        channel.fresh_settings().await;
-        let mut chunks = std::pin::pin!(children.chunks(CHUNK));
-        while let Some(chunk) = chunks.next().await {
-            self.send_chunk(&channel, chunk).await?;
+    pub fn send_stream<'a, M: QueueMessage>(
+        &'a mut self,
+        children: impl Stream<Item = M> + Send + 'a,
+    ) -> impl Future<Output = Result<(), Error>> + Send {
+        // Without its type: the compiler cannot see that a future which keeps a borrowing closure is `Send`.
+        let mut chunks = children.chunks(CHUNK).boxed();
+        async move {
+            let channel = self.channel::<M>().await?;
+            channel.fresh_settings().await;
+            while let Some(chunk) = chunks.next().await {
+                self.send_chunk(&channel, chunk).await?;
+            }
+            Ok(())
         }
-        Ok(())
     }
 
     async fn send_chunk<M: QueueMessage>(&mut self, channel: &Channel, chunk: Vec<M>) -> Result<(), Error> {

@@ -39,6 +39,9 @@ impl Context {
     ///
     /// # Errors
     /// A job that continues no batch, a result that is not a `T`, or what the storage says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
     pub async fn batch_results<T: DeserializeOwned>(&self) -> Result<Vec<ChildResult<T>>, Error> {
         let none = || Error::new(ErrorKind::Invalid, "this job is not the continuation of a batch");
         let id = BatchId::new(self.info().headers.get(OF).ok_or_else(none)?)?;

@@ -45,6 +45,9 @@ impl BatchSweep {
     ///
     /// # Errors
     /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// What is removed stays removed, a batch by half perhaps; the next run goes on.
     pub async fn run(&self, storage: &Storage, now: SystemTime) -> Result<u64, Error> {
         let container = container()?;
         let mut batches: BTreeMap<String, Found> = BTreeMap::new();

@@ -42,11 +42,6 @@ impl LeaderBlob {
         Self { blobs, name, lease }
     }
 
-    /// The same blob through other connections.
-    pub(super) fn through(self, blobs: Arc<dyn BlobStore>) -> Self {
-        Self { blobs, ..self }
-    }
-
     /// Takes the lease under `proposed` and raises the term.
     pub(super) async fn acquire(
         &self,
@@ -60,7 +55,7 @@ impl LeaderBlob {
             let requested = Instant::now();
             let call = self.blobs.acquire_lease(&self.name, LeaseDuration::Finite(self.lease), &proposed);
             match self.in_time("acquire lease", call).await {
-                Ok(id) if id == proposed => match self.raise_term(proposed, seen).await {
+                Ok(id) if id == proposed => match self.raise_term(proposed, seen, clock).await {
                     Ok(term) => return Ok(Attempt::Acquired { requested, term }),
                     Err(error) => {
                         self.release(proposed).await;
@@ -81,10 +76,8 @@ impl LeaderBlob {
         Err(failure.map_or_else(|| Error::new(ErrorKind::Storage, "no lease was taken"), unavailable))
     }
 
-    /// Begins with the seconds since 1970, so that terms go on growing if the blob was deleted, as far as clocks agree.
     async fn create(&self, seen: u64, clock: &dyn Clock) -> Result<(), StoreError> {
-        let since = clock.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let options = PutBlob::if_absent().with_metadata(term_metadata(seen.max(since.as_secs())));
+        let options = PutBlob::if_absent().with_metadata(term_metadata(seen.max(first_term(clock))));
         for _ in 0..2 {
             let put = self.blobs.put_blob(&self.name, Bytes::new(), options.clone());
             match self.in_time("create lease blob", put).await {
@@ -101,11 +94,13 @@ impl LeaderBlob {
     }
 
     /// Writes the next term under the lease, on condition that nobody else has written since it was read.
-    async fn raise_term(&self, lease: LeaseId, seen: u64) -> Result<u64, StoreError> {
+    async fn raise_term(&self, lease: LeaseId, seen: u64, clock: &dyn Clock) -> Result<u64, StoreError> {
         let mut tries = 0;
         loop {
             let found = self.in_time("read term", self.blobs.blob_properties(&self.name)).await?;
-            let stored = found.metadata.get(TERM).and_then(|text| text.parse().ok()).unwrap_or(0);
+            let stored = found.metadata.get(TERM).and_then(|text| text.parse().ok());
+            // Somebody has written over the blob.
+            let stored = stored.unwrap_or_else(|| first_term(clock));
             let term = seen.max(stored).saturating_add(1);
             let options = PutBlob::new()
                 .with_condition(Condition::IfMatch(found.etag))
@@ -139,6 +134,11 @@ impl LeaderBlob {
         let late = |_| StoreError::new(Kind::Timeout, operation, &self.name).ambiguous(true);
         timeout(self.lease / 6, call).await.map_err(late)?
     }
+}
+
+/// The seconds since 1970, so that terms go on growing if the one before is lost, as far as clocks agree.
+fn first_term(clock: &dyn Clock) -> u64 {
+    clock.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn term_metadata(term: u64) -> Metadata {

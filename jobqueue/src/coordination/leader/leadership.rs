@@ -11,6 +11,7 @@ use super::hold::{End, Hold};
 
 /// One term of leadership. The lease is renewed as long as this exists, and released in the background when it is
 /// dropped; [`release`](Self::release) waits for it.
+#[must_use = "a leadership that is dropped is released"]
 pub struct Leadership {
     hold: Arc<Hold>,
     /// Of the one that releases when it is dropped.
@@ -30,7 +31,7 @@ impl Leadership {
     /// The number of this term. It grows with every change of the leader, and no two leaders ever have the same, which makes
     /// it a fence: whoever refuses a lower term than it has seen cannot be changed by a leader of the past.
     ///
-    /// Terms begin at the seconds since 1970, not at 1: if the blob that keeps them is deleted, the next is still higher, as
+    /// Terms begin at the seconds since 1970, not at 1: if the blob that keeps them is deleted or written over, the next is still higher, as
     /// long as there was less than a change a second and clocks agree.
     pub fn term(&self) -> u64 {
         self.hold.term()

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 pub use leadership::Leadership;
 
@@ -67,7 +68,8 @@ pub struct Leader {
     keeper: Option<Keeper>,
     /// The highest term this process has seen.
     seen: AtomicU64,
-    candidacy: tokio::sync::Mutex<Candidacy>,
+    /// Held by an attempt until it has really come to its end, even if nobody waits for it any more.
+    candidacy: Arc<tokio::sync::Mutex<Candidacy>>,
     current: Mutex<Weak<Hold>>,
 }
 
@@ -97,7 +99,10 @@ impl Leader {
             clock: Arc::new(SystemClock),
             keeper: None,
             seen: AtomicU64::new(0),
-            candidacy: tokio::sync::Mutex::new(Candidacy { proposed: LeaseId::random(), not_before: None }),
+            candidacy: Arc::new(tokio::sync::Mutex::new(Candidacy {
+                proposed: LeaseId::random(),
+                not_before: None,
+            })),
             current: Mutex::default(),
         })
     }
@@ -107,9 +112,7 @@ impl Leader {
     /// # Errors
     /// Another duration.
     pub fn lease(mut self, lease: Duration) -> Result<Self, Error> {
-        if !(15..=60).contains(&lease.as_secs()) || lease.subsec_nanos() != 0 {
-            return Err(Error::new(ErrorKind::Invalid, "a leader's lease lasts 15 to 60 whole seconds"));
-        }
+        check_lease(lease)?;
         self.lease = lease;
         Ok(self)
     }
@@ -161,7 +164,7 @@ impl Leader {
     /// # Cancel safety
     /// If the future is dropped after the lease was taken, the lease is taken up by the next call, or expires.
     pub async fn try_lead(&self) -> Result<Option<Leadership>, Error> {
-        let mut candidacy = self.candidacy.lock().await;
+        let candidacy = Arc::clone(&self.candidacy).lock_owned().await;
         if self.held().is_some_and(|hold| !hold.is_closed()) {
             return Ok(None);
         }
@@ -175,16 +178,22 @@ impl Leader {
                     .with_source(e)
             })?,
         };
-        let blobs = Arc::clone(self.storage.blobs());
-        // Renewals go through connections of the runtime they run on.
-        let renewing = if self.keeper.is_some() { Arc::clone(&blobs) } else { Arc::clone(&blobs).detached() };
-        let blob = LeaderBlob::new(blobs, blob::name(&self.name)?, self.lease);
-        let seen = self.seen.load(Ordering::Acquire);
-        let attempt = blob.acquire(candidacy.proposed, seen, &*self.clock).await?;
-        let Attempt::Acquired { requested, term } = attempt else { return Ok(None) };
+        let blob = LeaderBlob::new(self.storage.blobs_apart(), blob::name(&self.name)?, self.lease);
+        let (seen, clock, standing) =
+            (self.seen.load(Ordering::Acquire), Arc::clone(&self.clock), blob.clone());
+        // Where renewals run: through connections of their own, which neither the application's runtime nor a call of its
+        // that hangs can hold up.
+        let attempt = keeper.runtime().spawn(async move {
+            let attempt = standing.acquire(candidacy.proposed, seen, &*clock).await;
+            (attempt, candidacy)
+        });
+        let Ok((attempt, mut candidacy)) = AbortOnDropHandle::new(attempt).await else {
+            return Err(Error::new(ErrorKind::Storage, "the thread that renews leases has ended"));
+        };
+        let Attempt::Acquired { requested, term } = attempt? else { return Ok(None) };
         let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random());
         self.seen.fetch_max(term, Ordering::AcqRel);
-        let hold = Hold::new(blob.through(renewing), lease, term, requested);
+        let hold = Hold::new(blob, lease, term, requested);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&hold);
         let renewals = keeper.runtime().spawn(Arc::clone(&hold).renew_until_closed());
         tracing::info!(leader = %self.name, term, "leading");
@@ -265,6 +274,13 @@ async fn while_leading<T>(leadership: &Leadership, work: impl Future<Output = T>
         work.as_mut().poll(context).map(Some)
     })
     .await
+}
+
+pub(super) fn check_lease(lease: Duration) -> Result<(), Error> {
+    if !(15..=60).contains(&lease.as_secs()) || lease.subsec_nanos() != 0 {
+        return Err(Error::new(ErrorKind::Invalid, "a leader's lease lasts 15 to 60 whole seconds"));
+    }
+    Ok(())
 }
 
 fn chain(error: &Error) -> String {

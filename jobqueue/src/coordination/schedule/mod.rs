@@ -14,10 +14,11 @@ mod tests;
 mod timetable;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
+use crate::coordination::leader::check_lease;
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
 use crate::worker::WorkerBuilder;
@@ -57,7 +58,24 @@ pub enum Missed {
 ///
 /// # Clocks
 /// Slots are judged by the leader's wall clock. One that is set back sends nothing twice; one that is set forward makes
-/// the slots in between missed ones.
+/// the slots in between missed ones. A schedule that was led by a clock far ahead has done the slots up to there: when the
+/// clock is right again, nothing is sent until time has caught up, and the worker warns. To begin anew from now, delete the
+/// schedule's blob in the container `jobqueue-schedules`, or give it another name.
+///
+/// ```
+/// # fn main() -> Result<(), jobqueue::Error> {
+/// use jobqueue::{Missed, QueueMessage, Schedule, Storage, Worker};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "reports", kind = "report.daily")]
+/// struct DailyReport {}
+///
+/// let at_six = Schedule::cron("0 6 * * *", "Europe/Berlin").named("daily-report").missed(Missed::Once);
+/// let worker = Worker::builder(Storage::memory()).schedule_by(at_six, || DailyReport {}).build()?;
+/// # drop(worker);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Schedule {
     name: Option<String>,
@@ -65,6 +83,8 @@ pub struct Schedule {
     /// What the name is made of, if none is given.
     definition: String,
     missed: Missed,
+    /// Of the schedule's leader; its default if `None`.
+    lease: Option<Duration>,
 }
 
 impl Schedule {
@@ -76,6 +96,7 @@ impl Schedule {
             timetable: Timetable::cron(expression, zone),
             definition: format!("{expression}\n{zone}"),
             missed: Missed::default(),
+            lease: None,
         }
     }
 
@@ -86,6 +107,7 @@ impl Schedule {
             timetable: Timetable::every(interval),
             definition: format!("{interval:?}"),
             missed: Missed::default(),
+            lease: None,
         }
     }
 
@@ -103,9 +125,17 @@ impl Schedule {
         self
     }
 
+    /// How long a worker that died while it led the schedule may stand in the way: 15–60 whole seconds; the default is 30.
+    /// Slots that come meanwhile are sent when another leads. Mistakes are reported by [`build`](WorkerBuilder::build).
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
     fn into_runner<M: QueueMessage>(
         self,
-        make: impl Fn() -> M + Send + Sync + 'static,
+        make: impl Fn(SystemTime) -> M + Send + Sync + 'static,
     ) -> Result<Runner<M>, Error> {
         let name = self.name.unwrap_or_else(|| {
             let digest = Sha256::digest(format!("{}\n{}", M::KIND, self.definition));
@@ -122,7 +152,11 @@ impl Schedule {
         }
         let state =
             state::name(&name).map_err(|e| wrong("its name is not allowed".to_owned()).with_source(e))?;
-        Ok(Runner { name, state, timetable, missed: self.missed, make: Arc::new(make) })
+        if let Some(lease) = self.lease {
+            check_lease(lease).map_err(|e| wrong(e.to_string()))?;
+        }
+        let (missed, lease) = (self.missed, self.lease);
+        Ok(Runner { name, state, timetable, missed, lease, make: Arc::new(make) })
     }
 }
 
@@ -130,9 +164,11 @@ impl WorkerBuilder {
     /// Sends what `make` returns to its queue at the times of a cron expression in a time zone, once for all workers that use
     /// the storage. See [`Schedule`] for names, summer time and clocks.
     ///
+    /// If `make` panics, or what it returns breaks the rules of its type, that is logged, and the slot is tried again every 5
+    /// seconds; the slots behind it wait.
+    ///
     /// The job's id is `schedule/<name>/<slot>`. A slot is sent once; after a crash at the wrong moment there may be two messages of
-    /// the same id. Runs also in processes that do not handle the message; each needs some handler.
-    #[must_use]
+    /// the same id. Runs also in processes that do not handle the message, or nothing at all.
     pub fn schedule<M: QueueMessage>(
         self,
         expression: &str,
@@ -143,7 +179,6 @@ impl WorkerBuilder {
     }
 
     /// The same at every multiple of `interval` since 1970.
-    #[must_use]
     pub fn every<M: QueueMessage>(
         self,
         interval: Duration,
@@ -152,12 +187,40 @@ impl WorkerBuilder {
         self.schedule_by(Schedule::every(interval), make)
     }
 
-    /// The same with a name or a policy for missed slots.
-    #[must_use]
+    /// The same with a name or a policy for missed slots. Where the message depends on the time it is for, as a report on a
+    /// day does, see [`schedule_with_slot`](Self::schedule_with_slot).
     pub fn schedule_by<M: QueueMessage>(
         self,
         schedule: Schedule,
         make: impl Fn() -> M + Send + Sync + 'static,
+    ) -> Self {
+        self.schedule_with_slot(schedule, move |_| make())
+    }
+
+    /// The same with the slot's own time given to `make`: the time the message is for, which is not the time at which it is
+    /// made when slots were missed ([`Missed`]) or one leader takes over from another.
+    ///
+    /// ```
+    /// # use jobqueue::{JobError, QueueMessage, Schedule, Storage, Worker}; use serde::{Deserialize, Serialize};
+    /// use jobqueue::Missed;
+    /// use std::time::UNIX_EPOCH;
+    ///
+    /// #[derive(Serialize, Deserialize, QueueMessage)]
+    /// #[message(queue = "reports", kind = "report")]
+    /// struct Report { until: u64 }
+    /// # async fn report(_: Report) -> Result<(), JobError> { Ok(()) }
+    ///
+    /// // After a week without a worker: seven reports, each on its own day.
+    /// let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").named("nightly").missed(Missed::All(7));
+    /// let worker = Worker::builder(Storage::memory()).handle(report).schedule_with_slot(nightly, |slot| {
+    ///     Report { until: slot.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() }
+    /// });
+    /// # worker.build().unwrap();
+    /// ```
+    pub fn schedule_with_slot<M: QueueMessage>(
+        self,
+        schedule: Schedule,
+        make: impl Fn(SystemTime) -> M + Send + Sync + 'static,
     ) -> Self {
         match schedule.into_runner(make) {
             Ok(runner) => self.background(move |context| runner.run(context)),

@@ -1,7 +1,8 @@
 //! Running a schedule on its leader.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -21,6 +22,8 @@ use crate::worker::BackgroundContext;
 const LOOK: Duration = Duration::from_secs(30);
 /// How late a slot is not missed yet: longer than a fail-over.
 const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
+/// By how much the clocks of workers may differ without a word.
+const AHEAD: SignedDuration = SignedDuration::from_secs(300);
 /// Between two tries after an error.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -30,7 +33,9 @@ pub(super) struct Runner<M> {
     pub(super) state: BlobName,
     pub(super) timetable: Timetable,
     pub(super) missed: Missed,
-    pub(super) make: Arc<dyn Fn() -> M + Send + Sync>,
+    pub(super) lease: Option<Duration>,
+    /// From the slot's time to its message.
+    pub(super) make: Arc<dyn Fn(SystemTime) -> M + Send + Sync>,
 }
 
 impl<M: QueueMessage> Runner<M> {
@@ -45,9 +50,8 @@ impl<M: QueueMessage> Runner<M> {
 
     async fn stand(&self, context: &BackgroundContext) {
         loop {
-            let error = match Leader::new(context.storage(), format!("schedules/{}", self.name)) {
+            let error = match self.candidate(context) {
                 Ok(leader) => {
-                    let leader = leader.with(context.clock(), context.keeper());
                     let led = leader.run_while_leader(|leadership| self.lead(context, leadership)).await;
                     let Err(error) = led else { continue };
                     error
@@ -59,9 +63,21 @@ impl<M: QueueMessage> Runner<M> {
         }
     }
 
+    fn candidate(&self, context: &BackgroundContext) -> Result<Leader, Error> {
+        let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
+        let leader = match self.lease {
+            Some(lease) => leader.lease(lease)?,
+            None => leader,
+        };
+        Ok(leader.with(context.clock(), context.keeper()))
+    }
+
     /// Sends slots for as long as leadership lasts.
     async fn lead(&self, context: &BackgroundContext, leadership: Leadership) {
         let clock = context.clock();
+        if let Err(error) = self.warn_of_the_future(context, &*clock).await {
+            tracing::debug!(schedule = %self.name, error = %chain(&error), "the state was not looked at");
+        }
         while !leadership.token().is_cancelled() {
             let pause = match self.step(context, &*clock, &leadership).await {
                 Ok(pause) => pause,
@@ -72,6 +88,20 @@ impl<M: QueueMessage> Runner<M> {
             };
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// Slots that were sent and have not come yet are the work of a clock that was ahead.
+    async fn warn_of_the_future(&self, context: &BackgroundContext, clock: &dyn Clock) -> Result<(), Error> {
+        let now = timestamp(clock)?;
+        let state = State::load(context.storage().blobs(), &self.state, now).await?;
+        if state.done.duration_since(now) > AHEAD {
+            tracing::warn!(
+                schedule = %self.name,
+                until = %state.done,
+                "nothing is sent until then: a clock that was ahead has sent the slots before; delete the schedule's state to begin anew"
+            );
+        }
+        Ok(())
     }
 
     /// Sends what is due; returns how long to wait.
@@ -121,7 +151,12 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     async fn send(&self, queue: &Queue<M>, slot: Timestamp) -> Result<(), Error> {
-        let sent = queue.send_with(&(self.make)(), SendOptions::new().id(self.id(slot))).await?;
+        // A panic would end the schedule on this worker for good, and without a word.
+        let made = catch_unwind(AssertUnwindSafe(|| (self.make)(slot.into())));
+        let message = made.map_err(|_| {
+            Error::new(ErrorKind::Invalid, "the function that makes the message has panicked")
+        })?;
+        let sent = queue.send_with(&message, SendOptions::new().id(self.id(slot))).await?;
         tracing::debug!(schedule = %self.name, id = sent.id(), "slot sent");
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The record of one key, and the conditional writes that change it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::queue::channel::Channel;
-use crate::storage::{BlobStore, Condition, ETag, PutBlob, StoreError, StoreErrorKind};
+use crate::storage::{
+    BlobStore, Condition, ETag, MessageId, MessageRef, PopReceipt, PutBlob, StoreError, StoreErrorKind,
+};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::{BlobName, ContainerName};
@@ -28,20 +31,51 @@ pub(super) struct Record {
     pending_until: u64,
     /// The end of the window.
     until: u64,
+    /// The message as it was stored, so that it can be taken back; `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<Stored>,
+    /// Whether the message has a place in the order of its key, to be given up when it is taken back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) in_order: bool,
+}
+
+/// A message and its first receipt.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Stored {
+    id: String,
+    receipt: String,
+}
+
+/// The receipt is secret.
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stored").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 impl Record {
     pub(super) fn pending(id: String, now: SystemTime, pending: Duration, window: Duration) -> Self {
-        Self { id, sent: false, pending_until: millis(now + pending), until: millis(now + window) }
+        let (pending_until, until) = (millis(now + pending), millis(now + window));
+        Self { id, sent: false, pending_until, until, message: None, in_order: false }
     }
 
-    pub(super) fn into_sent(self) -> Self {
-        Self { sent: true, ..self }
+    /// The message is stored, and can be taken back if it is known.
+    pub(super) fn into_sent(self, message: Option<&MessageRef>) -> Self {
+        let stored = |message: &MessageRef| Stored {
+            id: message.id.as_str().to_owned(),
+            receipt: message.receipt.expose().to_owned(),
+        };
+        Self { sent: true, message: message.map(stored), ..self }
     }
 
-    /// Nothing was sent: free for the next.
+    /// Whether the message has a place in the order of its key.
+    pub(super) fn in_order(self, in_order: bool) -> Self {
+        Self { in_order, ..self }
+    }
+
+    /// There is no message: free for the next.
     pub(super) fn into_void(self) -> Self {
-        Self { sent: true, until: 0, ..self }
+        Self { sent: true, until: 0, message: None, ..self }
     }
 }
 
@@ -52,6 +86,17 @@ pub(super) enum Claim {
     Owned(Record, ETag),
     /// Sent by another.
     Joined { id: String },
+}
+
+/// What is known under a key when something is to be taken back.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// It was sent; others wait now as they do for a sender.
+    Held(Record, ETag, MessageRef),
+    /// There is nothing that could be taken back.
+    Nothing,
+    /// Another is at it.
+    Busy,
 }
 
 #[derive(Debug)]
@@ -113,6 +158,31 @@ impl Records {
         }
     }
 
+    /// Holds a key under which something was sent, for at most `pending`.
+    pub(super) async fn hold(&self, now: SystemTime, pending: Duration) -> Result<Standing, Error> {
+        let Some((found, tag)) = self.read().await? else { return Ok(Standing::Nothing) };
+        let (this, until) = (millis(now), millis(now + pending));
+        match (found.sent, this < found.until, this < found.pending_until) {
+            (true, true, _) => {}
+            (false, _, true) => return Ok(Standing::Busy),
+            (true, false, _) | (false, _, false) => return Ok(Standing::Nothing),
+        }
+        let Some(stored) = found.message.clone() else { return Ok(Standing::Nothing) };
+        let held = Record { sent: false, pending_until: until, ..found };
+        match self.write(&held, Condition::IfMatch(tag)).await {
+            Ok(tag) => {
+                let (id, receipt) = (MessageId::new(stored.id), PopReceipt::new(stored.receipt));
+                Ok(Standing::Held(held, tag, MessageRef { id, receipt }))
+            }
+            Err(e)
+                if matches!(e.kind(), StoreErrorKind::ConditionNotMet | StoreErrorKind::LeaseIdMissing) =>
+            {
+                Ok(Standing::Busy)
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// Says what came of it. If that fails the record stays pending, and the next sender sends under the same id.
     pub(super) async fn finish(&self, record: Record, tag: ETag) {
         for _ in 0..2 {
@@ -149,7 +219,11 @@ impl Records {
     async fn read(&self) -> Result<Option<(Record, ETag)>, Error> {
         let blob = match self.blobs.get_blob(&self.name, MAX_BYTES).await {
             Ok(blob) => blob,
-            Err(e) if e.kind() == StoreErrorKind::BlobNotFound => return Ok(None),
+            Err(e)
+                if matches!(e.kind(), StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound) =>
+            {
+                return Ok(None);
+            }
             Err(e) => return Err(unavailable(e)),
         };
         let record = serde_json::from_slice(&blob.data).map_err(|e| {

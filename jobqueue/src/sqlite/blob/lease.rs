@@ -7,7 +7,7 @@ use rusqlite::params;
 use super::row::{BlobRow, write_lease};
 use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::Applied;
-use crate::storage::rules::BlobLease;
+use crate::storage::rules::lease::BlobLease;
 use crate::storage::{Operation, StoreErrorKind};
 use crate::vocabulary::name::BlobName;
 

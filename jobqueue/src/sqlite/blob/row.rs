@@ -10,7 +10,7 @@ use crate::sqlite::batch::refuse;
 use crate::sqlite::clock::{to_duration, to_instant, to_millis};
 use crate::sqlite::error::Applied;
 use crate::sqlite::metadata;
-use crate::storage::rules::BlobLease;
+use crate::storage::rules::lease::BlobLease;
 use crate::storage::{BlobProperties, ETag, LeaseDuration, LeaseId, Operation, StoreErrorKind};
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::BlobName;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::{container, lease, read, write};
 use crate::sqlite::error::Subject;
 use crate::sqlite::store::Store;
-use crate::storage::rules::{BlobLease, limits};
+use crate::storage::rules::{lease::BlobLease, limits};
 use crate::storage::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob,
     StoreError, StoreErrorKind,

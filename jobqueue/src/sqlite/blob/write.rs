@@ -8,7 +8,7 @@ use super::row::{BlobRow, tag, write_lease};
 use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::Applied;
 use crate::sqlite::metadata;
-use crate::storage::rules::BlobLease;
+use crate::storage::rules::lease::BlobLease;
 use crate::storage::{BlobProperties, Condition, ETag, LeaseId, Operation, PutBlob, StoreErrorKind};
 use crate::vocabulary::name::BlobName;
 

@@ -1,14 +1,21 @@
-//! Whether the write-ahead log has lost committed work to damage.
+//! The write-ahead log that an earlier life of the store has left: whether it lost committed work to damage, and that what is
+//! read from it is on the disk.
 //!
 //! SQLite reads the log up to the first frame whose checksum is wrong and takes the rest for what a crash left unfinished.
 //! After a flipped bit, committed transactions would vanish without a word. They can be told from a crash: with
-//! `synchronous=FULL` nothing is written after a commit before that commit is synced. So when a whole transaction, and
-//! something after it, follow a wrong frame, the wrong frame was once right.
+//! `synchronous=FULL` nothing is written after a commit before that commit is synced. So when the frame that follows a commit
+//! was written as its successor, all before that commit was once right. What crashes have left behind the end of the
+//! log is no successor of anything, since it was written after other frames than those that stand before it now.
+//!
+//! What is right may still be in the system's memory alone: written by a process that was killed before it synced, or by
+//! one whose sync failed, after which the system takes pages for written that are not. SQLite would build on them, and the
+//! next power cut would take what was built. So the log is written again, byte by byte, before it is synced.
 //!
 //! The format is described in SQLite's [file format, section 4](https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
-//! SQLite keeps no locks on the log itself, so reading it here ends none.
+//! SQLite keeps no locks on the log itself, so opening it here ends none.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -22,25 +29,60 @@ const MAX_BYTES: u64 = 256 << 20;
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 
-/// Checks the log at `path` while `connection` keeps others from writing to it.
+/// How much of the log to write again at once, in bytes.
+const CHUNK: usize = 1 << 20;
+
+/// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while `connection` keeps others
+/// from writing to it. True if there is one: it must be synced afterwards.
 ///
 /// # Errors
-/// `Corrupt` when committed work was lost.
-pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), Cause> {
+/// `Corrupt` when committed work was lost; `Unavailable` or `Full` when it cannot be written.
+pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Result<bool, Cause> {
     let bytes = path.metadata().map_or(0, |metadata| metadata.len());
-    if bytes < HEADER as u64 || bytes > MAX_BYTES {
-        return Ok(());
+    if bytes < HEADER as u64 {
+        return Ok(false);
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sql)?;
-    let damaged = fs::read(path).ok().and_then(|log| find_damage(&log));
+    let done = if is_full && bytes <= MAX_BYTES { check(path) } else { Ok(()) };
+    let done = done.and_then(|()| write_again(path).map_err(cannot_write));
     connection.execute_batch("ROLLBACK").map_err(from_sql)?;
-    match damaged {
+    done.map(|()| true)
+}
+
+fn check(path: &Path) -> Result<(), Cause> {
+    match fs::read(path).ok().and_then(|log| find_damage(&log)) {
         None => Ok(()),
         Some(what) => Err(Cause::new(
             StoreErrorKind::Corrupt,
-            format!("the write-ahead log is damaged and has lost committed work: {what}"),
+            format!(
+                "the write-ahead log is damaged and has lost committed work: {what}. If the store was used with \
+                 Synchronous::Normal, a power cut does this, and opening it so once accepts the loss"
+            ),
         )),
     }
+}
+
+fn write_again(path: &Path) -> io::Result<()> {
+    let mut log = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut chunk = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let size = log.read(&mut chunk)?;
+        if size == 0 {
+            return Ok(());
+        }
+        log.seek(SeekFrom::Start(at))?;
+        log.write_all(&chunk[..size])?;
+        at += size as u64;
+    }
+}
+
+fn cannot_write(error: io::Error) -> Cause {
+    let kind = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreErrorKind::Full,
+        _ => StoreErrorKind::Unavailable,
+    };
+    Cause::new(kind, format!("the write-ahead log cannot be written: {error}"))
 }
 
 fn find_damage(log: &[u8]) -> Option<String> {
@@ -60,7 +102,7 @@ fn find_damage(log: &[u8]) -> Option<String> {
     let salts = header.get(16..24)?;
     let page = usize::try_from(word(header, 8)).ok().filter(|size| size.is_power_of_two())?;
     let mut before = sum;
-    let (mut wrong, mut lost_commit) = (None, false);
+    let (mut wrong, mut after_lost_commit) = (None, false);
     for (number, frame) in log[HEADER..].chunks_exact(FRAME_HEADER + page).enumerate() {
         let stored = [word(frame, 16), word(frame, 20)];
         let ours = &frame[8..16] == salts;
@@ -69,11 +111,11 @@ fn find_damage(log: &[u8]) -> Option<String> {
         if !right && wrong.is_none() {
             wrong = Some(number);
         }
-        if lost_commit && right {
+        if after_lost_commit && right {
             return wrong.map(|number| format!("frame {number} is wrong, and transactions follow it"));
         }
         // A commit behind the wrong frame: right by itself, or itself the wrong one.
-        lost_commit |= wrong.is_some() && ours && word(frame, 4) != 0;
+        after_lost_commit = wrong.is_some() && ours && word(frame, 4) != 0;
         before = stored;
     }
     None
@@ -93,4 +135,74 @@ fn checksum(order: fn([u8; 4]) -> u32, sum: [u32; 2], data: &[u8]) -> [u32; 2] {
 /// The big-endian word at `at`; zero beyond the end.
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = 512;
+
+    /// Behind which frame it begins, the content of its frames, of which the last is a commit, and which of them a crash keeps.
+    type Writer<'a> = (usize, &'a [u8], fn(usize) -> bool);
+
+    /// A log written by successive writers.
+    fn written(writers: &[Writer<'_>]) -> Vec<u8> {
+        let mut log = [0x377f_0682_u32, 3_007_000, 512, 0, 7, 8].map(u32::to_be_bytes).concat();
+        let sum = checksum(u32::from_le_bytes, [0, 0], &log);
+        log.extend(sum.map(u32::to_be_bytes).concat());
+        for (behind, contents, kept) in writers {
+            // Each trusts what stands there, as SQLite does after its recovery.
+            let at = |frame: usize| HEADER + frame * (FRAME_HEADER + PAGE);
+            let mut sum = match behind {
+                0 => sum,
+                _ => [16, 20].map(|offset| word(&log, at(behind - 1) + offset)),
+            };
+            for (number, content) in contents.iter().enumerate() {
+                let commit = u32::from(number + 1 == contents.len());
+                let mut frame = [9, commit, 7, 8].map(u32::to_be_bytes).concat();
+                let page = [*content; PAGE];
+                sum = checksum(u32::from_le_bytes, checksum(u32::from_le_bytes, sum, &frame[..8]), &page);
+                frame.extend(sum.map(u32::to_be_bytes).concat());
+                frame.extend(page);
+                let from = at(behind + number);
+                log.resize(log.len().max(from + frame.len()), 0);
+                if kept(number) {
+                    log[from..from + frame.len()].copy_from_slice(&frame);
+                }
+            }
+        }
+        log
+    }
+
+    #[test]
+    fn f55_what_crashes_leave_behind_is_no_damage() {
+        let all = |_| true;
+        let but_first = |frame| frame != 0;
+        let whole = written(&[(0, b"ab", all), (2, b"c", all), (3, b"de", all)]);
+        assert_eq!(find_damage(&whole), None);
+        // The last commit is torn.
+        assert_eq!(find_damage(&written(&[(0, b"ab", all), (2, b"cdefgh", but_first)])), None);
+        // And so is another, shorter one in its place: behind it stands the end of the first.
+        let twice = written(&[(0, b"ab", all), (2, b"cdefgh", but_first), (2, b"ijk", but_first)]);
+        assert_eq!(find_damage(&twice), None);
+        let whole = written(&[(0, b"ab", all), (2, b"cdefgh", but_first), (2, b"ijk", all)]);
+        assert_eq!(find_damage(&whole), None);
+    }
+
+    #[test]
+    fn f58_a_changed_bit_before_a_later_transaction_is_damage() {
+        let all = |_| true;
+        let log = written(&[(0, b"ab", all), (2, b"c", all), (3, b"de", all)]);
+        let frame = |number: usize| HEADER + number * (FRAME_HEADER + PAGE);
+        for at in [frame(0) + 100, frame(1) + 3, frame(1) + 18, frame(2) + 500] {
+            let mut damaged = log.clone();
+            damaged[at] ^= 1;
+            assert!(find_damage(&damaged).is_some(), "byte {at}");
+        }
+        // Nothing follows that would tell it from a crash.
+        let mut damaged = log.clone();
+        damaged[frame(3) + 100] ^= 1;
+        assert_eq!(find_damage(&damaged), None);
+    }
 }

@@ -2,6 +2,7 @@
 
 mod file;
 mod log;
+pub(super) mod log_file;
 pub(super) mod platform;
 
 use std::path::{Path, PathBuf};
@@ -33,28 +34,48 @@ static OPENING: Mutex<()> = Mutex::new(());
 
 /// Opens the file for writing, makes or brings up its tables, and checks it.
 pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> {
-    let patience = options.busy_timeout;
     check_library(rusqlite::version_number())?;
     let _one_by_one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
     let file = file::check(&options.path)?;
     let mut connection = connect(&file)?;
-    let found = retry(patience, || schema::inspect(&connection))?;
-    if found != schema::Found::Empty {
-        check_content(&connection, &file)?;
-    }
-    retry(patience, || use_log(&connection))?;
-    settle(&connection, options.synchronous).map_err(from_sql)?;
-    if options.synchronous == Synchronous::Full {
-        retry(patience, || log::check(&connection, &log_of(&file)))?;
-    }
-    if retry(patience, || schema::prepare(&mut connection))? {
-        // So that the file alone, without its log, says what it is.
-        upkeep::checkpoint(&connection, "TRUNCATE");
-    }
-    limit(&connection, options.max_bytes).map_err(from_sql)?;
-    // The writer waits for locks by itself, between which it can answer those who have waited too long.
-    connection.busy_timeout(Duration::ZERO).map_err(from_sql)?;
+    make_ready(&mut connection, &file, options).inspect_err(|cause| {
+        if cause.is_fatal() {
+            leave_log(&connection);
+        }
+    })?;
     Ok((connection, file))
+}
+
+fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Result<(), Cause> {
+    let patience = options.busy_timeout;
+    let found = retry(patience, || schema::inspect(connection))?;
+    if found != schema::Found::Empty {
+        check_content(connection, file)?;
+    }
+    retry(patience, || use_log(connection))?;
+    settle(connection, options.synchronous).map_err(from_sql)?;
+    let is_full = options.synchronous == Synchronous::Full;
+    if retry(patience, || log::secure(connection, &log_of(file), is_full))? {
+        // This syncs the log, unless another process is just doing so, and empties it, unless somebody is using it.
+        connection.busy_timeout(Duration::ZERO).map_err(from_sql)?;
+        retry(patience, || upkeep::checkpoint(connection, "TRUNCATE"))?;
+        connection.busy_timeout(READ_PATIENCE).map_err(from_sql)?;
+    }
+    if retry(patience, || schema::prepare(connection))? {
+        // So that the file alone, without its log, says what it is.
+        retry(patience, || upkeep::checkpoint(connection, "TRUNCATE"))?;
+    }
+    limit(connection, options.max_bytes).map_err(from_sql)?;
+    // The writer waits for locks by itself, between which it can answer those who have waited too long.
+    connection.busy_timeout(Duration::ZERO).map_err(from_sql)
+}
+
+/// Has `connection` close the file without copying its log into it, after a failure: the next who opens the file finds
+/// everything as it was.
+pub(super) fn leave_log(connection: &Connection) {
+    if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+        tracing::debug!(%error, "the log may be copied into the file when it is closed");
+    }
 }
 
 /// Opens the file once more, for reading only.
@@ -160,10 +181,10 @@ fn check_library(version: i32) -> Result<(), Cause> {
 }
 
 fn retry<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T, Cause>) -> Result<T, Cause> {
-    let deadline = Instant::now() + patience;
+    let began = Instant::now();
     loop {
         match attempt() {
-            Err(cause) if cause.kind() == StoreErrorKind::Timeout && Instant::now() < deadline => {
+            Err(cause) if cause.kind() == StoreErrorKind::Timeout && began.elapsed() < patience => {
                 std::thread::sleep(PAUSE);
             }
             result => return result,

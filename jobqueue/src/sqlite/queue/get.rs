@@ -114,7 +114,59 @@ fn next_visible(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<Option<Du
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rusqlite::Connection;
+    use rusqlite::{Connection, StatementStatus};
+
+    /// A queue with so many messages, a third each visible, leased and expired, and others of another queue around them.
+    fn filled(messages: u32) -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();
+        connection
+            .execute(
+                "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?1)
+                 INSERT INTO jobqueue_message
+                 SELECT n, 1 + (n % 10 = 0), iif(n % 3 = 1, 2000000 + n, n), iif(n % 3 = 2, 3000000, NULL), 0, 0, 0,
+                     randomblob(16), 'text'
+                 FROM numbers",
+                [messages],
+            )
+            .unwrap();
+        connection
+    }
+
+    /// What one claim of 32 messages costs in steps of SQLite's machine.
+    fn steps_of_a_claim(connection: &Connection) -> i32 {
+        let transaction = connection.unchecked_transaction().unwrap();
+        let mut steps = 0;
+        let mut count = |statement: &rusqlite::Statement<'_>| {
+            steps += statement.get_status(StatementStatus::VmStep);
+            assert_eq!(statement.get_status(StatementStatus::FullscanStep), 0);
+            assert_eq!(statement.get_status(StatementStatus::Sort), 0);
+        };
+        let mut visible = transaction.prepare(VISIBLE).unwrap();
+        let found = visible.query_map(params![1, 1_500_000, 32], |row| row.get::<_, i64>(0)).unwrap();
+        let found: Vec<i64> = found.map(Result::unwrap).collect();
+        assert_eq!(found.len(), 32);
+        count(&visible);
+        for id in found {
+            let mut lease = transaction.prepare(LEASE).unwrap();
+            assert_eq!(lease.execute(params![id, 4_000_000, [0_u8; 16]]).unwrap(), 1);
+            count(&lease);
+        }
+        let mut next = transaction.prepare(NEXT).unwrap();
+        next.query_row(params![1, 1_500_000], |row| row.get::<_, i64>(0)).unwrap();
+        count(&next);
+        drop((visible, next));
+        transaction.rollback().unwrap();
+        steps
+    }
+
+    #[test]
+    fn f73_a_claim_costs_the_same_however_long_the_queue() {
+        let rows = std::env::var("JOBQUEUE_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(50_000);
+        let (short, long) = (steps_of_a_claim(&filled(500)), steps_of_a_claim(&filled(rows)));
+        println!("{short} steps with 500 messages, {long} with {rows}");
+        assert!(long <= short + short / 10, "{short} steps with 500 messages, {long} with {rows}");
+    }
 
     // F73
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{admin, delete, get, peek, put, update};
-use crate::sqlite::error::{Failure, Subject};
+use crate::sqlite::error::Subject;
 use crate::sqlite::store::Store;
 use crate::storage::rules::limits;
 use crate::storage::{
@@ -76,18 +76,15 @@ impl QueueStore for Store {
         let wanted: Vec<bool> = checked.iter().map(Option::is_none).collect();
         let weight = messages.iter().map(|message| ROW + message.text.len()).sum();
         let answers = self.write(Operation::PutAll, subject(queue), weight, move |batch| {
-            let mut answers = Vec::with_capacity(messages.len());
-            for (message, _) in messages.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
-                answers.push(match put::put(batch, &name, message) {
-                    Ok(outcome) => Ok(outcome),
-                    Err(Failure::Refused(error)) => Err(error),
-                    Err(failure) => return Err(failure),
-                });
-            }
-            Ok(answers)
+            let wanted =
+                messages.iter().zip(&wanted).filter_map(|(message, wanted)| wanted.then_some(message));
+            put::put_all(batch, &name, wanted)
         });
         let stored = count - checked.iter().flatten().count();
-        let answers = answers.await.unwrap_or_else(|error| for_each(stored, error, Operation::PutAll, queue));
+        let answers = match answers.await {
+            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+            Err(error) => error.for_each(stored).map(Err).collect::<Vec<_>>(),
+        };
         let mut answers = answers.into_iter();
         checked.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
     }
@@ -139,7 +136,7 @@ impl QueueStore for Store {
         let answers = self.write(Operation::DeleteAll, subject(queue), ROW * count, move |batch| {
             delete::delete_all(batch, &name, &messages, late)
         });
-        answers.await.unwrap_or_else(|error| for_each(count, error, Operation::DeleteAll, queue))
+        answers.await.unwrap_or_else(|error| error.for_each(count).map(Err).collect())
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
@@ -167,23 +164,4 @@ impl QueueStore for Store {
 
 fn subject(queue: &QueueName) -> Subject {
     Subject::Queue(queue.clone())
-}
-
-/// The error of a whole command as the answer to each of its parts.
-fn for_each<T>(
-    count: usize,
-    error: StoreError,
-    operation: Operation,
-    queue: &QueueName,
-) -> Vec<Result<T, StoreError>> {
-    let kind = error.kind();
-    let ambiguous = error.is_ambiguous();
-    let error = Arc::new(error);
-    (0..count)
-        .map(|_| {
-            Err(StoreError::new(kind, operation.as_str(), queue)
-                .ambiguous(ambiguous)
-                .with_source(Arc::clone(&error)))
-        })
-        .collect()
 }

@@ -65,6 +65,29 @@ pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
     }
 }
 
+/// Whether the file still has the schema it had when it was opened, for the beginning of each transaction: a newer program may
+/// bring it up while this one has it open.
+///
+/// # Errors
+/// `Stopped`, when somebody has changed it.
+pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
+    let version: i64 = connection
+        .prepare_cached("PRAGMA user_version")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(from_sql)?;
+    if version == MIGRATIONS.len() as i64 {
+        return Ok(());
+    }
+    Err(Cause::new(
+        StoreErrorKind::Stopped,
+        format!(
+            "another program has brought the file to schema version {version}, this one knows 1 to {}; use a newer \
+             version of jobqueue",
+            MIGRATIONS.len()
+        ),
+    ))
+}
+
 /// Brings the file to the newest schema; true if anything was done. Of several processes that try at once, one does it.
 pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
     if inspect(connection)? == Found::Version(MIGRATIONS.len()) {

@@ -7,5 +7,4 @@ pub mod lease;
 pub mod limits;
 mod xml;
 
-pub use lease::BlobLease;
 pub use xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};

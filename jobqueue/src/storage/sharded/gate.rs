@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::StoreError;
+use super::super::{StoreError, StoreErrorKind};
 use super::map::Shard;
 use crate::vocabulary::name::QueueName;
 
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);
+const UNANSWERED: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default, Clone, Copy)]
 struct State {
@@ -42,13 +43,16 @@ impl Gates {
         self.with(queue, shard, |state| *state = State { failures: 0, closed_until: None, answered });
     }
 
-    /// The shard failed; one that may serve later is left alone: as long as it asks, or doubling from 250 ms to 30 s.
+    /// The shard failed; one that may serve later is left alone: as long as it asks, or doubling from 250 ms to 30 s,
+    /// and at least 20 s if it did not answer.
     pub(super) fn failed(&self, queue: &QueueName, shard: &Shard, error: &StoreError) {
-        if !error.is_retryable() {
+        if !error.is_retryable() && error.kind() != StoreErrorKind::Stopped {
             return;
         }
         self.with(queue, shard, |state| {
             let own = FIRST.saturating_mul(1 << state.failures.min(10)).min(LONGEST);
+            // A shard that does not answer has cost the others time already.
+            let own = if error.kind() == StoreErrorKind::Timeout { own.max(UNANSWERED) } else { own };
             state.failures += 1;
             state.closed_until = Some(Instant::now() + error.retry_after().unwrap_or(own).min(LONGEST));
         });

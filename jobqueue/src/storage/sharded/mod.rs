@@ -1,6 +1,6 @@
 //! A storage made of several queues per queue, over one or several accounts, that the rest cannot tell from one.
 //!
-//! Azure serves at most 2,000 messages a second from a queue and 20,000 from an account. Where that is too little, a
+//! Azure serves at most 2,000 messages a second from a queue and 20,000 from an account ([scalability targets]). Where that is too little, a
 //! queue is spread over shards: physical queues `<queue>-s<shard>v<generation>`.
 //!
 //! - **Home.** The physical queue with the logical name, in the first account, holds the metadata. It is always read, so that
@@ -14,9 +14,13 @@
 //! - **Dead-letter queues** are not spread unless they are named themselves.
 //! - **Blobs** are in the first account.
 //!
-//! Names that end as those of shards do are refused. The order of messages is no more promised than by one queue.
+//! Names that end as those of shards do are refused. The order of messages is no more promised than by one queue; a sender
+//! who needs it asks for it ([`SendOptions::in_order`](crate::SendOptions::in_order)).
+//!
+//! [scalability targets]: https://learn.microsoft.com/azure/storage/queues/scalability-targets
 
 mod gate;
+mod gather;
 mod map;
 mod maps;
 mod place;
@@ -41,6 +45,7 @@ pub const MAX_SHARDS: u32 = 256;
 
 /// Collects accounts and numbers of shards. Begun by [`Sharded::builder`].
 #[derive(Debug)]
+#[must_use = "a sharded storage is made by `build`"]
 pub struct Builder {
     pub(super) accounts: Vec<(String, Storage)>,
     pub(super) shards: BTreeMap<String, u32>,
@@ -51,7 +56,6 @@ pub struct Builder {
 
 impl Builder {
     /// Adds an account under a durable name, which stands in the map: keep it. Shards are dealt to the accounts in turn.
-    #[must_use]
     pub fn account(mut self, name: impl Into<String>, storage: Storage) -> Self {
         self.accounts.push((name.into(), storage));
         self
@@ -59,28 +63,24 @@ impl Builder {
 
     /// How many shards a queue is spread over when it has no map yet; see [`Sharded::reshard`] for changing it. 1 is the home
     /// queue alone.
-    #[must_use]
     pub fn shards(mut self, queue: impl Into<String>, shards: u32) -> Self {
         self.shards.insert(queue.into(), shards);
         self
     }
 
     /// The same for queues that are not named, dead-letter queues excepted. The default is 1.
-    #[must_use]
     pub fn default_shards(mut self, shards: u32) -> Self {
         self.default_shards = shards;
         self
     }
 
     /// How old a map may be, 30 seconds unless said otherwise. All processes must say the same.
-    #[must_use]
     pub fn refresh(mut self, every: Duration) -> Self {
         self.refresh = every;
         self
     }
 
     /// Takes the time from `clock`.
-    #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -111,6 +111,19 @@ impl Builder {
 }
 
 /// A sharded storage, for those who look after it; [`storage`](Self::storage) is what the rest uses. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::storage::sharded::Sharded;
+/// use jobqueue::{QueueName, Storage};
+///
+/// let (one, two) = (Storage::memory(), Storage::memory()); // accounts of Azure, say
+/// let sharded = Sharded::builder().account("one", one).account("two", two).shards("orders", 4).build()?;
+/// let orders = QueueName::new("orders")?;
+/// sharded.storage().queues().create_queue(&orders, &Default::default()).await?;
+/// sharded.reshard(&orders, 8).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Sharded {
     queues: Arc<ShardedQueues>,
@@ -141,6 +154,10 @@ impl Sharded {
     ///
     /// # Errors
     /// A number outside 1–256, or what the storages say; repeat it then.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change is made or not made; shards that no map names may have been created, and are
+    /// used by the next call.
     pub async fn reshard(&self, queue: &QueueName, shards: u32) -> Result<(), StoreError> {
         self.queues.reshard(queue, shards).await
     }
@@ -153,6 +170,10 @@ impl Sharded {
     ///
     /// # Errors
     /// What the storages say; repeat it then.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, shards may be deleted that the map still names. Nothing is put there any more; the next
+    /// call goes on.
     pub async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
         self.queues.retire(queue).await
     }
@@ -161,6 +182,9 @@ impl Sharded {
     ///
     /// # Errors
     /// The shards that were not polled or not answered.
+    ///
+    /// # Cancel safety
+    /// It only reads, but that it establishes the shard map if there is none yet, as every operation on the queue does.
     pub async fn health(&self, queue: &QueueName, within: Duration) -> Result<(), Unpolled> {
         self.queues.health(queue, within).await
     }

@@ -10,9 +10,8 @@ use futures_util::future::join_all;
 
 use super::super::rules::limits;
 use super::super::{
-    Access, Arrivals, Bell, Created, GetMessages, Late, LeasedMessage, MessageRef, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind as K,
-    UpdateMessage, Updated,
+    Access, Arrivals, Bell, Created, GetMessages, Late, MessageRef, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind as K, UpdateMessage, Updated,
 };
 use super::map::{Shard, is_shard};
 use super::maps::Maps;
@@ -21,14 +20,14 @@ use super::{Builder, Unpolled};
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::QueueName;
 
-/// How many shards one get asks at once.
-const WAVE: usize = 8;
+/// How many shards are asked at once.
+pub(super) const WAVE: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct ShardedQueues {
-    maps: Maps,
+    pub(super) maps: Maps,
     /// Whose turn it is.
-    turn: AtomicUsize,
+    pub(super) turn: AtomicUsize,
     bells: Mutex<HashMap<QueueName, Bell>>,
 }
 
@@ -57,7 +56,7 @@ impl ShardedQueues {
         self.maps.health(queue, within).await
     }
 
-    async fn all_shards(&self, queue: &QueueName) -> Result<Vec<Shard>, StoreError> {
+    pub(super) async fn all_shards(&self, queue: &QueueName) -> Result<Vec<Shard>, StoreError> {
         Ok(self.maps.map(queue).await?.shards(self.maps.home_name()))
     }
 
@@ -100,12 +99,16 @@ impl ShardedQueues {
             let place = by_key(key, targets.len());
             return targets.into_iter().skip(place).take(1).collect();
         }
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % targets.len().max(1);
-        let mut rotated = targets;
-        rotated.rotate_left(turn);
-        // Stable: those that are open keep their order, those that are not come last.
-        rotated.sort_by_key(|shard| self.maps.gates.closed_for(queue, shard).is_some());
-        rotated
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let is_open = |shard: &Shard| self.maps.gates.closed_for(queue, shard).is_none();
+        // The turns of those that are closed are shared by all that are open: a single neighbour would not bear them.
+        let (mut open, mut closed): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_open);
+        for shards in [&mut open, &mut closed] {
+            let first = turn % shards.len().max(1);
+            shards.rotate_left(first);
+        }
+        open.append(&mut closed);
+        open
     }
 
     async fn put_once(&self, queue: &QueueName, message: &PutMessage) -> Result<PutOutcome, StoreError> {
@@ -120,7 +123,7 @@ impl ShardedQueues {
                     return Ok(PutOutcome { message, ..outcome });
                 }
                 // Certainly not stored: the next shard may take it.
-                Err(e) if e.is_retryable() && !e.is_ambiguous() => {
+                Err(e) if (e.is_retryable() || e.kind() == K::Stopped) && !e.is_ambiguous() => {
                     self.maps.gates.failed(queue, &shard, &e);
                     last = Some(e);
                 }
@@ -128,65 +131,6 @@ impl ShardedQueues {
             }
         }
         Err(last.unwrap_or_else(|| StoreError::new(K::Unavailable, "put message", queue)))
-    }
-
-    async fn get_from(
-        &self,
-        queue: &QueueName,
-        shard: Shard,
-        options: GetMessages,
-    ) -> (Shard, Result<Received, StoreError>) {
-        let got = async {
-            let (storage, physical) = self.maps.locate(queue, &shard)?;
-            storage.queues().get(&physical, options).await
-        };
-        let got = got.await;
-        match &got {
-            Ok(_) => self.maps.gates.answered(queue, &shard),
-            Err(error) => self.maps.gates.failed(queue, &shard, error),
-        }
-        (shard, got)
-    }
-}
-
-/// What several gets give together.
-#[derive(Default)]
-struct Gathered {
-    messages: Vec<LeasedMessage>,
-    next: Option<Duration>,
-    error: Option<StoreError>,
-    answers: usize,
-}
-
-impl Gathered {
-    fn soonest(&mut self, wait: Option<Duration>) {
-        self.next = [self.next, wait].into_iter().flatten().min();
-    }
-
-    /// Adds an answer; tells whether the shard may have more.
-    fn add(&mut self, shard: &Shard, asked: u32, got: Result<Received, StoreError>) -> bool {
-        match got {
-            Ok(received) => {
-                self.answers += 1;
-                self.soonest(received.next_visible_in);
-                let full = received.messages.len() == asked as usize;
-                self.messages.extend(received.messages.into_iter().map(|mut message| {
-                    message.message.id = outer_id(shard, &message.message.id);
-                    message
-                }));
-                full
-            }
-            // A shard that is missing beside a home that is there holds nothing.
-            Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => false,
-            Err(e) => {
-                tracing::warn!(shard = shard.number, generation = shard.generation, error = %e, "shard not read");
-                // What cannot be mended by waiting must not look like an empty shard.
-                if self.error.as_ref().is_none_or(|first| first.is_retryable()) {
-                    self.error = Some(e);
-                }
-                false
-            }
-        }
     }
 }
 
@@ -262,48 +206,9 @@ impl QueueStore for ShardedQueues {
         }
         answers
     }
-
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
         limits::check_get(queue, &options)?;
-        let mut shards = self.all_shards(queue).await?;
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % shards.len().max(1);
-        shards.rotate_left(turn);
-        let mut all = Gathered::default();
-        let mut waiting = std::collections::VecDeque::new();
-        for shard in shards {
-            match self.maps.gates.closed_for(queue, &shard) {
-                Some(wait) => all.soonest(Some(wait)),
-                None => waiting.push_back(shard),
-            }
-        }
-        while !waiting.is_empty() && all.messages.len() < options.count as usize {
-            let left = options.count as usize - all.messages.len();
-            let wave: Vec<_> = waiting.drain(..WAVE.min(left).min(waiting.len())).collect();
-            let width = wave.len();
-            // Each its fair share; together not more than was asked for.
-            let share = |place: usize| (left / width + usize::from(place < left % width)) as u32;
-            let gets = wave.into_iter().enumerate().map(|(place, shard)| {
-                self.get_from(queue, shard, GetMessages { count: share(place), ..options })
-            });
-            for (place, (shard, got)) in join_all(gets.collect::<Vec<_>>()).await.into_iter().enumerate() {
-                if all.add(&shard, share(place), got) {
-                    waiting.push_back(shard);
-                }
-            }
-        }
-        match all.error {
-            Some(error) if error.kind() == K::QueueNotFound && all.messages.is_empty() => {
-                self.maps.forget(queue);
-                Err(error)
-            }
-            Some(error) if all.messages.is_empty() && (all.answers == 0 || !error.is_retryable()) => {
-                Err(error)
-            }
-            _ => {
-                let enough = all.messages.len() == options.count as usize;
-                Ok(Received::new(all.messages).with_next_visible_in(all.next.filter(|_| !enough)))
-            }
-        }
+        self.gather(queue, options).await
     }
 
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
@@ -367,8 +272,6 @@ impl QueueStore for ShardedQueues {
         Ok(())
     }
 
-    /// Rings for what this process puts, and for what others put into the shards known now. A shard that another process
-    /// makes later is found by the look that a worker takes every few seconds all the same.
     /// Asks every shard: accounts may give different rights.
     async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         for shard in self.all_shards(queue).await? {
@@ -378,6 +281,8 @@ impl QueueStore for ShardedQueues {
         Ok(())
     }
 
+    /// Rings for what this process puts, and for what others put into the shards known now. A shard that another process
+    /// makes later is found by the look that a worker takes every few seconds all the same.
     fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
         let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = bells.entry(queue.clone()).or_default().listen();

@@ -37,6 +37,9 @@ impl Promise {
     ///
     /// # Errors
     /// [`Broken`] says where and how it does not.
+    ///
+    /// # Cancel safety
+    /// Queues and containers of the subject are left behind; nobody else uses them.
     pub async fn run(&self, subject: &Subject) -> Result<(), Broken> {
         (self.run)(subject).await
     }

@@ -59,6 +59,9 @@ impl fmt::Display for Report {
 }
 
 /// Tries all promises on one subject, one after the other.
+///
+/// # Cancel safety
+/// As [`Promise::run`].
 pub async fn exercise(subject: &Subject) -> Report {
     let mut results = Vec::new();
     for promise in promises() {
@@ -69,6 +72,9 @@ pub async fn exercise(subject: &Subject) -> Report {
 
 /// Tries all promises, up to `concurrency` at once, each on a subject of its own. For storages in real time, whose
 /// waits then overlap; the slow ones start first.
+///
+/// # Cancel safety
+/// As [`Promise::run`].
 pub async fn run_all(make_subject: impl AsyncFn() -> Subject, concurrency: usize) -> Report {
     let mut order: Vec<_> = promises().iter().enumerate().collect();
     order.sort_by_key(|(place, promise)| (!promise.is_slow(), *place));

@@ -96,6 +96,9 @@ impl Subject {
     }
 
     /// Lets at least `by` of the storage's time pass.
+    ///
+    /// # Cancel safety
+    /// The time may or may not have passed.
     pub async fn advance(&self, by: Duration) {
         (self.advance)(by).await;
     }

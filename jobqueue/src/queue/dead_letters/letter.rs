@@ -1,0 +1,109 @@
+//! A dead letter as it is shown.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use crate::envelope::{Envelope, Parsed, parse};
+use crate::queue::send::rfc3339;
+use crate::storage::MessageId;
+use crate::vocabulary::name::QueueName;
+
+/// The reason of what does not tell one.
+const UNKNOWN: &str = "unknown";
+
+/// A message in a dead-letter queue.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// The job's id; the storage's id of the message if another program put it there.
+    pub id: String,
+    /// The kind.
+    pub kind: String,
+    /// Why: a code, see [`Reason`](crate::Reason); `unknown` if another program put it there, which does not say.
+    pub reason: String,
+    /// The queue it came from.
+    pub queue: String,
+    /// When it was dead-lettered (RFC 3339).
+    pub time: String,
+    /// What went wrong, with its causes.
+    pub error: Option<String>,
+    /// Failed attempts.
+    pub attempts: u32,
+    /// How often it had been dequeued.
+    pub deliveries: u32,
+    /// Which worker dead-lettered it.
+    pub worker: Option<String>,
+    /// The trace it was sent in.
+    pub trace: Option<String>,
+    /// What it is about.
+    pub key: Option<String>,
+    /// Earlier dead letters of the same job, before it was redriven: a JSON list.
+    pub past: Option<String>,
+}
+
+impl DeadLetter {
+    pub(super) fn of(envelope: &Envelope) -> Self {
+        let note = envelope.dead_letter.as_ref();
+        Self {
+            id: envelope.id.clone(),
+            kind: envelope.kind.clone(),
+            reason: note.map_or_else(|| UNKNOWN.to_owned(), |note| note.reason.clone()),
+            queue: note.map(|note| note.queue.clone()).unwrap_or_default(),
+            time: note.map(|note| note.time.clone()).unwrap_or_default(),
+            error: envelope.history.last_error.clone(),
+            attempts: envelope.history.attempts,
+            deliveries: note.map_or(0, |note| note.deliveries),
+            worker: note.and_then(|note| note.worker.clone()),
+            trace: envelope.traceparent.clone(),
+            key: envelope.subject.clone(),
+            past: envelope.history.past.clone(),
+        }
+    }
+
+    /// Of a text that says nothing about its end: what the storage knows of it.
+    pub(super) fn foreign(id: &MessageId, inserted: SystemTime, kind: &str, queue: &QueueName) -> Self {
+        Self {
+            id: id.as_str().to_owned(),
+            kind: kind.to_owned(),
+            reason: UNKNOWN.to_owned(),
+            queue: queue.to_string(),
+            time: rfc3339(Some(inserted)).unwrap_or_default(),
+            error: None,
+            attempts: 0,
+            deliveries: 0,
+            worker: None,
+            trace: None,
+            key: None,
+            past: None,
+        }
+    }
+}
+
+impl fmt::Debug for DeadLetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetter")
+            .field("id", &self.id)
+            .field("kind", &self.kind)
+            .field("reason", &self.reason)
+            .field("attempts", &self.attempts)
+            .field("time", &self.time)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What lies in a dead-letter queue.
+pub(super) enum Buried {
+    /// What a worker has put there.
+    Event(Box<Envelope>),
+    /// What somebody else has: a WebJobs host for instance, that shares the queue.
+    Foreign(String),
+}
+
+impl Buried {
+    pub(super) fn read(text: &str) -> Self {
+        match parse(text) {
+            Ok(Parsed::Event(envelope)) => Self::Event(envelope),
+            _ => Self::Foreign(text.to_owned()),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Looking at dead letters, and the way back.
+
+mod letter;
+mod options;
+mod sweep;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub use letter::DeadLetter;
+pub use options::{RedriveOptions, Redriven};
+
+use super::channel::Channel;
+use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
+use crate::vocabulary::error::Error;
+use crate::vocabulary::message::QueueMessage;
+use crate::vocabulary::name::QueueName;
+use letter::Buried;
+use sweep::Action;
+
+/// The dead-letter queue of a queue: `<queue>-poison`.
+///
+/// Dead letters never expire. Redriving keeps the job's id and its history and gives it all its attempts again. It is
+/// idempotent by id: after a crash in the middle a job may be in both queues, and effects are idempotent by id.
+///
+/// What another program has put there, such as a WebJobs host that shares the queue, is listed with the reason `unknown`, and
+/// put back as it is.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{QueueMessage, RedriveOptions, Storage}; use serde::{Deserialize, Serialize};
+/// # use std::time::Duration;
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+/// # let mails = Storage::memory().queue::<Mail>().await?;
+/// # mails.send(&Mail { to: "nobody".into() }).await?;
+/// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("no such address").await?;
+/// let dead = mails.dead_letters()?;
+/// for letter in dead.peek().await? {
+///     println!("{}: {} after {} attempts", letter.id, letter.reason, letter.attempts);
+/// }
+/// let options = RedriveOptions::all().filter(|letter| letter.reason == "rejected").per_second(10);
+/// let redriven = dead.redrive(options).await?;
+/// assert_eq!(redriven.moved.len(), 1);
+/// # Ok(()) }
+/// ```
+pub struct DeadLetters<M> {
+    channel: Arc<Channel>,
+    name: QueueName,
+    message: PhantomData<fn() -> M>,
+}
+
+impl<M: QueueMessage> DeadLetters<M> {
+    pub(super) fn new(channel: Arc<Channel>) -> Result<Self, Error> {
+        let name = channel.name.dead_letter()?;
+        Ok(Self { channel, name, message: PhantomData })
+    }
+
+    /// The name of the dead-letter queue.
+    pub fn name(&self) -> &QueueName {
+        &self.name
+    }
+
+    /// About how many there are; 0 if the dead-letter queue does not exist yet.
+    ///
+    /// # Errors
+    /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn len(&self) -> Result<u64, Error> {
+        match self.channel.store().queue_properties(&self.name).await {
+            Ok(properties) => Ok(properties.approximate_count),
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(0),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Whether there are none.
+    ///
+    /// # Errors
+    /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.len().await? == 0)
+    }
+
+    /// Looks at the first dead letters, at most 32, without changing anything.
+    ///
+    /// # Errors
+    /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
+        let peeked = match self.channel.store().peek(&self.name, MAX_MESSAGES).await {
+            Ok(peeked) => peeked,
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Vec::new()),
+            Err(e) => return Err(e.into()),
+        };
+        let mut seen = HashSet::new();
+        let letters = peeked.iter().filter_map(|message| {
+            let buried = Buried::read(message.text.as_deref().ok()?);
+            Some(self.letter(&buried, &message.id, message.inserted))
+        });
+        Ok(letters.filter(|letter| seen.insert(letter.id.clone())).collect())
+    }
+
+    fn letter(&self, buried: &Buried, id: &MessageId, inserted: SystemTime) -> DeadLetter {
+        match buried {
+            Buried::Event(envelope) => DeadLetter::of(envelope),
+            Buried::Foreign(_) => DeadLetter::foreign(id, inserted, M::KIND, &self.channel.name),
+        }
+    }
+
+    /// Reads all dead letters. They are invisible to others while it reads, for at most 10 minutes, and visible again
+    /// afterwards.
+    ///
+    /// # Errors
+    /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, dead letters it held come back after at most 10 minutes.
+    pub async fn list(&self) -> Result<Vec<DeadLetter>, Error> {
+        let mut found = Vec::new();
+        let _ =
+            self.sweep(&RedriveOptions::all().dry_run(), &mut |letter| found.push(letter.clone())).await?;
+        Ok(found)
+    }
+
+    /// Puts dead letters back into the queue they came from, and returns which.
+    ///
+    /// # Errors
+    /// What the storage says. What was put back until then stays so.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, dead letters it held come back after at most 10 minutes; the one it was moving may be in
+    /// both queues.
+    pub async fn redrive(&self, options: RedriveOptions) -> Result<Redriven, Error> {
+        self.sweep(&options, &mut |_| {}).await
+    }
+
+    /// Deletes the dead letters for which `filter` says true, with their payloads, and returns which in
+    /// [`Redriven::moved`].
+    ///
+    /// # Errors
+    /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// What was deleted stays so; of one dead letter the payload may be left to a sweep. Others that it held come back
+    /// after at most 10 minutes.
+    pub async fn purge(
+        &self,
+        filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static,
+    ) -> Result<Redriven, Error> {
+        let options = RedriveOptions::all().filter(filter);
+        self.each(&options, Action::Delete, &mut |_| {}).await
+    }
+}
+
+impl<M> fmt::Debug for DeadLetters<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DeadLetters").field(&self.name).finish()
+    }
+}

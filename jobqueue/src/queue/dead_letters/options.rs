@@ -1,0 +1,78 @@
+//! What is asked of a redrive, and what it tells.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::letter::DeadLetter;
+
+type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
+
+/// Which dead letters are put back, and how fast.
+#[derive(Clone, Default)]
+pub struct RedriveOptions {
+    filter: Option<Arc<Filter>>,
+    pub(super) limit: Option<usize>,
+    pub(super) per_second: Option<u32>,
+    pub(super) dry_run: bool,
+}
+
+impl RedriveOptions {
+    /// All, as fast as possible.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Only those for which `filter` says true.
+    #[must_use]
+    pub fn filter(mut self, filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static) -> Self {
+        self.filter = Some(Arc::new(filter));
+        self
+    }
+
+    /// At most `limit`.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// At most this many a second, so that what comes back does not overwhelm the workers.
+    #[must_use]
+    pub fn per_second(mut self, rate: u32) -> Self {
+        self.per_second = Some(rate.max(1));
+        self
+    }
+
+    /// Only tells what would be put back.
+    #[must_use]
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
+    pub(super) fn picks(&self, letter: &DeadLetter) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter(letter))
+    }
+}
+
+impl fmt::Debug for RedriveOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedriveOptions")
+            .field("filtered", &self.filter.is_some())
+            .field("limit", &self.limit)
+            .field("per_second", &self.per_second)
+            .field("dry_run", &self.dry_run)
+            .finish()
+    }
+}
+
+/// What a redrive or purge did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Redriven {
+    /// The ids of the jobs that were put back (or deleted, or would be).
+    pub moved: Vec<String>,
+    /// How many were looked at and left.
+    pub left: usize,
+}

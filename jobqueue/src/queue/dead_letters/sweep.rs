@@ -1,0 +1,188 @@
+//! Going through a dead-letter queue: holding its messages, and looking at, moving or deleting each.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::DeadLetters;
+use super::letter::{Buried, DeadLetter};
+use super::options::{RedriveOptions, Redriven};
+use crate::envelope::{Envelope, to_wire};
+use crate::queue::bury::{UNREADABLE_KIND, unwrap_unreadable};
+use crate::storage::{
+    GetMessages, Late, LeasedMessage, MAX_MESSAGES, MessageRef, PutMessage, StoreErrorKind, UpdateMessage,
+};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::QueueMessage;
+use crate::vocabulary::name::QueueName;
+
+/// How long dead letters are held during a redrive: they are invisible to other redrives meanwhile.
+const HOLD: Duration = Duration::from_secs(600);
+/// The most earlier dead letters of a job that are remembered.
+const MAX_PAST: usize = 10;
+
+/// What is done with the dead letters that are picked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Tell,
+    PutBack,
+    Delete,
+}
+
+impl<M: QueueMessage> DeadLetters<M> {
+    pub(super) async fn sweep(
+        &self,
+        options: &RedriveOptions,
+        tell: &mut (dyn FnMut(&DeadLetter) + Send),
+    ) -> Result<Redriven, Error> {
+        let action = if options.dry_run { Action::Tell } else { Action::PutBack };
+        self.each(options, action, tell).await
+    }
+
+    pub(super) async fn each(
+        &self,
+        options: &RedriveOptions,
+        action: Action,
+        tell: &mut (dyn FnMut(&DeadLetter) + Send),
+    ) -> Result<Redriven, Error> {
+        let mut done = Redriven::default();
+        let mut held: Vec<MessageRef> = Vec::new();
+        let result = self.each_held(options, action, tell, &mut done, &mut held).await;
+        // What was only looked at becomes visible again.
+        for message in held {
+            let release = UpdateMessage { visibility: Duration::ZERO, text: None, late: Late::IfUnclaimed };
+            if let Err(error) = self.channel.store().update(&self.name, &message, release).await {
+                tracing::debug!(queue = %self.name, %error, "dead letter stays invisible for up to 10 minutes");
+            }
+        }
+        result.map(|()| done)
+    }
+
+    async fn each_held(
+        &self,
+        options: &RedriveOptions,
+        action: Action,
+        tell: &mut (dyn FnMut(&DeadLetter) + Send),
+        done: &mut Redriven,
+        held: &mut Vec<MessageRef>,
+    ) -> Result<(), Error> {
+        let store = self.channel.store();
+        let mut seen = HashSet::new();
+        let mut next = Instant::now();
+        loop {
+            let get = GetMessages { count: MAX_MESSAGES, visibility: HOLD };
+            let received = match store.get(&self.name, get).await {
+                Ok(received) => received.messages,
+                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(()),
+                Err(e) => return Err(e.into()),
+            };
+            if received.is_empty() {
+                return Ok(());
+            }
+            for leased in received {
+                let buried = leased.text.as_deref().ok().map(Buried::read);
+                let full = options.limit.is_some_and(|limit| done.moved.len() >= limit);
+                let Some(buried) = buried.filter(|_| !full) else {
+                    done.left += 1;
+                    held.push(leased.message);
+                    continue;
+                };
+                let letter = self.letter(&buried, &leased.message.id, leased.inserted);
+                if !options.picks(&letter) {
+                    done.left += 1;
+                    held.push(leased.message);
+                    continue;
+                }
+                let twin = !seen.insert(letter.id.clone());
+                match action {
+                    Action::Tell => held.push(leased.message),
+                    _ if twin => self.delete(leased.message).await?,
+                    Action::Delete => self.discard(leased, &buried).await?,
+                    Action::PutBack => {
+                        if let Some(rate) = options.per_second {
+                            tokio::time::sleep_until(next).await;
+                            next = next.max(Instant::now()) + Duration::from_secs(1) / rate;
+                        }
+                        self.put_back(leased, buried).await?;
+                    }
+                }
+                if !twin {
+                    tell(&letter);
+                    done.moved.push(letter.id);
+                }
+            }
+            if options.limit.is_some_and(|limit| done.moved.len() >= limit) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn put_back(&self, leased: LeasedMessage, buried: Buried) -> Result<(), Error> {
+        let envelope = match buried {
+            Buried::Event(envelope) => *envelope,
+            Buried::Foreign(text) => {
+                self.channel.store().put(&self.channel.name, PutMessage::new(text)).await?;
+                return self.delete(leased.message).await;
+            }
+        };
+        let home = envelope.dead_letter.as_ref().map(|note| note.queue.clone());
+        let home = home.map_or_else(|| Ok(self.channel.name.clone()), QueueName::new)?;
+        let key = envelope.subject.clone();
+        let text = self.revived(envelope).await?;
+        self.channel.store().put(&home, PutMessage::new(text).with_shard_key(key)).await?;
+        self.delete(leased.message).await
+    }
+
+    /// The text with which a dead letter begins anew.
+    async fn revived(&self, mut envelope: Envelope) -> Result<String, Error> {
+        if envelope.kind == UNREADABLE_KIND {
+            let data =
+                self.channel.claim_checks.payload(&self.name, &envelope.payload).await.map_err(|e| {
+                    Error::new(ErrorKind::Undecodable, "the payload of a dead letter cannot be had")
+                        .with_source(e)
+                })?;
+            let text = unwrap_unreadable(&envelope, &data);
+            return text.ok_or_else(|| {
+                Error::new(ErrorKind::Undecodable, "the text of an unreadable message was not kept")
+            });
+        }
+        if let Some(note) = envelope.dead_letter.take() {
+            let mut past: Vec<serde_json::Value> = envelope
+                .history
+                .past
+                .as_deref()
+                .and_then(|past| serde_json::from_str(past).ok())
+                .unwrap_or_default();
+            past.push(serde_json::json!({
+                "reason": note.reason, "time": note.time, "worker": note.worker,
+                "attempts": envelope.history.attempts, "deliveries": note.deliveries,
+                "error": envelope.history.last_error,
+            }));
+            let excess = past.len().saturating_sub(MAX_PAST);
+            envelope.history.past = serde_json::to_string(&past[excess..]).ok();
+        }
+        // The new message counts its deliveries from zero.
+        envelope.history.attempts = 0;
+        envelope.history.excused = 0;
+        envelope.history.deferred = 0;
+        let encoding = self.channel.settings().encoding;
+        Ok(to_wire(envelope.to_json()?, encoding))
+    }
+
+    async fn discard(&self, leased: LeasedMessage, buried: &Buried) -> Result<(), Error> {
+        self.delete(leased.message).await?;
+        let Buried::Event(envelope) = buried else { return Ok(()) };
+        for reference in crate::queue::claimed::references(envelope) {
+            self.channel.claim_checks.remove(&reference).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, message: MessageRef) -> Result<(), Error> {
+        match self.channel.store().delete(&self.name, &message, Late::IfUnclaimed).await {
+            Err(e) if e.kind() != StoreErrorKind::MessageNotFound => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Who comes first: plain data, without I/O.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Lines of a queue. Keys whose hashes begin alike share one: more lines, less contention and shorter blobs.
+pub(super) const LINES: u16 = 4096;
+/// The most places of a line.
+pub(super) const MAX_PLACES: usize = 20_000;
+/// How many jobs of a line are remembered as done: a message that was not deleted, or a second copy, is known by it.
+const MAX_DONE: usize = 256;
+
+/// A message of a job, as it asks for its turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticket<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) job: &'a str,
+    /// The storage's identity of the message: another one for a second copy of the job.
+    pub(crate) message: &'a str,
+    /// The dequeue count, which grows with every delivery; a former delivery can end nothing.
+    pub(crate) delivery: u32,
+}
+
+/// Where a message stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is its turn.
+    First,
+    /// So many of its key are before it.
+    Behind(usize),
+    /// Its job is done, or another message of it counts.
+    Over,
+    /// A newer delivery of the message has its turn.
+    Superseded,
+    /// The line is full.
+    Full,
+}
+
+/// The places of some keys, first come first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Line {
+    places: Vec<Place>,
+    /// Jobs that are done and whose messages may come back; newest last.
+    #[serde(default)]
+    done: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    key: String,
+    job: String,
+    message: String,
+    /// The newest delivery that was given its turn, if not the first.
+    #[serde(default)]
+    delivery: u32,
+}
+
+/// The number of a key's line, and the key within it. Keys themselves are not written.
+pub(super) fn address(key: &str) -> (u16, String) {
+    let digest = Sha256::digest(key.as_bytes());
+    let line = u16::from_be_bytes([digest[0], digest[1]]) % LINES;
+    (line, digest[2..14].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl Line {
+    /// Gives a job a place at the end, unless it has one or is done. False if there is no room.
+    pub(super) fn join(&mut self, ticket: &Ticket<'_>) -> bool {
+        if self.done.iter().any(|job| job == ticket.job) || self.place(ticket.job).is_some() {
+            return true;
+        }
+        if self.places.len() >= MAX_PLACES {
+            return false;
+        }
+        let (_, key) = address(ticket.key);
+        let (job, message) = (ticket.job.to_owned(), ticket.message.to_owned());
+        self.places.push(Place { key, job, message, delivery: 0 });
+        true
+    }
+
+    /// Whose turn it is; gives the message a place if it has none.
+    pub(super) fn stand(&mut self, ticket: &Ticket<'_>) -> Standing {
+        if self.done.iter().any(|job| job == ticket.job) {
+            return Standing::Over;
+        }
+        if !self.join(ticket) {
+            return Standing::Full;
+        }
+        let Some(at) = self.place(ticket.job) else { return Standing::Full };
+        let place = &self.places[at];
+        if place.message != ticket.message {
+            return Standing::Over;
+        }
+        if place.delivery > ticket.delivery {
+            return Standing::Superseded;
+        }
+        let ahead = self.places[..at].iter().filter(|other| other.key == place.key).count();
+        if ahead > 0 {
+            return Standing::Behind(ahead);
+        }
+        // Of first deliveries there is only one: its turn need not be written down.
+        if ticket.delivery > 1 {
+            self.places[at].delivery = ticket.delivery;
+        }
+        Standing::First
+    }
+
+    /// The job is done. False if a newer delivery has its turn.
+    pub(super) fn finish(&mut self, ticket: &Ticket<'_>) -> bool {
+        let left = self.leave(ticket);
+        if left && !self.done.iter().any(|job| job == ticket.job) {
+            self.done.push(ticket.job.to_owned());
+            let excess = self.done.len().saturating_sub(MAX_DONE);
+            self.done.drain(..excess);
+        }
+        left
+    }
+
+    /// The message is to be moved elsewhere, or was taken back. False if a newer delivery has its turn.
+    pub(super) fn leave(&mut self, ticket: &Ticket<'_>) -> bool {
+        let Some(at) = self.place(ticket.job) else { return true };
+        let place = &self.places[at];
+        if place.message == ticket.message && place.delivery > ticket.delivery {
+            return false;
+        }
+        if place.message == ticket.message {
+            self.places.remove(at);
+        }
+        true
+    }
+
+    fn place(&self, job: &str) -> Option<usize> {
+        self.places.iter().position(|place| place.job == job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket<'a>(key: &'a str, job: &'a str, delivery: u32) -> Ticket<'a> {
+        Ticket { key, job, message: job, delivery }
+    }
+
+    #[test]
+    fn one_of_a_key_has_its_turn_and_the_next_when_it_is_done() {
+        let mut line = Line::default();
+        assert!(line.join(&ticket("a", "1", 0)) && line.join(&ticket("a", "2", 0)));
+        assert_eq!(line.stand(&ticket("a", "2", 1)), Standing::Behind(1));
+        assert_eq!(line.stand(&ticket("b", "3", 1)), Standing::First);
+        assert_eq!(line.stand(&ticket("a", "1", 1)), Standing::First);
+        assert!(line.finish(&ticket("a", "1", 1)));
+        assert_eq!(line.stand(&ticket("a", "1", 2)), Standing::Over, "done, and delivered again");
+        assert_eq!(line.stand(&ticket("a", "2", 2)), Standing::First);
+    }
+
+    #[test]
+    fn a_former_delivery_ends_nothing() {
+        let mut line = Line::default();
+        assert_eq!(line.stand(&ticket("a", "1", 1)), Standing::First);
+        assert_eq!(line.stand(&ticket("a", "1", 2)), Standing::First);
+        assert!(!line.finish(&ticket("a", "1", 1)) && !line.leave(&ticket("a", "1", 1)));
+        assert_eq!(line.stand(&ticket("a", "1", 1)), Standing::Superseded);
+        assert!(line.finish(&ticket("a", "1", 2)));
+    }
+
+    #[test]
+    fn of_two_messages_of_a_job_one_counts() {
+        let mut line = Line::default();
+        let copy = Ticket { message: "copy", ..ticket("a", "1", 1) };
+        assert_eq!(line.stand(&ticket("a", "1", 1)), Standing::First);
+        assert_eq!(line.stand(&copy), Standing::Over);
+        assert!(line.leave(&copy));
+        assert_eq!(line.stand(&ticket("a", "1", 2)), Standing::First, "the copy's end is not the job's");
+    }
+
+    #[test]
+    fn a_line_has_bounds() {
+        let mut line = Line::default();
+        for job in 0..MAX_PLACES {
+            assert!(line.join(&ticket("a", &job.to_string(), 0)));
+        }
+        assert!(!line.join(&ticket("a", "more", 0)));
+        assert!(line.join(&ticket("a", "0", 0)), "who has a place keeps it");
+        assert_eq!(line.stand(&ticket("a", "more", 1)), Standing::Full);
+        for job in 0..2 * MAX_DONE {
+            assert!(line.finish(&ticket("a", &job.to_string(), 1)));
+        }
+        assert_eq!(line.done.len(), MAX_DONE);
+    }
+}

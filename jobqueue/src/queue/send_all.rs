@@ -1,0 +1,113 @@
+//! Sending many: as few requests and commits as the storage allows.
+
+use std::task::Poll;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use tokio::time::Instant;
+
+use super::channel::Channel;
+use super::errors::send_error;
+use super::send::{Draft, Prepared, SendOptions, Sent};
+use crate::storage::PutMessage;
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::QueueMessage;
+
+/// How many messages go to the storage at once. While it stores them, the next are written.
+const CHUNK: usize = 256;
+/// How many chunks are under way at once: one is stored while another waits for its turn.
+const IN_FLIGHT: usize = 2;
+
+/// Messages that are valid, all of them.
+#[derive(Debug)]
+pub(super) struct Drafts(Vec<Draft>);
+
+impl Drafts {
+    /// # Errors
+    /// The first message that is not valid, with its place in the list.
+    pub(super) fn new<'a, M: QueueMessage>(
+        messages: impl IntoIterator<Item = (&'a M, SendOptions)>,
+    ) -> Result<Self, Error> {
+        let draft = |(index, (message, options))| {
+            Draft::new(message, options).map_err(|error| {
+                let text =
+                    format!("message {index} of the list, counted from 0, is not valid; none was sent");
+                Error::new(error.kind(), text).with_source(error)
+            })
+        };
+        messages.into_iter().enumerate().map(draft).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Channel {
+    /// Sends messages; the answers stand in their order.
+    pub(super) async fn send_all<M: QueueMessage>(&self, drafts: Drafts) -> Vec<Result<Sent, Error>> {
+        let Drafts(drafts) = drafts;
+        // Places in a line are taken in the order of the list.
+        let in_flight_limit = if drafts.iter().any(Draft::is_in_order) { 1 } else { IN_FLIGHT };
+        let mut answers = Vec::with_capacity(drafts.len());
+        let mut drafts = drafts.into_iter();
+        let mut in_flight = FuturesOrdered::new();
+        loop {
+            let chunk: Vec<_> = drafts.by_ref().take(CHUNK).map(|draft| self.render::<M>(draft)).collect();
+            if chunk.is_empty() {
+                break;
+            }
+            in_flight.push_back(self.dispatch_rendered(chunk));
+            // Asked once, so that it is under way while the next chunk is written.
+            let stored = match futures_util::poll!(in_flight.next()) {
+                Poll::Ready(stored) => stored,
+                Poll::Pending if in_flight.len() < in_flight_limit => None,
+                Poll::Pending => in_flight.next().await,
+            };
+            answers.extend(stored.into_iter().flatten());
+        }
+        while let Some(stored) = in_flight.next().await {
+            answers.extend(stored);
+        }
+        answers
+    }
+
+    /// Stores those that could be written.
+    async fn dispatch_rendered(&self, rendered: Vec<Result<Prepared, Error>>) -> Vec<Result<Sent, Error>> {
+        let mut prepared = Vec::with_capacity(rendered.len());
+        let refused: Vec<Option<Error>> =
+            rendered.into_iter().map(|one| one.map(|one| prepared.push(one)).err()).collect();
+        let mut stored = self.dispatch_all(prepared).await.into_iter();
+        refused.into_iter().filter_map(|refused| refused.map(Err).or_else(|| stored.next())).collect()
+    }
+
+    /// Stores many; the answers stand in the order of the messages.
+    pub(crate) async fn dispatch_all(&self, prepared: Vec<Prepared>) -> Vec<Result<Sent, Error>> {
+        let mut answers: Vec<Option<Result<Sent, Error>>> = Vec::with_capacity(prepared.len());
+        for one in &prepared {
+            // Without its blob a message must not be stored.
+            let blob = self.store_blob(one).await;
+            answers.push(blob.err().map(Err));
+        }
+        let puts = prepared.iter().zip(&answers).filter(|(_, failed)| failed.is_none());
+        let puts: Vec<PutMessage> = puts.map(|(one, _)| one.put.clone()).collect();
+        self.calm(Instant::now()).await;
+        let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
+        let mut all = Vec::with_capacity(prepared.len());
+        for (one, answer) in prepared.into_iter().zip(answers) {
+            all.push(match answer {
+                Some(failed) => failed,
+                None => match outcomes.next() {
+                    Some(Ok(outcome)) => self.acknowledged(one, outcome.message).await,
+                    Some(Err(error)) if error.is_retryable() || error.is_ambiguous() => {
+                        match self.put_patiently(&one.put, Some(error)).await {
+                            Ok(message) => self.acknowledged(one, message).await,
+                            Err(error) => Err(error),
+                        }
+                    }
+                    Some(Err(error)) => Err(send_error(error, false)),
+                    None => {
+                        Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message"))
+                    }
+                },
+            });
+        }
+        all
+    }
+}

@@ -1,0 +1,102 @@
+//! Taking unique work back by its key.
+
+use super::record::{Records, Standing};
+use crate::queue::channel::Channel;
+use crate::queue::typed::Queue;
+use crate::storage::{Late, MessageRef, StoreError, StoreErrorKind};
+use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::message::QueueMessage;
+
+/// How often a deletion is asked for again whose answer does not come.
+const RESENDS: u32 = 2;
+
+impl<M: QueueMessage> Queue<M> {
+    /// Takes back what [`send_unique`](Self::send_unique) has sent under `key` and nobody has received yet, a delayed job for
+    /// instance, from any process. Then the key is free: the next `send_unique` sends.
+    ///
+    /// True if the job is taken back: it will not run. False if there is nothing to take back: nothing was sent under the key
+    /// within its window, somebody has received the job, even if it was put back since, or its sender died before it could
+    /// say which message it had stored. A job that is delayed for more than 7 days counts as received after its first hop.
+    /// Holds on every storage: the key's record keeps the message's first receipt, which is good until the message is received;
+    /// so whoever may read the container `jobqueue-unique` may take such jobs back.
+    ///
+    /// To reschedule, send again if the answer is true. A process that dies between the two has cancelled.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict), retryable, while somebody is sending or cancelling under the key. What the
+    /// storage says; if it does not say whether the message was deleted, the key is held for 45 seconds, and then the
+    /// next sender sends under the same id.
+    ///
+    /// # Cancel safety
+    /// As when the storage gives no answer; a job [in order](crate::SendOptions::in_order) may leave its place behind, as with
+    /// [`cancel`](Self::cancel).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, SendOptions, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "reminders", kind = "reminder")] struct Reminder { #[message(key)] invoice: String }
+    /// # let reminders = Storage::memory().queue::<Reminder>().await?;
+    /// const DAY: Duration = Duration::from_secs(86_400);
+    /// let reminder = Reminder { invoice: "4711".into() };
+    /// let in_five_days = SendOptions::new().delay(DAY * 5);
+    /// reminders.send_unique_with(&reminder, DAY * 30, in_five_days).await?;
+    ///
+    /// // Paid in time:
+    /// assert!(reminders.cancel_unique("4711").await?);
+    /// assert!(reminders.is_empty().await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn cancel_unique(&self, key: &str) -> Result<bool, Error> {
+        let channel = self.channel();
+        let records = Records::new(channel, M::KIND, key)?;
+        let now = channel.options.clock.now();
+        let (record, tag, message) = match records.hold(now, super::PENDING).await? {
+            Standing::Held(record, tag, message) => (record, tag, message),
+            Standing::Nothing => return Ok(false),
+            Standing::Busy => {
+                let text = "somebody is sending or cancelling under this key; try again";
+                return Err(Error::new(ErrorKind::Conflict, text).retryable(true));
+            }
+        };
+        match channel.delete_unreceived(&message).await {
+            Ok(true) => {
+                let left = match record.in_order {
+                    true => channel.leave_line(key, &record.id, &message).await,
+                    false => Ok(()),
+                };
+                records.finish(record.into_void(), tag).await;
+                left.map(|()| true)
+            }
+            Ok(false) => {
+                records.finish(record.into_sent(None), tag).await;
+                Ok(false)
+            }
+            Err(error) => {
+                if !error.is_ambiguous() {
+                    records.finish(record.into_sent(Some(&message)), tag).await;
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Channel {
+    /// Deletes a message by its first receipt; false if somebody has received it.
+    async fn delete_unreceived(&self, message: &MessageRef) -> Result<bool, StoreError> {
+        let mut unanswered = 0;
+        loop {
+            match self.store().delete(&self.name, message, Late::IfUnclaimed).await {
+                Ok(()) => return Ok(true),
+                // Our own deletion, whose answer was lost.
+                Err(e) if unanswered > 0 && e.kind() == StoreErrorKind::MessageNotFound => return Ok(true),
+                Err(e) if e.is_lease_lost() => return Ok(false),
+                Err(e) if e.is_ambiguous() && unanswered < RESENDS => unanswered += 1,
+                Err(e) if unanswered > 0 => return Err(e.ambiguous(true)),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}

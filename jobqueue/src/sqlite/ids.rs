@@ -1,0 +1,57 @@
+//! Numbers for messages and tags, set aside in blocks, so that not every transaction has to write down how far they are
+//! used. What a process had set aside when it ended is never used.
+
+/// How many numbers a writer sets aside at once.
+const BLOCK: i64 = 1_024;
+
+/// Numbers that nobody else will use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ids {
+    next: i64,
+    end: i64,
+    block: i64,
+}
+
+impl Ids {
+    /// None yet; blocks later.
+    pub(super) fn in_blocks() -> Self {
+        Self { next: 0, end: 0, block: BLOCK }
+    }
+
+    /// None yet; one by one later, for who needs few.
+    pub(super) fn one_by_one() -> Self {
+        Self { next: 0, end: 0, block: 1 }
+    }
+
+    /// The next number, if one is left.
+    pub(super) fn draw(&mut self) -> Option<i64> {
+        (self.next < self.end).then(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    /// Sets a block aside from `sequence` on; gives the first number that is not in it, or `None` when all are used up.
+    pub(super) fn set_aside(&mut self, sequence: i64) -> Option<i64> {
+        let end = sequence.saturating_add(self.block);
+        *self = Self { next: sequence, end, ..*self };
+        (end > sequence).then_some(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_is_drawn_twice_and_the_last_one_is_the_last() {
+        let mut ids = Ids::one_by_one();
+        assert_eq!(ids.draw(), None);
+        assert_eq!(ids.set_aside(7), Some(8));
+        assert_eq!((ids.draw(), ids.draw()), (Some(7), None));
+        let mut ids = Ids::in_blocks();
+        assert_eq!(ids.set_aside(i64::MAX - 1), Some(i64::MAX));
+        assert_eq!((ids.draw(), ids.draw()), (Some(i64::MAX - 1), None));
+        assert_eq!(ids.set_aside(i64::MAX), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! Who may run at once: a slot for each handler, and as many places again for those whose handler is done and whose
+//! message is yet to be deleted.
+//!
+//! A handler that is done leaves its slot at once, so that the next message can be fetched while the storage deletes this
+//! one. There are only so many places: when the storage is slow to delete, slots are kept until it has, and fetching waits.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError};
+
+/// The slots of a worker.
+#[derive(Debug, Clone)]
+pub(super) struct Slots {
+    running: Arc<Semaphore>,
+    settling: Arc<Semaphore>,
+}
+
+impl Slots {
+    pub(super) fn new(concurrency: usize) -> Self {
+        Self {
+            running: Arc::new(Semaphore::new(concurrency)),
+            settling: Arc::new(Semaphore::new(concurrency)),
+        }
+    }
+
+    /// How many are free.
+    pub(super) fn free(&self) -> usize {
+        self.running.available_permits()
+    }
+
+    /// Waits for so many slots. Cancel-safe.
+    pub(super) async fn take(&self, slots: u32) -> Result<OwnedSemaphorePermit, AcquireError> {
+        Arc::clone(&self.running).acquire_many_owned(slots).await
+    }
+
+    /// A slot, if one is free.
+    pub(super) fn try_take(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+        Arc::clone(&self.running).try_acquire_owned()
+    }
+
+    /// What a delivery holds.
+    pub(super) fn occupied(&self, slot: OwnedSemaphorePermit) -> Occupied {
+        Occupied { settling: Arc::clone(&self.settling), place: Mutex::new(slot) }
+    }
+}
+
+/// A slot in use, or a place among those that settle; free again when dropped.
+#[derive(Debug)]
+pub(super) struct Occupied {
+    settling: Arc<Semaphore>,
+    place: Mutex<OwnedSemaphorePermit>,
+}
+
+impl Occupied {
+    /// Leaves the slot to the next, if there is a place to settle in.
+    pub(super) fn handler_is_done(&self) {
+        if let Ok(place) = Arc::clone(&self.settling).try_acquire_owned() {
+            *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_free_while_its_message_settles_as_long_as_there_is_place() {
+        let slots = Slots::new(1);
+        let first = slots.occupied(slots.try_take().unwrap());
+        assert!(slots.try_take().is_err());
+        first.handler_is_done();
+        let second = slots.occupied(slots.try_take().unwrap());
+        second.handler_is_done();
+        assert!(slots.try_take().is_err(), "the first still settles");
+        drop(first);
+        second.handler_is_done();
+        assert_eq!(slots.free(), 1);
+    }
+}
