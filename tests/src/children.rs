@@ -28,9 +28,22 @@ impl Part {
     /// # Panics
     /// If the process cannot be started.
     pub fn start(name: &str, input: impl AsRef<OsStr>) -> Self {
+        Self::spawn(Command::new(env::current_exe().expect("the test's own path")), name, input)
+    }
+
+    /// Starts the part by a command that takes a program and its arguments, and runs it in surroundings of its own.
+    ///
+    /// # Panics
+    /// If the process cannot be started.
+    pub fn start_in(mut surroundings: Command, name: &str, input: impl AsRef<OsStr>) -> Self {
+        surroundings.arg(env::current_exe().expect("the test's own path"));
+        Self::spawn(surroundings, name, input)
+    }
+
+    fn spawn(mut command: Command, name: &str, input: impl AsRef<OsStr>) -> Self {
         let mut value = std::ffi::OsString::from(format!("{name}="));
         value.push(input);
-        let mut child = Command::new(env::current_exe().expect("the test's own path"))
+        let mut child = command
             .args([name, "--exact", "--nocapture", "--test-threads=1"])
             .env(INPUT, value)
             .stdin(Stdio::piped())
@@ -39,6 +52,11 @@ impl Part {
             .expect("the test's own program starts");
         let output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         Self { child, output }
+    }
+
+    /// The number by which the operating system knows the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The rest of the next line that begins with `>> `, which is how parts speak; `None` when the part has ended.
@@ -77,6 +95,14 @@ impl Part {
         let status = self.child.wait().expect("the part ends");
         assert!(status.success(), "the part failed: {status}");
         rest
+    }
+}
+
+/// A test that fails leaves nothing running.
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -16,7 +16,7 @@ pub fn built(name: &str) -> PathBuf {
         .status()
         .expect("cargo starts");
     assert!(status.success(), "the example `{name}` cannot be built");
-    crate::azurite::target_folder()
+    jobqueue_test_support::target_folder()
         .join("debug/examples")
         .join(name)
         .with_extension(std::env::consts::EXE_EXTENSION)

@@ -1,14 +1,18 @@
 //! Helpers that several test programs share. The tests themselves are in `tests/tests/`.
 
-pub mod azurite;
 pub mod children;
 pub mod death;
 pub mod example;
+pub mod fork;
 pub mod jobs;
+pub mod patched;
+pub mod power;
 pub mod proxy;
 pub mod python;
 pub mod running;
 pub mod sas;
+
+pub use jobqueue_test_support::azurite;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -1,15 +1,11 @@
-//! Foreign programs in Python, in a virtual environment that is made once.
+//! The foreign programs in Python of the interoperability tests.
 
-use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use jobqueue_test_support::python::environment;
 use serde_json::Value;
-
-/// What is written to whoever has no Python.
-const INSTALL_PYTHON: &str = "the interoperability tests need Python 3.9 or newer with venv; \
-    install it with `apt-get install python3-venv`, `brew install python`, or from https://python.org";
 
 /// Sends jobs with `interop/producer.py`; returns the events' identities.
 ///
@@ -61,35 +57,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("interop")
 }
 
-/// The interpreter of the virtual environment, which is made if it is missing or of other packages.
+/// The interpreter of the virtual environment.
 fn python() -> PathBuf {
-    let home = crate::azurite::target_folder().join("interop");
-    fs::create_dir_all(&home).expect("a folder in target");
-    // Test programs run at the same time; one installs, the others wait.
-    let lock = File::create(home.join(".lock")).expect("a lock file");
-    lock.lock().expect("the lock");
-    let venv = home.join("venv");
-    let python = if cfg!(windows) { venv.join("Scripts/python.exe") } else { venv.join("bin/python") };
-    let wanted = fs::read(folder().join("requirements.txt")).expect("the committed list");
-    let stamp = home.join(".installed");
-    if fs::read(&stamp).ok().as_deref() != Some(wanted.as_slice()) || !python.exists() {
-        let system = if cfg!(windows) { "python" } else { "python3" };
-        step(Command::new(system).args(["-m", "venv", "--clear"]).arg(&venv));
-        let requirements = folder().join("requirements.txt");
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
-        step(Command::new(&python).args(pip).arg(requirements));
-        fs::write(&stamp, &wanted).expect("a stamp in target");
-    }
-    python
-}
-
-fn step(command: &mut Command) {
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?} cannot be started ({error}): {INSTALL_PYTHON}"));
-    assert!(
-        output.status.success(),
-        "{command:?} failed; {INSTALL_PYTHON}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    environment("interop", &folder().join("requirements.txt")).unwrap_or_else(|error| panic!("{error}"))
 }

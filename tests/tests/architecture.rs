@@ -20,13 +20,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("queue", &["codec", "envelope", "claim_check", "lease", "storage"]),
     ("handler", &["codec"]),
     ("worker", &["queue", "handler", "lease", "storage", "claim_check"]),
-    ("coordination", &["queue", "storage", "worker", "handler", "lease", "claim_check"]),
+    ("coordination", &["queue", "storage", "worker", "lease"]),
     // The places that put adapters, queues, workers and coordination together, the macros' back door and the test kit.
     ("composition", &["coordination", "storage", "worker"]),
     ("connect", &["memory", "sqlite", "azure", "storage"]),
     ("transactional", &["sqlite", "queue"]),
     ("__private", &["codec"]),
-    ("testing", &["storage", "memory", "worker", "queue", "handler"]),
+    ("testing", &["storage", "queue"]),
 ];
 
 fn source() -> PathBuf {

@@ -62,6 +62,31 @@ fn lesson_05_transactions() {
     prints_what_its_header_says("05_transactions");
 }
 
+#[test]
+fn lesson_06_state_and_layers() {
+    prints_what_its_header_says("06_state_and_layers");
+}
+
+#[test]
+fn lesson_07_changing_messages() {
+    prints_what_its_header_says("07_changing_messages");
+}
+
+#[test]
+fn lesson_08_large_payloads() {
+    prints_what_its_header_says("08_large_payloads");
+}
+
+#[test]
+fn lesson_09_schedules() {
+    prints_what_its_header_says("09_schedules");
+}
+
+#[test]
+fn lesson_10_batches() {
+    prints_what_its_header_says("10_batches");
+}
+
 /// S2: the renewing lock, completed, abandoned by a drop, released.
 #[test]
 fn message_lock() {

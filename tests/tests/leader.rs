@@ -7,14 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use jobqueue::storage::{
-    Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob,
-    StoreError, StoreErrorKind,
-};
+use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{BlobName, ContainerName, Leader, Storage, memory};
+use jobqueue_tests::death;
+use jobqueue_tests::patched::Patched;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep, timeout};
@@ -79,93 +76,10 @@ async fn f78_a_lost_acquire_answer_is_asked_for_again_under_the_same_id() {
     assert!(a.try_lead().await.unwrap().is_some());
 }
 
-/// F82: renews whatever there is in anybody's name, and tells so only by the id.
-#[derive(Debug)]
-struct Lax(Arc<dyn BlobStore>);
-
-#[async_trait]
-impl BlobStore for Lax {
-    async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        self.0.create_container(container).await
-    }
-
-    async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        self.0.delete_container(container).await
-    }
-
-    async fn put_blob(
-        &self,
-        blob: &BlobName,
-        data: Bytes,
-        options: PutBlob,
-    ) -> Result<BlobProperties, StoreError> {
-        self.0.put_blob(blob, data, options).await
-    }
-
-    async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
-        self.0.get_blob(blob, max_bytes).await
-    }
-
-    async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
-        self.0.blob_properties(blob).await
-    }
-
-    async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
-        self.0.delete_blob(blob, lease).await
-    }
-
-    async fn list_blobs(
-        &self,
-        container: &ContainerName,
-        prefix: &str,
-        marker: Option<&str>,
-    ) -> Result<BlobListing, StoreError> {
-        self.0.list_blobs(container, prefix, marker).await
-    }
-
-    async fn acquire_lease(
-        &self,
-        blob: &BlobName,
-        duration: LeaseDuration,
-        proposed: &LeaseId,
-    ) -> Result<LeaseId, StoreError> {
-        self.0.acquire_lease(blob, duration, proposed).await
-    }
-
-    async fn renew_lease(&self, _: &BlobName, _: &LeaseId) -> Result<LeaseId, StoreError> {
-        Ok(LeaseId::random())
-    }
-
-    async fn change_lease(
-        &self,
-        blob: &BlobName,
-        lease: &LeaseId,
-        proposed: &LeaseId,
-    ) -> Result<LeaseId, StoreError> {
-        self.0.change_lease(blob, lease, proposed).await
-    }
-
-    async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
-        self.0.release_lease(blob, lease).await
-    }
-
-    async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
-        self.0.break_lease(blob, period).await
-    }
-
-    async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
-        self.0.check_access(container, access).await
-    }
-
-    fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {
-        self
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn f82_a_renewal_of_somebody_elses_lease_ends_the_term_at_once() {
     let storage = Storage::memory();
-    let lax = Lax(Arc::clone(storage.blobs()));
+    let lax = Patched::new(storage.blobs()).renewing_anything();
     let a = candidate(&Storage::new(Arc::clone(storage.queues()), Arc::new(lax), "lax"));
     let begun = Instant::now();
     let held = a.lead().await.unwrap();
@@ -200,11 +114,37 @@ async fn a_blob_that_is_deleted_alone_ends_the_term_and_the_next_is_higher() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_blob_that_is_written_over_does_not_begin_the_terms_anew() {
+    let (storage, _, a, b) = pair();
+    let first = a.lead().await.unwrap();
+    sleep(Duration::from_secs(3)).await;
+    first.release().await;
+    storage.blobs().put_blob(&lease_blob(), "mine".into(), PutBlob::new()).await.unwrap();
+    let second = b.lead().await.unwrap();
+    assert!(second.term() > first.term(), "{} after {}", second.term(), first.term());
+}
+
+/// Calls of the application that hang do not keep it from standing and renewing: those have connections of their own.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_hang_hold_up_no_candidate() {
+    let storage = Storage::memory();
+    let faulty = Faulty::new(&storage);
+    death::now(&faulty);
+    let stuck = Patched::new(faulty.storage().blobs()).apart(storage.blobs());
+    let stuck = Storage::new(Arc::clone(storage.queues()), Arc::new(stuck), "stuck");
+    let leader = Leader::new(&stuck, "cop").unwrap().lease(LEASE).unwrap();
+    let held = timeout(LEASE, leader.lead()).await.expect("it waits for calls of others").unwrap();
+    assert!(leader.has_control());
+    held.release().await;
+    assert!(candidate(&storage).try_lead().await.unwrap().is_some(), "not released");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_storage_that_does_not_answer_holds_no_candidate_for_ever() {
     for operation in [Operation::AcquireLease, Operation::PutBlob, Operation::CreateContainer] {
         let (_, faulty, a, _) = pair();
         faulty.plan(operation, 1, Fault::Hang);
-        timeout(LEASE * 4, a.lead()).await.expect("hangs").unwrap();
+        drop(timeout(LEASE * 4, a.lead()).await.expect("hangs").unwrap());
     }
 }
 

@@ -241,6 +241,55 @@ async fn f84_a_clock_that_is_set_forward_makes_slots_missed() {
     worker.abort();
 }
 
+/// A clock that jumps ten years and is set right: what was sent is what the policy says, and not a slot a minute of ten years.
+/// The schedule then waits for the time it has been at, unless its state is deleted.
+#[tokio::test(start_paused = true)]
+async fn f84_a_clock_far_ahead_sends_what_the_policy_says_and_set_right_is_waited_for() {
+    let decade = Duration::from_secs(3652 * 86_400);
+    for (policy, expected) in [(Missed::Skip, 2), (Missed::Once, 2), (Missed::All(3), 4), (Missed::All(1), 2)]
+    {
+        let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:30Z"));
+        let schedule = every(MINUTE).missed(policy);
+        let worker = start(&storage, &wall, schedule.clone());
+        sleep(MINUTE).await;
+        assert_eq!(sent(&storage).await, times(["12:05:00"]), "{policy:?}");
+        wall.forward(decade);
+        sleep(MINUTE).await;
+        // The missed ones that the policy allows, and the next.
+        let ahead = sent(&storage).await;
+        assert_eq!(ahead.len(), expected, "{policy:?}: {ahead:?}");
+        assert!(ahead.iter().all(|slot| slot.starts_with("2036-01-01")), "{policy:?}: {ahead:?}");
+        wall.back(decade);
+        sleep(minutes(60)).await;
+        assert_eq!(sent(&storage).await, times::<0>([]), "{policy:?}");
+        worker.abort();
+        sleep(Duration::from_secs(1)).await;
+        // What the documentation says to do.
+        let container = "jobqueue-schedules".parse().unwrap();
+        let state = jobqueue::BlobName::new(container, "tick").unwrap();
+        storage.blobs().delete_blob(&state, None).await.unwrap();
+        sleep(minutes(2)).await;
+        run_for(minutes(2), &storage, &wall, schedule).await;
+        assert_eq!(sent(&storage).await, times(["13:09:00", "13:10:00"]), "{policy:?}");
+    }
+}
+
+/// A worker that has a schedule needs no handler; one that has neither is a mistake.
+#[tokio::test(start_paused = true)]
+async fn a_worker_may_have_nothing_but_schedules() {
+    let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:10Z"));
+    let bare = || Worker::builder(storage.clone()).virtual_time(Arc::<Wall>::clone(&wall));
+    let worker = bare().schedule_by(every(MINUTE), || Tick {}).build().unwrap();
+    assert!(worker.run_until(sleep(minutes(2))).await.unwrap().is_clean());
+    assert_eq!(sent(&storage).await, times(["12:01:00", "12:02:00"]));
+    // Schedules are not waited for.
+    let worker = bare().schedule_by(every(MINUTE), || Tick {}).build().unwrap();
+    let report = tokio::time::timeout(minutes(2), worker.run_until_idle()).await.expect("it is idle");
+    assert!(report.unwrap().is_clean());
+    let error = bare().build().unwrap_err();
+    assert!(error.to_string().contains("without handlers and schedules"), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn f84_summer_time_fires_once_in_the_gap_and_once_in_the_fold() {
     for (from, expected) in [
@@ -266,6 +315,7 @@ async fn a_wrong_schedule_is_told_by_build() {
         (Schedule::every(MINUTE).named("no spaces"), "name"),
         (Schedule::every(MINUTE).named(""), "name"),
         (Schedule::every(MINUTE).named("n".repeat(101)), "100 characters"),
+        (Schedule::every(MINUTE).lease(Duration::from_secs(14)), "15 to 60"),
     ];
     for (schedule, told) in wrong {
         let shown = format!("{schedule:?}");

@@ -10,7 +10,8 @@ use std::time::Duration;
 use jobqueue::storage::sharded::Sharded;
 use jobqueue::storage::{GetMessages, Late, Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{ManualClock, Metadata, QueueName, Storage, memory};
+use jobqueue::{JobError, ManualClock, Metadata, QueueName, SendOptions, Storage, memory};
+use jobqueue_tests::jobs::{Task, clock, in_memory, task, worker};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -202,4 +203,75 @@ async fn f86_a_throttled_shard_does_not_slow_the_others() {
         found.extend(poll().await.into_iter().map(|message| message.text.unwrap()));
     }
     assert_eq!(found, texts(0..before + 200));
+}
+
+/// F86: a shard that does not answer costs the others a moment, then nothing for a while; health names it.
+#[tokio::test(start_paused = true)]
+async fn f86_a_shard_that_does_not_answer_is_left_alone_and_named_by_health() {
+    let account = memory::open();
+    let faulty = Faulty::new(&account);
+    let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
+    let (storage, queue) = (sharded.storage(), QueueName::new("work").unwrap());
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    faulty.on(Operation::Get, |call| (call.subject == "work-s2v1").then_some(Fault::Hang));
+    for n in 0..400 {
+        storage.queues().put(&queue, PutMessage::new(n.to_string())).await.unwrap();
+    }
+    let begun = tokio::time::Instant::now();
+    let mut found = HashSet::new();
+    while found.len() < 300 {
+        let options = GetMessages { count: 8, visibility: LONG };
+        let got = storage.queues().get(&queue, options).await.unwrap().messages;
+        assert!(!got.is_empty(), "the others have more");
+        found.extend(got.into_iter().map(|message| message.text.unwrap()));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    let unpolled = sharded.health(&queue, Duration::from_secs(60)).await.unwrap_err().to_string();
+    assert!(unpolled.contains("work-s2v1") && !unpolled.contains("work-s1v1"), "{unpolled}");
+}
+
+/// F85: a message that sleeps for weeks hops within its shard, which is kept for it although the queue has grown and
+/// shrunk since.
+#[tokio::test(start_paused = true)]
+async fn f85_i17_a_delay_of_weeks_hops_on_shards_that_are_superseded_meanwhile() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let accounts = [in_memory(), in_memory()];
+    let mut builder = Sharded::builder().shards("tasks", 4).clock(clock());
+    for (number, account) in accounts.iter().enumerate() {
+        builder = builder.account(format!("a{number}"), account.clone());
+    }
+    let sharded = builder.build().unwrap();
+    let (storage, name) = (sharded.storage(), QueueName::new("tasks").unwrap());
+    let ran = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let begun = tokio::time::Instant::now();
+    let log = Arc::clone(&ran);
+    let handler = move |message: Task| {
+        log.lock().unwrap().push((message.name, begun.elapsed().as_secs() / DAY.as_secs()));
+        async { Ok::<(), JobError>(()) }
+    };
+    let queue = storage.queue_named::<Task>("tasks").await.unwrap();
+    for (name, days) in [("a", 20), ("b", 9), ("c", 8), ("d", 7), ("e", 1)] {
+        // A little more, so that whole days tell.
+        let later = SendOptions::new().delay(DAY * days + Duration::from_secs(60));
+        queue.send_with(&task(name), later).await.unwrap();
+    }
+    let keep = async {
+        tokio::time::sleep(DAY * 2).await;
+        sharded.reshard(&name, 8).await.unwrap();
+        tokio::time::sleep(DAY * 2).await;
+        sharded.reshard(&name, 4).await.unwrap();
+        tokio::time::sleep(DAY / 2).await;
+        // Four sleepers are in shards of the first generation; those of the second are empty.
+        assert_eq!(sharded.retire(&name).await.unwrap(), 4);
+        tokio::time::sleep(DAY * 17).await;
+        assert_eq!(sharded.retire(&name).await.unwrap(), 0);
+    };
+    // Seldom looks, since a look is what this test's time goes into.
+    let worker = worker(&storage).max_idle_delay(DAY / 24).settings_refresh(DAY).handle(handler);
+    let _ = worker.build().unwrap().run_until(keep).await.unwrap();
+    let ran = ran.lock().unwrap().clone();
+    let expected = [("e", 1), ("d", 7), ("c", 8), ("b", 9), ("a", 20)];
+    let expected: Vec<_> = expected.iter().map(|(name, day)| ((*name).to_owned(), *day)).collect();
+    assert_eq!(ran, expected);
+    assert!(queue.is_empty().await.unwrap());
 }

@@ -1,4 +1,5 @@
-//! Unique work when senders die and answers are lost, and what a sweep leaves of its records. In paused time on memory.
+//! Unique work when senders die and answers are lost, taking it back, and what a sweep leaves of its records. In paused time
+//! on memory.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -7,7 +8,9 @@ use std::time::Duration;
 
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{Clock, ContainerName, ManualClock, Queue, QueueMessage, Storage, SweepOptions, sweep};
+use jobqueue::{
+    Clock, ContainerName, ManualClock, Queue, QueueMessage, SendOptions, Storage, SweepOptions, sweep,
+};
 use jobqueue_tests::death;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
@@ -136,4 +139,119 @@ async fn a_sender_waits_for_a_sweep_that_holds_the_record() {
     let swept = timeout(Duration::from_secs(5), sweep(&flaky, SweepOptions::new().clock(clock))).await;
     assert!(swept.is_err(), "the sweep was to die");
     assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+}
+
+async fn delayed(queue: &Queue<Report>) -> jobqueue::Unique {
+    queue.send_unique_with(&may(), HOUR * 24, SendOptions::new().delay(HOUR)).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_job_is_cancelled_by_its_key_and_sent_again_at_another_time() {
+    let storage = Storage::memory();
+    let (queue, other) = (reports(&storage).await, reports(&storage).await);
+    assert!(!other.cancel_unique("may").await.unwrap(), "nothing was ever sent");
+    let first = delayed(&queue).await;
+    assert!(!other.cancel_unique("june").await.unwrap(), "nothing was sent under this key");
+    // From another process.
+    assert!(other.cancel_unique("may").await.unwrap());
+    assert!(queue.is_empty().await.unwrap() && !queue.cancel_unique("may").await.unwrap());
+    // The key is free, within the window of what was cancelled.
+    let second = delayed(&queue).await;
+    assert!(second.is_sent() && second.id() != first.id());
+    sleep(HOUR + Duration::from_secs(1)).await;
+    assert_eq!(sent(&queue).await, [second.id()]);
+    assert!(!other.cancel_unique("may").await.unwrap(), "it was received");
+    // The window of what was received goes on.
+    assert!(!delayed(&queue).await.is_sent());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_has_received_is_not_cancelled_even_if_it_was_put_back() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+    let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert!(!queue.cancel_unique("may").await.unwrap());
+    delivery.release(Duration::ZERO).await.unwrap();
+    assert!(!queue.cancel_unique("may").await.unwrap());
+    assert_eq!(sent(&queue).await.len(), 1);
+}
+
+/// Whoever is told that it joined, joined a job that is there.
+#[tokio::test(start_paused = true)]
+async fn a_canceller_that_dies_or_hears_nothing_at_any_step_locks_nobody_out_and_loses_no_job() {
+    use Operation as O;
+    let lost = Fault::DropAnswer(StoreErrorKind::Timeout);
+    let unsent = Fault::LoseRequest(StoreErrorKind::Timeout);
+    for (operation, nth, fault) in [
+        (O::PutBlob, 1, Fault::Hang),
+        (O::PutBlob, 1, Fault::HangAfter),
+        (O::PutBlob, 1, lost),
+        (O::Delete, 1, Fault::Hang),
+        (O::Delete, 1, Fault::HangAfter),
+        (O::Delete, 1, lost),
+        (O::Delete, 1, unsent),
+        (O::Delete, 1, Fault::Refuse(StoreErrorKind::Unauthorized)),
+        (O::PutBlob, 2, Fault::Hang),
+        (O::PutBlob, 2, Fault::HangAfter),
+    ] {
+        let at = format!("{operation:?} {nth}: {fault:?}");
+        let storage = Storage::memory();
+        let queue = reports(&storage).await;
+        let first = delayed(&queue).await;
+        let faulty = Faulty::new(&storage);
+        faulty.plan(operation, nth, fault);
+        let cancelled =
+            timeout(Duration::from_secs(20), reports(&faulty.storage()).await.cancel_unique("may")).await;
+        let left = queue.len().await.unwrap();
+        if let Ok(Ok(cancelled)) = &cancelled {
+            assert_eq!(*cancelled, left == 0, "{at}: it says what is not so");
+        }
+        // It is held for 45 seconds at most.
+        let next = timeout(Duration::from_secs(60), delayed(&queue)).await.expect(&at);
+        assert!(next.is_sent() || (next.id() == first.id() && left == 1), "{at}: joined what is not there");
+        sleep(HOUR * 2).await;
+        let mut ids = sent(&queue).await;
+        ids.dedup();
+        assert_eq!(ids, [next.id()], "{at}: all copies are one job");
+    }
+}
+
+/// Of a canceller and a receiver at the same time one wins.
+#[tokio::test(start_paused = true)]
+async fn of_many_cancellers_one_takes_the_job_back() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    delayed(&queue).await;
+    let all = futures_util::future::join_all((0..10).map(|_| queue.cancel_unique("may"))).await;
+    let told = all.into_iter().map(|one| one.map_err(|error| assert!(error.is_retryable(), "{error}")));
+    assert_eq!(told.filter(|one| *one == Ok(true)).count(), 1);
+    assert!(queue.is_empty().await.unwrap());
+}
+
+/// The receipt of the first put deletes on every storage until the message is received.
+#[tokio::test]
+async fn unique_work_is_cancelled_on_sqlite_on_shards_and_on_azurite() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    let azurite = jobqueue_tests::azurite::Azurite::shared().connection_string();
+    let accounts = [Storage::memory(), Storage::memory()];
+    let sharded = jobqueue::storage::sharded::Sharded::builder().shards("reports", 4);
+    let sharded = sharded.account("a", accounts[0].clone()).account("b", accounts[1].clone());
+    for storage in [
+        Storage::connect(&file).await.unwrap(),
+        Storage::connect(&azurite).await.unwrap(),
+        sharded.build().unwrap().storage(),
+    ] {
+        let at = storage.description().to_owned();
+        let queue = storage.queue::<Report>().await.unwrap();
+        delayed(&queue).await;
+        assert!(queue.cancel_unique("may").await.unwrap(), "{at}");
+        assert!(queue.is_empty().await.unwrap(), "{at}");
+        assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent(), "{at}");
+        let delivery = queue.receive(Duration::from_secs(60)).await.unwrap().expect(&at);
+        assert!(!queue.cancel_unique("may").await.unwrap(), "{at}: it was received");
+        delivery.complete().await.unwrap();
+        assert!(!queue.cancel_unique("may").await.unwrap(), "{at}: it is done");
+    }
 }

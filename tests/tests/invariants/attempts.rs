@@ -112,6 +112,10 @@ async fn f103_a_missing_payload_is_waited_for_and_then_dead_lettered() {
     let (log, reasons) = refused(&storage).await;
     assert_eq!(log, ["retried", "retried", "dead_lettered"]);
     assert_eq!(reasons, ["payload_missing"]);
+    let letter =
+        storage.queue::<Task>().await.unwrap().dead_letters().unwrap().peek().await.unwrap().remove(0);
+    let error = letter.error.unwrap();
+    assert!(error.contains("does not exist"), "gone and out of reach are told apart: {error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,6 +127,17 @@ async fn i04_f104_f105_another_payload_than_was_sent_is_never_run() {
         let (log, reasons) = refused(&storage).await;
         assert_eq!((log, reasons), (vec!["dead_lettered".to_owned()], vec!["payload_corrupt".to_owned()]));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i04_f104_a_payload_of_the_same_length_with_another_letter_is_never_run() {
+    let storage = memory::open();
+    let blob = send_large(&storage).await;
+    let stored = storage.blobs().get_blob(&blob, 1_000_000).await.unwrap().data;
+    let forged = String::from_utf8(stored.to_vec()).unwrap().replacen("xx", "xy", 1);
+    storage.blobs().put_blob(&blob, forged.into(), jobqueue::storage::PutBlob::new()).await.unwrap();
+    let (log, reasons) = refused(&storage).await;
+    assert_eq!((log, reasons), (vec!["dead_lettered".to_owned()], vec!["payload_corrupt".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -67,6 +67,17 @@ async fn i12_a_lost_answer_to_the_copy_makes_no_second_dead_letter() {
     assert_eq!((queue.len().await.unwrap(), queue.dead_letters().unwrap().len().await.unwrap()), (0, 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn i12_a_queue_without_dead_letters_has_none_and_a_storage_that_fails_is_told() {
+    let faulty = Faulty::new(&memory::open());
+    let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
+    assert_eq!((letters.len().await.unwrap(), letters.peek().await.unwrap().len()), (0, 0));
+    assert!(letters.is_empty().await.unwrap());
+    faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
+    faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unavailable));
+    assert!(letters.peek().await.is_err() && letters.len().await.is_err());
+}
+
 async fn graveyard(letters: usize) -> Storage {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();

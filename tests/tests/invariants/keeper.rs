@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::storage::Operation;
-use jobqueue::testing::faults::Faulty;
+use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, memory};
 use jobqueue_tests::jobs::{Task, after, task, worker};
 
@@ -65,6 +65,22 @@ async fn i08_f40_renewals_end_with_the_longest_run_time() {
     // 100 s in steps of about 20 s, and the release; without an end there would be no limit to them.
     let updates = faulty.calls_of(Operation::Update);
     assert!((5..=8).contains(&updates), "{updates}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i08_f08_a_renewal_that_hangs_leaves_time_for_another() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    // One connection in which nothing moves, as it happens behind balancers; the next works.
+    faulty.plan(Operation::Update, 1, Fault::Hang);
+    let handler = |_: Task| async {
+        after(45).await;
+        Ok::<(), JobError>(())
+    };
+    let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = worker.run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.lease_lost), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,12 +3,19 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 mod attempts;
+mod bounds;
 mod dead_letters;
 mod delivery;
 mod durable;
 mod keeper;
 mod ownership;
+mod payloads;
+mod receipts;
+mod refusals;
+mod rubbish;
 mod secrets;
 mod shutdown;
+mod stopped;
 mod sweep;
 mod table;
+mod versions;

@@ -63,6 +63,45 @@ async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_nev
     assert!(blobs(&storage).await.is_empty());
 }
 
+/// A storage that does not answer is no storage without messages.
+#[tokio::test(start_paused = true)]
+async fn i15_what_cannot_be_asked_is_not_swept_and_said() {
+    for operation in [Operation::QueueProperties, Operation::ListBlobs] {
+        let faulty = Faulty::new(&in_memory());
+        let storage = faulty.storage();
+        let queue = queue(&storage).await;
+        for name in ["a", "b"] {
+            let _ = queue.send(&large(name)).await.unwrap();
+        }
+        after(30 * DAY).await;
+        faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unavailable));
+        let swept = sweep(&storage, options().drained_queues(true)).await;
+        assert!(swept.is_err(), "{operation:?}: {swept:?}");
+        faulty.heal();
+        assert_eq!(blobs(&storage).await.len(), 2, "{operation:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i15_a_sweep_counts_what_it_removes_and_what_it_cannot() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = queue(&storage).await;
+    for name in ["a", "b"] {
+        let ttl = SendOptions::new().ttl(Duration::from_secs(60));
+        let _ = queue.send_with(&large(name), ttl).await.unwrap();
+    }
+    after(3 * DAY).await;
+    faulty.plan(Operation::DeleteBlob, 1, Fault::Refuse(StoreErrorKind::Unavailable));
+    let swept = sweep(&storage, options()).await.unwrap();
+    assert_eq!((swept.removed, swept.failed), (1, 1));
+    assert!((70_000..80_000).contains(&swept.bytes), "{swept:?}");
+    // Gone before we came: another sweep was quicker.
+    faulty.plan(Operation::DeleteBlob, 2, Fault::Refuse(StoreErrorKind::BlobNotFound));
+    let swept = sweep(&storage, options()).await.unwrap();
+    assert_eq!((swept.removed, swept.failed), (1, 0));
+}
+
 /// A handle that does not know of the shards sees an empty queue; the payloads on them are live all the same.
 #[tokio::test(start_paused = true)]
 async fn i15_f107_payloads_of_sharded_queues_are_never_taken_for_orphans() {

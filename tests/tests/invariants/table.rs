@@ -20,7 +20,7 @@ fn root() -> PathBuf {
 #[test]
 fn every_test_the_table_of_guarantees_names_exists() {
     let mut code = String::new();
-    for folder in ["tests/tests", "tests/src", "jobqueue/src", "jobqueue/tests"] {
+    for folder in ["tests/tests", "tests/src", "jobqueue/src", "jobqueue/tests", "benches/sharding"] {
         if root().join(folder).is_dir() {
             sources(&root().join(folder), &mut code);
         }

@@ -8,7 +8,7 @@ mod install;
 mod tls;
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -180,13 +180,5 @@ impl Drop for LogOnFailure<'_> {
         if std::thread::panicking() {
             eprintln!("the end of Azurite's log:\n{}", self.0.log_tail());
         }
-    }
-}
-
-/// The folder of build products, where what is downloaded is kept.
-pub fn target_folder() -> PathBuf {
-    match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(folder) => PathBuf::from(folder),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
     }
 }

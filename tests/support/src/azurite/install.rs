@@ -13,7 +13,7 @@ const INSTALL_NODE: &str = "the Azure tests need Node.js 20 or newer with npm, f
 /// # Panics
 /// Without Node or npm, and when npm cannot install it.
 pub(super) fn azurite() -> PathBuf {
-    let folder = super::target_folder().join("azurite");
+    let folder = crate::target_folder().join("azurite");
     fs::create_dir_all(&folder).expect("a folder in target");
     // Test programs run at the same time; one installs, the others wait.
     let lock = File::create(folder.join(".lock")).expect("a lock file");

@@ -1,0 +1,16 @@
+//! What the tests and the benchmarks share: programs of others that they install and start, and a queue service in memory.
+//! Knows nothing of jobqueue.
+
+pub mod azurite;
+pub mod canned;
+pub mod python;
+
+use std::path::{Path, PathBuf};
+
+/// The folder of build products, where what is downloaded is kept.
+pub fn target_folder() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
+    }
+}

@@ -1,0 +1,280 @@
+//! What small applications, written from the documentation alone, have stumbled over. In paused time on memory.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{
+    Context, ErrorKind, JobError, JobInfo, ManualClock, Missed, QueueMessage, RedriveOptions, Schedule,
+    SendOptions, State, Storage, Worker, WorkerBuilder, memory,
+};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order")]
+struct Order {
+    #[message(key, non_empty)]
+    id: String,
+}
+
+fn order(id: &str) -> Order {
+    Order { id: id.into() }
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "imports", kind = "import")]
+struct Import {}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "reports", kind = "report")]
+struct Report {
+    slot: String,
+}
+
+type Seen = Arc<Mutex<Vec<JobInfo>>>;
+
+async fn note(_: Order, info: JobInfo, State(seen): State<Seen>) -> Result<(), JobError> {
+    seen.lock().unwrap().push(info);
+    Ok(())
+}
+
+fn worker(storage: &Storage) -> WorkerBuilder {
+    Worker::builder(storage.clone()).virtual_time(Arc::new(memory::TokioClock::new()))
+}
+
+/// What is handled until nothing is left to do.
+async fn handled(storage: &Storage) -> Vec<JobInfo> {
+    let seen = Seen::default();
+    let worker = worker(storage).state(Arc::clone(&seen)).handle(note).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+fn keys(jobs: &[JobInfo]) -> Vec<&str> {
+    jobs.iter().map(|job| job.key.as_deref().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_are_sent_in_one_request_each_with_its_options() {
+    let faulty = Faulty::new(&memory::open());
+    let orders = faulty.storage().queue::<Order>().await.unwrap();
+    let list = [order("now"), order("later")];
+    let options = |id: &str| SendOptions::new().id(id).header("tenant", "blue");
+    let later = options("2").delay(Duration::from_secs(60)).key("other");
+    let sent = orders.send_all_with([(&list[0], options("1")), (&list[1], later)]).await.unwrap();
+    let ids: Vec<_> = sent.iter().map(|sent| sent.as_ref().unwrap().id()).collect();
+    assert_eq!(ids, ["1", "2"]);
+    assert_eq!((faulty.calls_of(Operation::PutAll), faulty.calls_of(Operation::Put)), (1, 0));
+
+    let first = handled(&faulty.storage()).await;
+    assert_eq!((keys(&first), &*first[0].id), (vec!["now"], "1"));
+    assert_eq!(first[0].headers["tenant"], "blue");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(keys(&handled(&faulty.storage()).await), ["other"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_sent_in_order_get_their_places_in_the_order_of_the_list() {
+    let faulty = Faulty::new(&memory::open());
+    let storage = faulty.storage();
+    // What the second request stores must not overtake what the first does.
+    faulty.plan(Operation::PutAll, 1, Fault::DelayAfter(Duration::from_secs(1)));
+    let orders = storage.queue::<Order>().await.unwrap();
+    let list: Vec<Order> = (0..600).map(|n| order(&format!("{n}"))).collect();
+    // The first becomes visible last, and holds back the others of its key.
+    let options = |n| {
+        let delay = Duration::from_secs(if n == 0 { 30 } else { 0 });
+        SendOptions::new().in_order().key("one").id(format!("{n:03}")).delay(delay)
+    };
+    let sent = orders.send_all_with(list.iter().enumerate().map(|(n, order)| (order, options(n)))).await;
+    assert!(sent.unwrap().iter().all(Result::is_ok));
+    let seen = Seen::default();
+    let worker = worker(&storage).state(Arc::clone(&seen)).handle(note).build().unwrap();
+    let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(3_600))).await.unwrap();
+    let seen = seen.lock().unwrap();
+    let ids: Vec<&str> = seen.iter().map(|job| &*job.id).collect();
+    let expected: Vec<String> = (0..600).map(|n| format!("{n:03}")).collect();
+    assert_eq!(ids, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_message_that_spoils_a_list_is_named() {
+    let orders = memory::open().queue::<Order>().await.unwrap();
+    let error = orders.send_all(&[order("a"), order("b"), order(""), order("c")]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().starts_with("message 2 of the list"), "{error}");
+    assert!(orders.is_empty().await.unwrap());
+
+    // Options that contradict each other refuse one message, and not the list.
+    let (a, b) = (order("a"), order("b"));
+    let wrong = SendOptions::new().in_order().ttl(Duration::from_secs(60));
+    let sent = orders.send_all_with([(&a, wrong), (&b, SendOptions::new())]).await.unwrap();
+    assert_eq!(sent[0].as_ref().unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(sent[1].is_ok());
+    assert_eq!(orders.len().await.unwrap(), 1);
+}
+
+/// That this can be registered is the test: handlers have to be `Send`, and a future that keeps a closure over borrowed
+/// items is not, as far as the compiler can see.
+async fn fan_out(_: Import, ctx: Context, State(ids): State<Arc<Vec<String>>>) -> Result<(), JobError> {
+    let orders: Vec<Order> = ids.iter().map(|id| order(id)).collect();
+    let queue = ctx.queue::<Order>().await?;
+    queue.send_all(orders.iter().filter(|order| order.id != "b")).await?;
+    queue.send_all_with(orders.iter().map(|order| (order, SendOptions::new().key("x")))).await?;
+    let mut batch = ctx.batch("import").await?;
+    batch.send_all(ids.iter().map(|id| order(id))).await?;
+    batch.send_all(orders.iter().map(|order| Order { id: order.id.clone() })).await?;
+    Ok(batch.then(&Report { slot: String::new() }).await?)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_can_send_what_it_makes_of_borrowed_items() {
+    let storage = memory::open();
+    storage.queue::<Import>().await.unwrap().send(&Import {}).await.unwrap();
+    let ids = Arc::new(vec!["a".to_owned(), "b".to_owned()]);
+    let report = worker(&storage).state(ids).handle(fan_out).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1);
+    assert_eq!(storage.queue::<Order>().await.unwrap().len().await.unwrap(), 1 + 2 + 2 + 2);
+}
+
+/// What a WebJobs host leaves behind when it gives up on a message.
+async fn buried_by_another_program(storage: &Storage, texts: &[&str]) {
+    let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
+    storage.queues().create_queue(dead.name(), &Default::default()).await.unwrap();
+    for text in texts {
+        storage.queues().put(dead.name(), PutMessage::new(*text)).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letters_of_another_program_are_listed_and_put_back_as_they_are() {
+    let storage = memory::open();
+    // Plain, in base64, and no JSON at all.
+    buried_by_another_program(&storage, &[r#"{"id":"a"}"#, "eyJpZCI6ImIifQ==", "hello"]).await;
+    let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
+    let letters = dead.list().await.unwrap();
+    assert_eq!(dead.peek().await.unwrap(), letters);
+    assert_eq!(letters.len(), 3);
+    for letter in &letters {
+        assert_eq!((&*letter.reason, &*letter.kind, &*letter.queue), ("unknown", "order", "orders"));
+        assert!(letter.time.parse::<jiff::Timestamp>().is_ok(), "{}", letter.time);
+    }
+
+    let redriven = dead.redrive(RedriveOptions::all()).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.left), (3, 0));
+    assert!(dead.is_empty().await.unwrap());
+    let seen = Seen::default();
+    // A bare payload has no envelope, and with it no key: its message is what tells it.
+    let bodies = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&bodies);
+    let take = move |order: Order| {
+        let sink = Arc::clone(&sink);
+        async move {
+            sink.lock().unwrap().push(order.id);
+            Ok::<(), JobError>(())
+        }
+    };
+    let report = worker(&storage).state(seen).handle(take).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (2, 1));
+    bodies.lock().unwrap().sort();
+    assert_eq!(*bodies.lock().unwrap(), ["a", "b"]);
+    // Now it lies there with a reason.
+    assert_eq!(dead.list().await.unwrap()[0].reason, "decode_error");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_letters_of_another_program_can_be_purged() {
+    let storage = memory::open();
+    buried_by_another_program(&storage, &[r#"{"id":"a"}"#, "hello"]).await;
+    let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
+    let purged = dead.purge(|letter| letter.reason == "unknown").await.unwrap();
+    assert_eq!(purged.moved.len(), 2);
+    assert!(dead.is_empty().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn f83_a_missed_slot_gets_a_message_for_its_own_time() {
+    let storage = memory::open();
+    let at = |moment: &str| SystemTime::from(moment.parse::<jiff::Timestamp>().unwrap());
+    let clock = Arc::new(ManualClock::at(at("2026-03-27T12:00:00Z")));
+    let lead = async || {
+        let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").named("nightly").missed(Missed::All(7));
+        let make = |slot: SystemTime| Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() };
+        let clock = Arc::<ManualClock>::clone(&clock);
+        let worker =
+            Worker::builder(storage.clone()).virtual_time(clock).schedule_with_slot(nightly, make).build();
+        let _ = worker.unwrap().run_until(tokio::time::sleep(Duration::from_secs(90))).await.unwrap();
+    };
+    lead().await;
+    // Three nights without a worker, one of them the short one.
+    clock.set(at("2026-03-30T12:00:00Z"));
+    lead().await;
+    let mut slots = Vec::new();
+    let reports = storage.queue::<Report>().await.unwrap();
+    while let Some(delivery) = reports.receive(Duration::ZERO).await.unwrap() {
+        assert_eq!(*delivery.info().id, format!("schedule/nightly/{}", delivery.message().slot));
+        slots.push(delivery.message().slot.clone());
+        delivery.complete().await.unwrap();
+    }
+    assert_eq!(slots, ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f83_a_panic_while_a_message_is_made_does_not_end_the_schedule() {
+    let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
+    let clock = Arc::new(memory::TokioClock::at(moment.into()));
+    let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));
+    let calls = AtomicU32::new(0);
+    let make = move |slot: SystemTime| {
+        assert!(calls.fetch_add(1, Ordering::Relaxed) >= 2, "not yet");
+        Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() }
+    };
+    let every = Schedule::every(Duration::from_secs(60)).named("minutely");
+    let worker = Worker::builder(storage.clone()).virtual_time(clock).schedule_with_slot(every, make);
+    let worker = worker.build().unwrap();
+    let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(120))).await.unwrap();
+    let reports = storage.queue::<Report>().await.unwrap().peek().await.unwrap();
+    let slots: Vec<String> = reports.into_iter().map(|report| report.unwrap().slot).collect();
+    assert_eq!(slots, ["2026-01-01T12:01:00Z", "2026-01-01T12:02:00Z"]);
+}
+
+/// What is logged on this thread.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_at_the_usual_level_tells_that_a_worker_started_and_that_an_attempt_failed() {
+    let log = Log::default();
+    let writer = log.clone();
+    let logging = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logging = tracing::subscriber::set_default(logging);
+    let storage = memory::open();
+    storage.queue::<Order>().await.unwrap().send(&order("a")).await.unwrap();
+    let fail_once = |_: Order, info: JobInfo| async move {
+        if info.attempt == 1 { Err(JobError::retry("the till is closed")) } else { Ok(()) }
+    };
+    let worker = worker(&storage).handle(fail_once).build().unwrap();
+    let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(60))).await.unwrap();
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_default();
+    assert!(line("worker started").contains(r#"queues=["orders"]"#), "{log}");
+    let failed = line("attempt failed");
+    for part in ["WARN", "queue=orders", "attempt=1", "the till is closed"] {
+        assert!(failed.contains(part), "{part}: {log}");
+    }
+}

@@ -1,0 +1,321 @@
+//! Batches when much goes wrong at once, nested, over shards, and what a sweep leaves of them. In paused time on memory.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use jobqueue::storage::sharded::Sharded;
+use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{
+    BatchSweep, BlobName, Clock, ContainerName, Context, JobError, OnDeadLetters, QueueMessage, QueueName,
+    RedriveOptions, State, Storage, WorkerBuilder, memory,
+};
+use jobqueue_tests::jobs::{clock, in_memory, worker};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "slices", kind = "slice", poison_threshold = 4, backoff(base = "1s", max = "2s"))]
+struct Slice {
+    #[message(key)]
+    n: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "joins", kind = "join")]
+struct Join {}
+
+/// A child that fans out itself.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "pages", kind = "page")]
+struct Page {
+    n: u64,
+    waits: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "pagejoins", kind = "page.join")]
+struct PageJoin {}
+
+/// A child's result, or the reason of its dead letter.
+type Ends = Vec<Result<Option<u64>, String>>;
+
+/// What handlers did, and which children are to be dead-lettered.
+#[derive(Clone, Default)]
+struct Log {
+    runs: Arc<Mutex<BTreeMap<u64, u32>>>,
+    joins: Arc<Mutex<Vec<Ends>>>,
+    page_joins: Arc<Mutex<Vec<Ends>>>,
+    hopeless: Arc<Mutex<Vec<u64>>>,
+}
+
+async fn slice(slice: Slice, ctx: Context, State(log): State<Log>) -> Result<(), JobError> {
+    if log.hopeless.lock().unwrap().contains(&slice.n) {
+        return Err(JobError::dead_letter("planted"));
+    }
+    *log.runs.lock().unwrap().entry(slice.n).or_default() += 1;
+    Ok(ctx.set_result(&slice.n)?)
+}
+
+async fn ends(ctx: &Context) -> Result<Ends, JobError> {
+    let results = ctx.batch_results::<u64>().await?;
+    assert!(results.iter().map(|child| child.index).eq(0..results.len() as u64));
+    Ok(results.into_iter().map(|child| child.outcome.map_err(|failure| failure.reason)).collect())
+}
+
+async fn join(_: Join, ctx: Context, State(log): State<Log>) -> Result<(), JobError> {
+    let ends = ends(&ctx).await?;
+    log.joins.lock().unwrap().push(ends);
+    Ok(())
+}
+
+async fn page(page: Page, ctx: Context) -> Result<(), JobError> {
+    let mut batch = ctx.batch(&format!("page-{}", page.n)).await?;
+    batch.on_dead_letters(if page.waits { OnDeadLetters::Wait } else { OnDeadLetters::Continue });
+    batch.send_all((0..3).map(|n| Slice { n: page.n * 10 + n })).await?;
+    Ok(batch.then(&PageJoin {}).await?)
+}
+
+async fn page_join(_: PageJoin, ctx: Context, State(log): State<Log>) -> Result<(), JobError> {
+    let ends = ends(&ctx).await?;
+    ctx.set_result(&ends.iter().flatten().flatten().sum::<u64>())?;
+    log.page_joins.lock().unwrap().push(ends);
+    Ok(())
+}
+
+fn builder(storage: &Storage, log: &Log) -> WorkerBuilder {
+    worker(storage).state(log.clone()).handle(join)
+}
+
+async fn run(storage: &Storage, log: &Log) {
+    let worker = builder(storage, log).handle(slice).handle(page).handle(page_join);
+    let _ = worker.build().unwrap().run_until_idle().await.unwrap();
+}
+
+async fn fan_out(storage: &Storage, count: u64, policy: OnDeadLetters) {
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(policy);
+    batch.send_all((0..count).map(|n| Slice { n })).await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+}
+
+fn blob(name: &str) -> BlobName {
+    BlobName::new(ContainerName::new("jobqueue-batches").unwrap(), name).unwrap()
+}
+
+/// Failures that are tried again, dead letters, second copies of a fifth of the messages, deletions that get lost.
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_children_with_failures_copies_and_dead_letters_join_once() {
+    const CHILDREN: u64 = 10_000;
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let (storage, log) = (in_memory(), Log::default());
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue);
+    batch.send_all((0..CHILDREN).map(|n| Slice { n })).await.unwrap();
+    drop(batch);
+    // As if the fan-out had been interrupted before it could say how far it had come.
+    storage.blobs().put_blob(&blob("b/cursor"), "8000".into(), PutBlob::new()).await.unwrap();
+    fan_out(&storage, CHILDREN, OnDeadLetters::Continue).await;
+    let slices = storage.queue::<Slice>().await.unwrap();
+    assert_eq!(slices.len().await.unwrap(), CHILDREN + 2000);
+
+    let hopeless: Vec<u64> = (0..CHILDREN).filter(|_| random.random_bool(0.01)).collect();
+    *log.hopeless.lock().unwrap() = hopeless.clone();
+    let faulty = Faulty::new(&storage);
+    for operation in [Operation::Delete, Operation::DeleteAll] {
+        let random = Mutex::new(StdRng::seed_from_u64(seed ^ operation as u64));
+        faulty.on(operation, move |_| match random.lock().unwrap().random_range(0..50) {
+            0 => Some(Fault::LoseRequest(StoreErrorKind::Timeout)),
+            1 => Some(Fault::DropAnswer(StoreErrorKind::Timeout)),
+            _ => None,
+        });
+    }
+    let dice = Arc::new(Mutex::new(random));
+    let flaky = move |child: Slice, ctx: Context, State(log): State<Log>| {
+        let fails = dice.lock().unwrap().random_bool(0.1);
+        async move {
+            if fails && ctx.info().attempt < 4 {
+                return Err(JobError::retry_after(Duration::ZERO, "planted"));
+            }
+            slice(child, ctx, State(log)).await
+        }
+    };
+    while !slices.is_empty().await.unwrap() || log.joins.lock().unwrap().is_empty() {
+        let worker = builder(&faulty.storage(), &log).handle(flaky.clone()).circuit_breaker(None);
+        let _ = worker.build().unwrap().run_until_idle().await.unwrap();
+        // What was not deleted comes back.
+        sleep(Duration::from_secs(60)).await;
+    }
+    let joins = log.joins.lock().unwrap();
+    assert_eq!(joins.len(), 1, "seed {seed}: the continuation runs once");
+    for (n, end) in (0..).zip(&joins[0]) {
+        let expected = if hopeless.contains(&n) { Err("rejected".to_owned()) } else { Ok(Some(n)) };
+        assert_eq!(*end, expected, "seed {seed}: child {n}");
+    }
+    assert_eq!(joins[0].len() as u64, CHILDREN);
+    let runs = log.runs.lock().unwrap();
+    assert_eq!((runs.len() + hopeless.len()) as u64, CHILDREN, "seed {seed}");
+    assert!(runs.values().all(|runs| *runs == 1), "seed {seed}: a child ran twice");
+}
+
+async fn book(storage: &Storage, waits: bool) {
+    let mut batch = storage.batch("book").await.unwrap();
+    batch.send_all((1..=3).map(|n| Page { n, waits })).await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inner_batch_that_counts_a_dead_letter_as_an_end_does_not_hold_up_the_outer_one() {
+    let (storage, log) = (in_memory(), Log::default());
+    log.hopeless.lock().unwrap().push(21);
+    book(&storage, false).await;
+    run(&storage, &log).await;
+    let mut pages = log.page_joins.lock().unwrap().clone();
+    pages.sort_by_key(|ends| ends[0].clone().unwrap());
+    let rejected = || Err("rejected".to_owned());
+    assert_eq!(pages[1], [Ok(Some(20)), rejected(), Ok(Some(22))]);
+    assert_eq!(pages.len(), 3);
+    assert_eq!(*log.joins.lock().unwrap(), [vec![Ok(Some(33)), Ok(Some(42)), Ok(Some(93))]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inner_batch_that_waits_for_a_dead_letter_holds_up_the_outer_one_until_it_is_redriven() {
+    let (storage, log) = (in_memory(), Log::default());
+    log.hopeless.lock().unwrap().push(21);
+    book(&storage, true).await;
+    run(&storage, &log).await;
+    assert_eq!((log.page_joins.lock().unwrap().len(), log.joins.lock().unwrap().len()), (2, 0));
+    log.hopeless.lock().unwrap().clear();
+    let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
+    assert_eq!(dead.redrive(RedriveOptions::all()).await.unwrap().moved.len(), 1);
+    run(&storage, &log).await;
+    assert_eq!(log.page_joins.lock().unwrap().len(), 3);
+    assert_eq!(*log.joins.lock().unwrap(), [vec![Ok(Some(33)), Ok(Some(63)), Ok(Some(93))]]);
+    assert!(log.runs.lock().unwrap().values().all(|runs| *runs == 1));
+}
+
+/// I17: children and continuations lie on several queues of two accounts; the markers do not.
+#[tokio::test(start_paused = true)]
+async fn a_batch_over_shards_joins_once_also_when_they_become_more() {
+    let accounts = [(); 2].map(|()| memory::open_with_clock(clock()));
+    let log = Log::default();
+    let open = || {
+        let builder = Sharded::builder().shards("slices", 4).shards("joins", 2).clock(clock());
+        let named = builder.account("a", accounts[0].clone()).account("b", accounts[1].clone());
+        named.build().unwrap()
+    };
+    let sharded = open();
+    fan_out(&sharded.storage(), 250, OnDeadLetters::Wait).await;
+    for account in &accounts {
+        let queues = account.queues().list_queues("slices").await.unwrap();
+        let mut filled = 0;
+        for queue in queues {
+            filled +=
+                u32::from(account.queues().queue_properties(&queue).await.unwrap().approximate_count > 0);
+        }
+        assert!(filled >= 2, "not spread");
+    }
+    sharded.reshard(&QueueName::new("slices").unwrap(), 6).await.unwrap();
+    run(&open().storage(), &log).await;
+    assert_eq!(*log.joins.lock().unwrap(), [(0..250).map(|n| Ok(Some(n))).collect::<Ends>()]);
+    // The same fan-out again sends nothing.
+    fan_out(&sharded.storage(), 250, OnDeadLetters::Wait).await;
+    run(&sharded.storage(), &log).await;
+    assert!(log.joins.lock().unwrap().len() == 1 && log.runs.lock().unwrap().values().all(|n| *n == 1));
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn now() -> SystemTime {
+    clock().now()
+}
+
+/// How many blobs batches have.
+async fn left(storage: &Storage, batch: &str) -> usize {
+    let container = ContainerName::new("jobqueue-batches").unwrap();
+    storage.blobs().list_blobs(&container, batch, None).await.unwrap().blobs.len()
+}
+
+async fn small(storage: &Storage, id: &str) {
+    let mut batch = storage.batch(id).await.unwrap();
+    batch.send_all((0..3).map(|n| Slice { n })).await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_removes_batches_that_ended_long_ago_and_keeps_all_others() {
+    let (storage, log) = (in_memory(), Log::default());
+    assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 0, "no container yet");
+    small(&storage, "old").await;
+    run(&storage, &log).await;
+    sleep(DAY * 10).await;
+    small(&storage, "new").await;
+    run(&storage, &log).await;
+    small(&storage, "waiting").await;
+    sleep(DAY * 5).await;
+    let waiting = left(&storage, "waiting/").await;
+    assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 1);
+    assert_eq!((left(&storage, "old/").await, left(&storage, "waiting/").await), (0, waiting));
+    assert!(left(&storage, "new/").await > 0);
+    assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 0);
+    // What was kept goes on.
+    run(&storage, &log).await;
+    assert_eq!(log.joins.lock().unwrap().len(), 3);
+    // An id whose batch is gone is good for another one.
+    small(&storage, "old").await;
+    run(&storage, &log).await;
+    assert_eq!(log.joins.lock().unwrap().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_removes_what_was_abandoned_only_if_told_to() {
+    let (storage, log) = (in_memory(), Log::default());
+    small(&storage, "left").await;
+    sleep(DAY * 100).await;
+    assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 0);
+    let sweep = BatchSweep::default().abandoned(DAY * 101);
+    assert_eq!(sweep.run(&storage, now()).await.unwrap(), 0);
+    let sweep = BatchSweep::default().abandoned(DAY * 99);
+    assert_eq!(sweep.run(&storage, now()).await.unwrap(), 1);
+    assert_eq!(left(&storage, "left/").await, 0);
+    // Its children still run; their end leads nowhere.
+    run(&storage, &log).await;
+    assert_eq!((log.runs.lock().unwrap().len(), log.joins.lock().unwrap().len()), (3, 0));
+}
+
+/// The mark that a batch is done goes last, so that a sweep which dies anywhere is finished by the next.
+#[tokio::test(start_paused = true)]
+async fn a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next() {
+    let mut interrupted = 0;
+    for nth in 1.. {
+        let (storage, log) = (in_memory(), Log::default());
+        small(&storage, "old").await;
+        run(&storage, &log).await;
+        sleep(DAY * 15).await;
+        let faulty = Faulty::new(&storage);
+        let deleted = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&deleted);
+        faulty.on(Operation::DeleteBlob, move |_| {
+            let dies = count.fetch_add(1, Ordering::SeqCst) + 1 >= nth;
+            dies.then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+        });
+        let swept = BatchSweep::default().run(&faulty.storage(), now()).await;
+        if swept.is_ok() {
+            break;
+        }
+        interrupted += 1;
+        assert!(left(&storage, "old/done").await == 1, "the mark is gone before the rest at {nth}");
+        assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 1);
+        assert_eq!(left(&storage, "old/").await, 0);
+    }
+    // Plan, cursor, sent, done, four claims, three markers.
+    assert!(interrupted >= 10, "only {interrupted} deletions");
+}

@@ -1,0 +1,85 @@
+//! Durations and numbers at the end of their range: F75.
+
+use std::time::{Duration, SystemTime};
+
+use jobqueue::sqlite::Options;
+use jobqueue::storage::{GetMessages, Late, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::{ErrorKind, JobError, Metadata, QueueName, SendOptions, memory};
+use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
+
+const FOR_EVER: [Duration; 3] =
+    [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_millis(u64::MAX)];
+
+#[tokio::test]
+async fn f75_delays_beyond_all_bounds_are_refused_at_the_api() {
+    let folder = tempfile::tempdir().unwrap();
+    // Waiting for ever for a lock is allowed.
+    let file = Options::new(folder.path().join("jobs.db")).busy_timeout(Duration::MAX).open().await.unwrap();
+    let name: QueueName = "raw".parse().unwrap();
+    for storage in [memory::open(), file] {
+        let tasks = storage.queue::<Task>().await.unwrap();
+        let queues = storage.queues();
+        queues.create_queue(&name, &Metadata::new()).await.unwrap();
+        let put = queues.put(&name, PutMessage::new("x")).await.unwrap().message;
+        for long in FOR_EVER {
+            let error = tasks.send_with(&task("a"), SendOptions::new().delay(long)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            let error = queues.put(&name, PutMessage::new("x").with_delay(long)).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
+            let error = queues.get(&name, GetMessages { count: 1, visibility: long }).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
+            let change = UpdateMessage { visibility: long, text: None, late: Late::Refuse };
+            let error = queues.update(&name, &put, change).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
+            // A time to live beyond the calendar is none.
+            queues.put(&name, PutMessage::new("x").with_ttl(Some(long))).await.unwrap();
+            let _ = tasks.send_with(&task("a"), SendOptions::new().ttl(long)).await.unwrap();
+        }
+        let far = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 50);
+        let error = tasks.send_with(&task("a"), SendOptions::new().at(far)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(tasks.len().await.unwrap(), FOR_EVER.len() as u64);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f75_a_handler_that_asks_for_ever_waits_as_long_as_can_be() {
+    let storage = memory::open();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    for name in ["snooze", "retry"] {
+        let _ = tasks.send(&task(name)).await.unwrap();
+    }
+    let handler = |task: Task| async move {
+        Err::<(), _>(match &*task.name {
+            "snooze" => JobError::snooze(Duration::MAX),
+            _ => JobError::retry_after(Duration::from_secs(u64::MAX), "later"),
+        })
+    };
+    let (log, listen) = outcomes();
+    let worker = worker(&storage).handle(handler).on_event(listen).build().unwrap();
+    let _ = worker.run_until(after(60)).await.unwrap();
+    let mut log = log.lock().unwrap().clone();
+    log.sort();
+    assert_eq!(log, ["released", "retried"]);
+    assert_eq!(tasks.len().await.unwrap(), 2);
+}
+
+// A file that has given out all its numbers, as far as they can be counted.
+#[tokio::test]
+async fn f75_when_all_numbers_are_used_up_puts_fail_and_nothing_wraps() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let name: QueueName = "raw".parse().unwrap();
+    let earlier = Options::new(&path).open().await.unwrap();
+    earlier.queues().create_queue(&name, &Metadata::new()).await.unwrap();
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute("UPDATE jobqueue_store SET sequence = ?1", [i64::MAX - 2]).unwrap();
+    // Another one, since the first has set numbers aside for itself.
+    let storage = Options::new(&path).open().await.unwrap();
+    for _ in 0..2 {
+        storage.queues().put(&name, PutMessage::new("x")).await.unwrap();
+    }
+    let error = storage.queues().put(&name, PutMessage::new("x")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Full, "{error}");
+    assert_eq!(storage.queues().queue_properties(&name).await.unwrap().approximate_count, 2);
+}

@@ -1,0 +1,46 @@
+//! Payloads in blobs while their storage refuses, loses answers, or has no container yet: I3, I15, F48.
+
+use jobqueue::memory;
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, task};
+
+fn large() -> Task {
+    Task { data: "x".repeat(100_000), ..task("a") }
+}
+
+/// A storage whose container of payloads is there.
+async fn prepared() -> (Faulty, jobqueue::Queue<Task>) {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&large()).await.unwrap();
+    (faulty, queue)
+}
+
+#[tokio::test(start_paused = true)]
+async fn i03_a_payload_that_is_refused_is_not_tried_again_and_its_message_not_sent() {
+    let (faulty, queue) = prepared().await;
+    let calls = |operation| faulty.calls_of(operation);
+    let (containers, puts) = (calls(Operation::CreateContainer), calls(Operation::PutBlob));
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let error = queue.send(&large()).await.unwrap_err();
+    assert!(error.is_rejected(), "{error}");
+    assert_eq!((calls(Operation::CreateContainer) - containers, calls(Operation::PutBlob) - puts), (0, 1));
+    assert_eq!(queue.len().await.unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i15_f48_a_payload_without_answer_is_written_once_more_and_not_again() {
+    let (faulty, queue) = prepared().await;
+    let puts = faulty.calls_of(Operation::PutBlob);
+    faulty.plan_always(Operation::PutBlob, Fault::LoseRequest(StoreErrorKind::Timeout));
+    let error = queue.send(&large()).await.unwrap_err();
+    assert!(error.is_rejected(), "without its payload a message is not sent: {error}");
+    assert_eq!(faulty.calls_of(Operation::PutBlob) - puts, 2);
+    faulty.heal();
+    // Written, its answer lost: what is there under the new name is ours.
+    let nth = faulty.calls_of(Operation::PutBlob) as u64 + 1;
+    faulty.plan(Operation::PutBlob, nth, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let _ = queue.send(&large()).await.unwrap();
+    assert_eq!(queue.len().await.unwrap(), 2);
+}

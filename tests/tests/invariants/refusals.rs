@@ -1,0 +1,94 @@
+//! What is asked for again after which answer, and what listeners are told: I5, I6, F3, F12, F96.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Context, Event, JobError, QueueMessage, memory};
+use jobqueue_tests::jobs::{Task, after, task, worker};
+use serde::{Deserialize, Serialize};
+
+#[tokio::test(start_paused = true)]
+async fn i06_f12_a_checkpoint_that_is_refused_is_not_tried_again_and_the_lease_is_still_held() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    faulty.plan(Operation::Update, 1, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let handler = |_: Task, ctx: Context| async move {
+        let error = ctx.checkpoint(&1).await.unwrap_err();
+        assert!(!error.is_lease_lost() && !error.is_lease_uncertain(), "{error}");
+        ctx.checkpoint(&2).await.unwrap();
+        Ok::<(), JobError>(())
+    };
+    let report = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, faulty.calls_of(Operation::Update)), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f03_a_deletion_that_is_throttled_is_asked_for_again() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    faulty.plan(Operation::Delete, 1, Fault::Throttle(Duration::from_secs(1)));
+    let handler = |_: Task| async { Ok::<(), JobError>(()) };
+    let report = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, faulty.calls_of(Operation::Delete)), (1, 2));
+    assert!(queue.is_empty().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn completions_are_looked_up_only_where_they_are_recorded() {
+    for durable in [false, true] {
+        let faulty = Faulty::new(&memory::open());
+        let queue = faulty.storage().queue::<Task>().await.unwrap();
+        let _ = queue.send(&task("a")).await.unwrap();
+        let handler = |_: Task, ctx: Context| async move {
+            match ctx.info().attempt {
+                1 => Err(JobError::retry_after(Duration::ZERO, "once more")),
+                _ => Ok(()),
+            }
+        };
+        let worker = worker(&faulty.storage()).durable_completions(durable).handle(handler).build().unwrap();
+        assert_eq!(worker.run_until_idle().await.unwrap().completed, 1);
+        // The first delivery is not looked up: nothing can have been recorded of it.
+        assert_eq!(faulty.calls_of(Operation::BlobProperties), usize::from(durable));
+    }
+}
+
+/// How deliveries ended, and what listeners were told of it.
+async fn told<M: QueueMessage>(message: M, seconds: u64) -> Vec<(String, Duration, Option<String>)> {
+    let storage = memory::open();
+    let _ = storage.queue::<M>().await.unwrap().send(&message).await.unwrap();
+    let ends: Arc<Mutex<Vec<_>>> = Arc::default();
+    let (sink, started) = (Arc::clone(&ends), tokio::time::Instant::now());
+    let listen = move |event: &Event| {
+        if let Event::Finished { outcome, error, .. } = event {
+            sink.lock().unwrap().push((outcome.name().to_owned(), started.elapsed(), error.clone()));
+        }
+    };
+    let handler = |_: Task| async { Err::<(), _>(JobError::retry("the disk is on fire")) };
+    let worker = worker(&storage).handle(handler).on_event(listen).build().unwrap();
+    let _ = worker.run_until(after(seconds)).await.unwrap();
+    ends.lock().unwrap().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn listeners_are_told_why_a_delivery_failed() {
+    let ends = told(task("a"), 1).await;
+    assert!(ends[0].2.as_deref().is_some_and(|error| error.contains("the disk is on fire")), "{ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f96_what_nobody_knows_is_left_for_five_seconds_and_then_longer() {
+    #[derive(Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "tasks", kind = "task.of-tomorrow")]
+    struct Tomorrow {}
+    let ends = told(Tomorrow {}, 300).await;
+    assert!(ends[0].2.as_deref().is_some_and(|error| error.contains("unknown_kind")), "{ends:?}");
+    let between: Vec<_> = ends.windows(2).map(|pair| (pair[1].1 - pair[0].1).as_secs_f64()).collect();
+    // The first step of the back-off is its least, which no later one is below.
+    for (wait, most) in between.iter().zip([5.0, 10.0, 20.0]) {
+        assert!((4.9..most + 0.1).contains(wait), "{between:?}");
+    }
+}

@@ -1,0 +1,99 @@
+//! A flood of messages that cannot be read, and good ones among them: I13, F99.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::testing::faults::Faulty;
+use jobqueue::{Event, JobError, Outcome};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use tokio::time::Instant;
+
+const RUBBISH: usize = 10_000;
+const RATE: u32 = 100;
+
+#[tokio::test(start_paused = true)]
+async fn i13_f99_a_flood_of_rubbish_is_dead_lettered_at_a_rate_and_good_messages_flow() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    let rubbish = (0..RUBBISH).map(|n| PutMessage::new(format!("rubbish {n}"))).collect();
+    storage
+        .queues()
+        .put_all(&"tasks".parse().unwrap(), rubbish)
+        .await
+        .into_iter()
+        .for_each(|put| drop(put.unwrap()));
+    // A good one every second, behind and among the rubbish.
+    let sending = tasks.clone();
+    tokio::spawn(async move {
+        for second in 0..60 {
+            let _ = sending.send(&task(second.to_string())).await.unwrap();
+            after(1).await;
+        }
+    });
+
+    let began = Instant::now();
+    let buried: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let late: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let (sink, delays) = (Arc::clone(&buried), Arc::clone(&late));
+    let handler = move |task: Task| {
+        let sent = Duration::from_secs(task.name.parse().unwrap());
+        delays.lock().unwrap().push(began.elapsed().saturating_sub(sent));
+        async { Ok::<(), JobError>(()) }
+    };
+    let listen = move |event: &Event| {
+        if matches!(event, Event::Finished { outcome: Outcome::DeadLettered(_), .. }) {
+            sink.lock().unwrap().push(began.elapsed());
+        }
+    };
+    let builder = worker(&storage).concurrency(16).rejections_per_second(RATE).circuit_breaker(None);
+    let report =
+        builder.handle(handler).on_event(listen).build().unwrap().run_until(after(180)).await.unwrap();
+
+    // By virtual time, so that no slow machine makes a difference.
+    let late = late.lock().unwrap().clone();
+    assert_eq!(late.len(), 60);
+    assert!(late.iter().all(|late| *late <= Duration::from_secs(2)), "{late:?}");
+    let buried = buried.lock().unwrap().clone();
+    for (n, at) in buried.iter().enumerate() {
+        let within = buried[n..].iter().take_while(|later| **later - *at < Duration::from_secs(1)).count();
+        assert!(within <= 2 * RATE as usize, "{within} in the second after {at:?}");
+    }
+    assert_eq!(report.dead_lettered, RUBBISH as u64, "all of it, in the end");
+    assert!(*buried.last().unwrap() >= Duration::from_secs(90), "not faster than the rate");
+    assert!(*buried.last().unwrap() <= Duration::from_secs(150), "nor much slower");
+    assert!(report.released <= 2 * RUBBISH as u64, "put back {} times", report.released);
+    assert!(tasks.is_empty().await.unwrap());
+    assert_eq!(tasks.dead_letters().unwrap().list().await.unwrap().len(), RUBBISH);
+    assert!(faulty.calls_of(Operation::Get) < 4 * RUBBISH);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f99_the_rate_costs_no_attempt_and_is_no_matter_to_a_worker_that_runs_until_idle() {
+    let storage = in_memory();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    for n in 0..500 {
+        storage
+            .queues()
+            .put(&"tasks".parse().unwrap(), PutMessage::new(format!("rubbish {n}")))
+            .await
+            .unwrap();
+    }
+    let handler = |_: Task| async { Ok::<(), JobError>(()) };
+    let idle = worker(&storage).rejections_per_second(1).handle(handler).build().unwrap();
+    assert_eq!(idle.run_until_idle().await.unwrap().dead_lettered, 500);
+
+    for n in 0..500 {
+        storage
+            .queues()
+            .put(&"tasks".parse().unwrap(), PutMessage::new(format!("rubbish {n}")))
+            .await
+            .unwrap();
+    }
+    let unlimited =
+        worker(&storage).rejections_per_second(None).circuit_breaker(None).handle(handler).build().unwrap();
+    let report = unlimited.run_until(after(1)).await.unwrap();
+    assert_eq!((report.dead_lettered, report.released), (500, 0));
+    assert!(tasks.is_empty().await.unwrap());
+}

@@ -1,0 +1,144 @@
+//! Old and new programs on one queue: F97. What a rolling deploy does to messages, in both directions.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::sqlite::Options;
+use jobqueue::{JobError, ManualClock, QueueMessage, Storage, Worker, memory};
+use jobqueue_tests::jobs::outcomes;
+use serde::{Deserialize, Serialize};
+
+/// The first release.
+#[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order")]
+struct Order {
+    id: u32,
+    note: String,
+}
+
+/// A field more, with a default.
+#[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order")]
+struct Added {
+    id: u32,
+    note: String,
+    #[serde(default)]
+    express: bool,
+}
+
+/// A field less.
+#[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order")]
+struct Removed {
+    id: u32,
+}
+
+/// A field renamed, the old name still read.
+#[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order")]
+struct Renamed {
+    id: u32,
+    #[serde(alias = "note")]
+    remark: String,
+}
+
+/// A field renamed under a new version.
+#[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order", version = 2, upgrade_from = Order)]
+struct Second {
+    id: u32,
+    remark: String,
+}
+
+impl From<Order> for Second {
+    fn from(order: Order) -> Self {
+        Self { id: order.id, remark: order.note }
+    }
+}
+
+/// The storages in which the matrix is tried, on a clock that the test moves.
+async fn storages(folder: &std::path::Path, clock: &Arc<ManualClock>) -> [Storage; 2] {
+    let file = Options::new(folder.join("jobs.db")).clock(clock.clone()).open().await.unwrap();
+    [memory::open_with_clock(clock.clone()), file]
+}
+
+/// How the deliveries ended of a worker that knows `M` and runs until nothing is visible, and what its handler saw.
+async fn work<M: QueueMessage + Debug>(storage: &Storage) -> (Vec<String>, Vec<String>) {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&seen);
+    let handler = move |message: M| {
+        sink.lock().unwrap().push(format!("{message:?}"));
+        async { Ok::<(), JobError>(()) }
+    };
+    let (log, listen) = outcomes();
+    let worker = Worker::builder(storage.clone()).handle(handler).on_event(listen).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    let (log, seen) = (log.lock().unwrap().clone(), seen.lock().unwrap().clone());
+    (log, seen)
+}
+
+async fn send<M: QueueMessage>(storage: &Storage, message: &M) {
+    let _ = storage.queue::<M>().await.unwrap().send(message).await.unwrap();
+}
+
+fn order() -> Order {
+    Order { id: 1, note: "n".into() }
+}
+
+#[tokio::test]
+async fn f97_new_workers_read_what_old_ones_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    for storage in storages(folder.path(), &Arc::default()).await {
+        send(&storage, &order()).await;
+        assert_eq!(work::<Order>(&storage).await.1, [r#"Order { id: 1, note: "n" }"#]);
+        send(&storage, &order()).await;
+        assert_eq!(work::<Added>(&storage).await.1, [r#"Added { id: 1, note: "n", express: false }"#]);
+        send(&storage, &order()).await;
+        assert_eq!(work::<Removed>(&storage).await.1, ["Removed { id: 1 }"]);
+        send(&storage, &order()).await;
+        assert_eq!(work::<Renamed>(&storage).await.1, [r#"Renamed { id: 1, remark: "n" }"#]);
+        send(&storage, &order()).await;
+        assert_eq!(work::<Second>(&storage).await.1, [r#"Second { id: 1, remark: "n" }"#]);
+        assert!(storage.queue::<Order>().await.unwrap().is_empty().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn f97_old_workers_read_a_field_more_and_keep_what_they_cannot_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for storage in storages(folder.path(), &Arc::default()).await {
+        send(&storage, &Added { id: 2, note: "n".into(), express: true }).await;
+        assert_eq!(work::<Order>(&storage).await.1, [r#"Order { id: 2, note: "n" }"#]);
+        // Without a new version, a field less or renamed is a mistake, which nothing is lost by.
+        send(&storage, &Removed { id: 3 }).await;
+        send(&storage, &Renamed { id: 4, remark: "r".into() }).await;
+        let (log, seen) = work::<Order>(&storage).await;
+        assert_eq!((log, seen.len()), (vec!["dead_lettered".to_owned(); 2], 0));
+        let letters = storage.queue::<Renamed>().await.unwrap().dead_letters().unwrap();
+        assert_eq!(letters.list().await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn f97_old_workers_leave_a_newer_version_to_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::<ManualClock>::default();
+    for storage in storages(folder.path(), &clock).await {
+        send(&storage, &Second { id: 5, remark: "r".into() }).await;
+        for _ in 0..2 {
+            assert_eq!(work::<Order>(&storage).await, (vec!["released".to_owned()], vec![]));
+            // Until it is visible again.
+            assert_eq!(work::<Second>(&storage).await.0.len(), 0);
+            clock.advance(Duration::from_secs(60));
+        }
+        let (log, seen) = work::<Second>(&storage).await;
+        assert_eq!(
+            (log, seen),
+            (vec!["completed".to_owned()], vec![r#"Second { id: 5, remark: "r" }"#.into()])
+        );
+        assert!(
+            storage.queue::<Second>().await.unwrap().dead_letters().unwrap().list().await.unwrap().is_empty()
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! What a user gets: how much each feature brings along, and that the crates can be published.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO")).current_dir(root()).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The crates a user of jobqueue compiles with these features.
+fn crates(features: &str) -> BTreeSet<String> {
+    let tree = cargo(&[
+        "tree",
+        "--locked",
+        "--package=jobqueue",
+        "--edges=normal",
+        "--prefix=none",
+        "--format={lib}",
+        "--no-default-features",
+        "--features",
+        features,
+    ]);
+    tree.lines().map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+fn none_of(crates: &BTreeSet<String>, unwanted: &[&str]) {
+    let found: Vec<&&str> = unwanted.iter().filter(|name| crates.contains(**name)).collect();
+    assert!(found.is_empty(), "{found:?} in {crates:?}");
+}
+
+const HTTP_AND_TLS: &[&str] = &[
+    "reqwest",
+    "hyper",
+    "hyper_util",
+    "http",
+    "h2",
+    "rustls",
+    "native_tls",
+    "openssl",
+    "azure_core",
+    "quick_xml",
+    "hmac",
+];
+const FILES: &[&str] = &["rusqlite", "libsqlite3_sys", "rustix"];
+const TESTS_ONLY: &[&str] = &["tempfile", "proptest", "criterion", "trybuild", "tokio_test"];
+
+#[test]
+fn without_azure_there_is_no_http_and_no_tls() {
+    for features in ["", "sqlite", "testing", "sqlite,testing"] {
+        none_of(&crates(features), HTTP_AND_TLS);
+    }
+    assert!(crates("azure").contains("azure_storage_queue"), "the test reads the tree wrongly");
+}
+
+#[test]
+fn without_sqlite_there_is_no_sqlite() {
+    for features in ["", "azure", "testing"] {
+        none_of(&crates(features), FILES.get(..2).unwrap());
+    }
+    assert!(crates("sqlite").contains("rusqlite"), "the test reads the tree wrongly");
+}
+
+#[test]
+fn no_feature_brings_test_tools() {
+    none_of(&crates("sqlite,azure,testing"), TESTS_ONLY);
+    // Virtual time is tokio's `test-util`: only with the feature that says so.
+    for (features, expected) in [("sqlite,azure", false), ("sqlite,testing", true)] {
+        let tree = cargo(&[
+            "tree",
+            "--locked",
+            "--package=jobqueue",
+            "--edges=normal",
+            "--prefix=none",
+            "--format={lib} {f}",
+            "--no-default-features",
+            "--features",
+            features,
+        ]);
+        let virtual_time = |line: &str| line.starts_with("tokio ") && line.contains("test-util");
+        assert_eq!(tree.lines().any(virtual_time), expected, "{features}");
+    }
+}
+
+#[test]
+fn each_dependency_has_its_reason_in_the_architecture() {
+    let architecture = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, reasons) = architecture.split_once("## Dependencies").unwrap();
+    for manifest in ["jobqueue/Cargo.toml", "jobqueue-derive/Cargo.toml"] {
+        let text = std::fs::read_to_string(root().join(manifest)).unwrap();
+        let mut wanted = false;
+        for line in text.lines() {
+            if line.starts_with('[') {
+                wanted = line.ends_with("dependencies]") && !line.contains("dev-");
+            } else if wanted && let Some((name, _)) = line.split_once(['.', ' ']) {
+                let name = name.trim();
+                let known = name.is_empty() || name == "#" || name == "jobqueue-derive";
+                assert!(
+                    known || reasons.contains(&format!("`{name}`")),
+                    "no reason for {name} of {manifest}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn both_crates_can_be_packaged() {
+    for package in ["jobqueue-derive", "jobqueue"] {
+        let files = cargo(&["package", "--list", "--allow-dirty", "--package", package]);
+        for file in ["Cargo.toml", "src/lib.rs"] {
+            assert!(files.lines().any(|line| line == file), "{package} lacks {file}");
+        }
+        // What rustdoc includes must be in the package; what tests need must not make it large.
+        if package == "jobqueue" {
+            assert!(files.contains("src/docs/guarantees.md") && files.contains("README.md"), "{files}");
+        }
+        assert!(files.lines().count() < 400, "{package} has {} files", files.lines().count());
+    }
+}

@@ -1,0 +1,150 @@
+//! Sharded storage among processes, on SQLite files: the number of shards changes under load.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jobqueue::storage::sharded::Sharded;
+use jobqueue::{JobError, QueueMessage, QueueName, State, Storage, Worker};
+use jobqueue_tests::children::{Part, part};
+use jobqueue_tests::say;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "work", kind = "work", timeout = "10s")]
+struct Work {
+    name: String,
+}
+
+/// Two accounts, each a file. Maps are read again twice a second.
+async fn open(folder: &Path) -> (Sharded, Vec<Storage>) {
+    let mut builder = Sharded::builder().shards("work", 4).refresh(Duration::from_millis(500));
+    let mut accounts = Vec::new();
+    for name in ["a", "b"] {
+        let url = format!("sqlite:{}", folder.join(name).with_extension("db").display());
+        let account = Storage::connect(&url).await.unwrap();
+        accounts.push(account.clone());
+        builder = builder.account(name, account);
+    }
+    (builder.build().unwrap(), accounts)
+}
+
+/// Resolves when the process that started this part lets go of it.
+async fn closed() {
+    let read = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    drop(read.await);
+}
+
+/// Sends until told to stop, then says how many were acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn part_produces() {
+    let Some(input) = part("part_produces") else { return };
+    let (name, folder) = input.split_once(' ').unwrap();
+    let queue = open(Path::new(folder)).await.0.storage().queue::<Work>().await.unwrap();
+    say!("sends");
+    let (mut sent, mut stop) = (0, std::pin::pin!(closed()));
+    loop {
+        queue.send(&Work { name: format!("{name}-{sent}") }).await.unwrap();
+        sent += 1;
+        if tokio::time::timeout(Duration::from_millis(2), stop.as_mut()).await.is_ok() {
+            break say!("{sent}");
+        }
+    }
+}
+
+/// Writes down what it handles, until told to stop; then says whether every shard was polled lately.
+#[tokio::test(flavor = "multi_thread")]
+async fn part_works() {
+    let Some(folder) = part("part_works").map(PathBuf::from) else { return };
+    async fn work(work: Work, State(folder): State<PathBuf>) -> Result<(), JobError> {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log"))?;
+        // One write is not torn by others.
+        (&log).write_all(format!("{}\n", work.name).as_bytes())?;
+        Ok(())
+    }
+    let (sharded, _accounts) = open(&folder).await;
+    let worker = Worker::builder(sharded.storage()).state(folder).handle(work).build().unwrap();
+    say!("works");
+    let queue = QueueName::new("work").unwrap();
+    // The others may have done everything before this one has learnt of the newest shards: it has to learn of them all the same.
+    let polled = async {
+        closed().await;
+        while sharded.health(&queue, Duration::from_secs(60)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let end = async { drop(tokio::time::timeout(Duration::from_secs(60), polled).await) };
+    let _ = worker.run_until(end).await.unwrap();
+    match sharded.health(&queue, Duration::from_secs(60)).await {
+        Ok(()) => say!("healthy"),
+        Err(unpolled) => say!("{unpolled}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f85_i17_shards_grow_and_shrink_under_producers_and_workers_and_strand_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sharded, accounts) = open(folder.path()).await;
+    let (storage, name) = (sharded.storage(), QueueName::new("work").unwrap());
+    let queue = storage.queue::<Work>().await.unwrap();
+    // A backlog in all four shards before anybody works.
+    for number in 0..200 {
+        queue.send(&Work { name: format!("backlog-{number}") }).await.unwrap();
+    }
+    let start = |what: &str, input: String| {
+        let mut part = Part::start(what, input);
+        part.says().unwrap();
+        part
+    };
+    let producers =
+        ["x", "y"].map(|who| start("part_produces", format!("{who} {}", folder.path().display())));
+    sharded.reshard(&name, 8).await.unwrap();
+    let works = || start("part_works", folder.path().display().to_string());
+    let mut workers = vec![works(), works()];
+    retired(&sharded, &name).await;
+    assert_eq!(generations(&accounts).await, BTreeSet::from([2]), "the first four are drained and gone");
+    assert!(sharded.health(&name, Duration::from_secs(60)).await.is_err(), "nobody polls in this process");
+
+    sharded.reshard(&name, 4).await.unwrap();
+    workers.push(works());
+    retired(&sharded, &name).await;
+    assert_eq!(generations(&accounts).await, BTreeSet::from([3]), "the eight are drained and gone");
+
+    let mut sent: BTreeSet<String> = (0..200).map(|number| format!("backlog-{number}")).collect();
+    for (who, producer) in ["x", "y"].into_iter().zip(producers) {
+        let count: u32 = producer.finish().last().unwrap().parse().unwrap();
+        assert!(count > 0);
+        sent.extend((0..count).map(|number| format!("{who}-{number}")));
+    }
+    while !queue.is_empty().await.unwrap() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for worker in workers {
+        assert_eq!(worker.finish(), ["healthy"]);
+    }
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    let handled: BTreeSet<String> = log.lines().map(str::to_owned).collect();
+    assert_eq!(sent.difference(&handled).collect::<Vec<_>>(), Vec::<&String>::new(), "stranded");
+    assert_eq!(handled, sent);
+}
+
+/// Waits until no former shard is left.
+async fn retired(sharded: &Sharded, queue: &QueueName) {
+    while sharded.retire(queue).await.unwrap() > 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Of the shards that exist in the accounts.
+async fn generations(accounts: &[Storage]) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    for account in accounts {
+        for shard in account.queues().list_queues("work-s").await.unwrap() {
+            found.insert(shard.as_str().rsplit_once('v').unwrap().1.parse().unwrap());
+        }
+    }
+    found
+}

@@ -1,0 +1,164 @@
+//! Power cuts (F55).
+
+use std::collections::BTreeSet;
+
+use jobqueue::sqlite::Synchronous;
+use jobqueue_tests::power::Event;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::oracle::{Replay, deliver};
+use crate::scene::{Recording, Scene};
+
+const TASKS: usize = 3;
+
+pub(crate) fn cuts(usual: usize) -> usize {
+    variable("JOBQUEUE_POWER_CUTS").unwrap_or(usual)
+}
+
+pub(crate) fn rounds(usual: usize) -> usize {
+    variable("JOBQUEUE_POWER_ROUNDS").unwrap_or(usual)
+}
+
+fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+pub(crate) fn random() -> StdRng {
+    let seed = variable("JOBQUEUE_POWER_SEED").unwrap_or_else(rand::random);
+    println!("JOBQUEUE_POWER_SEED={seed}");
+    StdRng::seed_from_u64(seed)
+}
+
+/// Moments just before and just after syncs, and others, as numbers of events that have happened by then.
+fn moments(recording: &Recording, count: usize, random: &mut StdRng) -> BTreeSet<usize> {
+    let (events, from) = (&recording.events, recording.from);
+    let is_sync = |event: &Event| matches!(event, Event::Sync(..) | Event::Delete(..) | Event::Truncate(..));
+    let mut boundaries: Vec<_> =
+        (from..events.len()).filter(|at| is_sync(&events[*at])).flat_map(|at| [at, at + 1]).collect();
+    while boundaries.len() > count / 2 {
+        boundaries.swap_remove(random.random_range(0..boundaries.len()));
+    }
+    let mut moments: BTreeSet<usize> = boundaries.into_iter().collect();
+    while moments.len() < count.min(events.len() - from) {
+        moments.insert(random.random_range(from..=events.len()));
+    }
+    moments
+}
+
+/// Cuts the power at `count` moments of the recording and opens what is left; returns what was found wrong.
+pub(crate) fn cut(
+    recording: &Recording,
+    count: usize,
+    synchronous: Synchronous,
+    lies: bool,
+    random: &mut StdRng,
+) -> Vec<String> {
+    let mut replay = Replay::new(recording.before.clone(), recording.histories.len());
+    if lies {
+        replay.disk.lie();
+    }
+    // What was said earlier is another's.
+    recording.events[..recording.from].iter().for_each(|event| replay.disk.apply(event));
+    let mut wrong = Vec::new();
+    let mut done = recording.from;
+    for moment in moments(recording, count, random) {
+        recording.events[done..moment].iter().for_each(|event| replay.apply(event));
+        done = moment;
+        let scene = Scene::after_cut(&replay.disk.cut(random), synchronous);
+        let checked = scene.open().and_then(|storage| {
+            let found = scene.look(recording.histories.len());
+            replay.check(&found, &recording.histories, synchronous)?;
+            scene.block_on(deliver(&storage, &scene.clock, &found));
+            Ok(())
+        });
+        wrong.extend(
+            checked.err().map(|what| format!("after {moment} of {} events: {what}", recording.events.len())),
+        );
+    }
+    wrong
+}
+
+#[test]
+fn f55_a_power_cut_loses_nothing_that_was_acknowledged() {
+    let mut random = random();
+    let recording = Scene::new(Synchronous::Full).record(TASKS, 60, &mut random);
+    let wrong = cut(&recording, cuts(150), Synchronous::Full, false, &mut random);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn f55_with_synchronous_normal_a_power_cut_takes_only_the_newest_and_damages_nothing() {
+    let mut random = random();
+    let recording = Scene::new(Synchronous::Normal).record(TASKS, 60, &mut random);
+    let wrong = cut(&recording, cuts(150), Synchronous::Normal, false, &mut random);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    // It is not the promise of FULL, and the difference is seen.
+    let lost = cut(&recording, cuts(60), Synchronous::Full, false, &mut random);
+    assert!(lost.iter().any(|what| what.contains("lost")), "{lost:#?}");
+}
+
+// The log then looks as if it were damaged, and FULL refuses it; the refusal says the way out.
+#[test]
+fn f55_a_store_that_was_used_with_normal_is_opened_so_after_a_power_cut() {
+    let mut random = random();
+    let recording = Scene::new(Synchronous::Normal).record(TASKS, 30, &mut random);
+    let mut replay = Replay::new(recording.before.clone(), TASKS);
+    let (mut done, mut refused) = (0, 0);
+    for moment in moments(&recording, cuts(60), &mut random) {
+        recording.events[done..moment].iter().for_each(|event| replay.apply(event));
+        done = moment;
+        let mut scene = Scene::after_cut(&replay.disk.cut(&mut random), Synchronous::Full);
+        if let Err(error) = scene.open().map(drop) {
+            assert!(error.contains("Synchronous::Normal"), "{error}");
+            refused += 1;
+            scene.synchronous = Synchronous::Normal;
+            drop(scene.open().unwrap());
+            scene.synchronous = Synchronous::Full;
+        }
+        let _storage = scene.open().unwrap();
+        replay.check(&scene.look(TASKS), &recording.histories, Synchronous::Normal).unwrap();
+    }
+    assert!(refused > 0, "no cut tore anything");
+}
+
+// That the tests above would notice.
+#[test]
+fn f55_a_disk_that_lies_about_syncs_is_found_out() {
+    let mut random = random();
+    let recording = Scene::new(Synchronous::Full).record(TASKS, 20, &mut random);
+    let wrong = cut(&recording, cuts(60), Synchronous::Full, true, &mut random);
+    assert!(wrong.len() > 20, "{wrong:#?}");
+    assert!(wrong.iter().any(|what| what.contains("lost")), "{wrong:#?}");
+}
+
+// What the first cut, or a kill before a sync, leaves behind the end of the log stays there, and is neither found again nor
+// taken for damage after the second cut.
+#[test]
+fn f55_a_second_cut_soon_after_a_first_or_a_kill_is_as_harmless() {
+    let mut random = random();
+    let recording = Scene::new(Synchronous::Full).record(TASKS, 30, &mut random);
+    let mut replay = Replay::new(recording.before.clone(), TASKS);
+    let mut done = 0;
+    for moment in moments(&recording, cuts(120), &mut random) {
+        recording.events[done..moment].iter().for_each(|event| replay.apply(event));
+        done = moment;
+        let scene = if random.random_bool(0.5) {
+            Scene::after_cut(&replay.disk.cut(&mut random), Synchronous::Full)
+        } else {
+            Scene::after_kill(replay.disk.clone(), Synchronous::Full)
+        };
+        let storage = scene.open().unwrap();
+        let opened = scene.recorder.log().1.len();
+        let found = scene.look(TASKS);
+        replay.check(&found, &recording.histories, Synchronous::Full).unwrap();
+
+        let tasks = scene.tasks(&storage, found, &mut random);
+        let running = tasks.into_iter().map(|task| task.run(3));
+        let ended = scene.block_on(futures_util::future::join_all(running));
+        // What was seen when the store had been opened must not vanish any more, whoever wrote it.
+        let second = scene.recording(ended, opened);
+        let wrong = cut(&second, 3, Synchronous::Full, false, &mut random);
+        assert!(wrong.is_empty(), "after {moment}: {wrong:#?}");
+    }
+}

@@ -1,0 +1,192 @@
+//! What must be there after a cut, and what is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::ManualClock;
+use jobqueue::sqlite::{Options, Synchronous};
+use jobqueue::storage::{GetMessages, Storage};
+use jobqueue_tests::power::{Disk, Event, Note};
+use rusqlite::Connection;
+
+use crate::workload::{History, State, container, name_of, queue};
+
+/// The log of a run, played again up to some moment.
+pub(crate) struct Replay {
+    pub(crate) disk: Disk,
+    /// Of each task, the newest step that had begun, that was acknowledged, and that was acknowledged when SQLite's log was
+    /// synced last.
+    began: Vec<usize>,
+    acknowledged: Vec<usize>,
+    synced: Vec<usize>,
+    /// What was acknowledged when a task began a step.
+    seen: BTreeMap<(usize, usize), Vec<usize>>,
+}
+
+impl Replay {
+    pub(crate) fn new(disk: Disk, tasks: usize) -> Self {
+        let none = vec![0; tasks];
+        Self { disk, began: none.clone(), acknowledged: none.clone(), synced: none, seen: BTreeMap::new() }
+    }
+
+    pub(crate) fn apply(&mut self, event: &Event) {
+        self.disk.apply(event);
+        match event {
+            Event::Note(Note::Began(task, step)) => {
+                self.began[*task] = *step;
+                self.seen.insert((*task, *step), self.acknowledged.clone());
+            }
+            Event::Note(Note::Acknowledged(task, step)) => self.acknowledged[*task] = *step,
+            Event::Sync(name, _) if name.ends_with("-wal") => self.synced.clone_from(&self.acknowledged),
+            _ => {}
+        }
+    }
+
+    /// Whether `found` is a state in which a cut now may leave the storage: each task's queue stands at a step that had
+    /// begun, and not before one that had to survive; and what is there of one task was not done after something that is
+    /// missing of another.
+    pub(crate) fn check(
+        &self,
+        found: &[Option<State>],
+        histories: &[History],
+        synchronous: Synchronous,
+    ) -> Result<(), String> {
+        let floor = if synchronous == Synchronous::Full { &self.acknowledged } else { &self.synced };
+        let mut at = Vec::new();
+        let mut possible = Vec::new();
+        for (task, history) in histories.iter().enumerate() {
+            let steps: BTreeSet<usize> = (floor[task]..=self.began[task])
+                .filter(|step| history.states[*step] == found[task])
+                .collect();
+            let Some(first) = steps.first() else {
+                let newest = history.states[self.acknowledged[task]].as_ref();
+                return Err(format!("task {task}: {}", difference(newest, found[task].as_ref())));
+            };
+            at.push(*first);
+            possible.push(steps);
+        }
+        // The least steps that fit together.
+        loop {
+            let demands: Vec<_> = (0..at.len()).filter_map(|task| self.seen.get(&(task, at[task]))).collect();
+            let least = |task: usize| demands.iter().map(|seen| seen[task]).max().unwrap_or(0);
+            let Some(behind) = (0..at.len()).find(|task| at[*task] < least(*task)) else { return Ok(()) };
+            match possible[behind].range(least(behind)..).next() {
+                Some(step) => at[behind] = *step,
+                None => return Err(format!("task {behind} lost more than what was done after it")),
+            }
+        }
+    }
+}
+
+/// Whether `found` is what a task that came to a failure may find after it: what was acknowledged, and besides only the step
+/// that failed, if its error left open whether it was done.
+pub(crate) fn check_after_failure(history: &History, found: Option<&State>) -> Result<(), String> {
+    let newest = history.states.last().unwrap().as_ref();
+    if found == newest {
+        return Ok(());
+    }
+    let Some(failure) = history.failure.as_ref().filter(|failure| failure.error.is_ambiguous()) else {
+        return Err(difference(newest, found));
+    };
+    let may_be = match (&failure.meant, found, newest) {
+        (Some(meant), _, _) => meant.as_ref() == found,
+        // The get may have been done.
+        (None, Some(found), Some(newest)) => {
+            found.blobs == newest.blobs
+                && found.messages.keys().eq(newest.messages.keys())
+                && found.messages.iter().all(|(name, (text, gets))| {
+                    let (known, before) = &newest.messages[name];
+                    known == text && (*before..=before + 1).contains(gets)
+                })
+        }
+        _ => false,
+    };
+    if may_be { Ok(()) } else { Err(difference(newest, found)) }
+}
+
+fn difference(newest: Option<&State>, found: Option<&State>) -> String {
+    let (Some(newest), Some(found)) = (newest, found) else {
+        return format!(
+            "lost: the queue is there: {}, was acknowledged: {}",
+            found.is_some(),
+            newest.is_some()
+        );
+    };
+    let names = |state: &State| state.messages.keys().cloned().collect::<BTreeSet<_>>();
+    let lost: Vec<_> = names(newest).difference(&names(found)).cloned().collect();
+    let more: Vec<_> = names(found).difference(&names(newest)).cloned().collect();
+    let older: Vec<_> = found
+        .messages
+        .iter()
+        .filter(|(name, value)| newest.messages.get(*name).is_some_and(|known| known != *value))
+        .map(|(name, _)| name)
+        .collect();
+    let blobs = newest.blobs != found.blobs;
+    format!("lost: {lost:?}, back or not known: {more:?}, not the newest: {older:?}, other blobs: {blobs}")
+}
+
+/// Opens the storage in `folder` with the real library; says so if it is refused or damaged.
+pub(crate) async fn open(folder: &Path, options: Options) -> Result<Storage, String> {
+    let storage = options.open().await.map_err(|error| {
+        let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+        format!("refused: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+    })?;
+    let connection = Connection::open(folder.join("jobs.db")).unwrap();
+    let check: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    if check == "ok" { Ok(storage) } else { Err(format!("damaged: {check}")) }
+}
+
+/// What is in the file, leases or not, and nothing changed by looking.
+pub(crate) fn look(folder: &Path, tasks: usize) -> Vec<Option<State>> {
+    let connection = Connection::open(folder.join("jobs.db")).unwrap();
+    (0..tasks).map(|task| look_at(&connection, task)).collect()
+}
+
+fn look_at(connection: &Connection, task: usize) -> Option<State> {
+    let (id, count): (i64, u32) = connection
+        .query_row("SELECT id, messages FROM jobqueue_queue WHERE name = ?1", [queue(task).as_str()], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .ok()?;
+    let mut state = State::default();
+    let mut messages =
+        connection.prepare("SELECT text, dequeue_count FROM jobqueue_message WHERE queue = ?1").unwrap();
+    for message in messages.query_map([id], |row| Ok((row.get::<_, String>(0)?, row.get(1)?))).unwrap() {
+        let (text, gets) = message.unwrap();
+        let twin = state.messages.insert(name_of(&text).to_owned(), (text, gets));
+        assert!(twin.is_none(), "a message is there twice");
+    }
+    assert_eq!(state.messages.len(), count as usize, "the queue's own count is right");
+    let mut blobs = connection
+        .prepare(
+            "SELECT b.name, b.content FROM jobqueue_blob b JOIN jobqueue_container c ON c.id = b.container
+             WHERE c.name = ?1",
+        )
+        .unwrap();
+    let found = blobs.query_map([container(task).as_str()], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    state.blobs = found.collect::<rusqlite::Result<_>>().unwrap();
+    Some(state)
+}
+
+/// Takes every message out as a worker would, long after all leases are over, and compares with what `look` found.
+pub(crate) async fn deliver(storage: &Storage, clock: &Arc<ManualClock>, found: &[Option<State>]) {
+    clock.advance(Duration::from_secs(3600));
+    let options = GetMessages { count: 32, visibility: Duration::from_secs(3600) };
+    for (task, state) in found.iter().enumerate() {
+        let Some(state) = state else { continue };
+        let mut delivered = BTreeMap::new();
+        loop {
+            let messages = storage.queues().get(&queue(task), options).await.unwrap().messages;
+            if messages.is_empty() {
+                break;
+            }
+            for message in messages {
+                let text = message.text.unwrap();
+                delivered.insert(name_of(&text).to_owned(), (text, message.dequeue_count - 1));
+            }
+        }
+        assert_eq!(delivered, state.messages);
+    }
+}

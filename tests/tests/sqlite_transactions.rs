@@ -1,0 +1,51 @@
+//! A transaction of the application's that stays open for long after it has sent (F72).
+//!
+//! It is open until workers have been refused twice, or for `JOBQUEUE_TRANSACTION_SECONDS`.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::time::{Duration, Instant};
+
+use jobqueue::sqlite::Options;
+use jobqueue::{Event, JobError, SendOptions, Worker};
+use jobqueue_tests::jobs::{Task, task};
+use jobqueue_tests::running::Running;
+use rusqlite::{Connection, TransactionBehavior};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f72_workers_go_on_polling_while_a_transaction_that_has_sent_stays_open() {
+    let seconds: Option<u64> =
+        std::env::var("JOBQUEUE_TRANSACTION_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let patience = if seconds.is_some() { Duration::from_secs(10) } else { Duration::from_millis(100) };
+    let storage = Options::new(&path).busy_timeout(patience).open().await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let handler = |_: Task| async { Ok::<(), JobError>(()) };
+    let mut worker = Running::start(Worker::builder(storage.clone()).handle(handler)).await;
+
+    let mut mine = Connection::open(&path).unwrap();
+    let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let began = Instant::now();
+    let sent = queue.send_in(&transaction, &task("a"), SendOptions::new()).unwrap();
+    let (mut refused, mut seen) = (0, 0);
+    while refused < 2 || began.elapsed() < Duration::from_secs(seconds.unwrap_or(0)) {
+        // Meanwhile others read, and do not see it.
+        assert_eq!(queue.len().await.unwrap(), 0);
+        seen += 1;
+        let error = worker.until(|event| match event {
+            Event::PollFailed { error, .. } => Some(error),
+            Event::Finished { .. } => panic!("it was run before it was committed"),
+            _ => None,
+        });
+        let error = error.await;
+        assert!(error.contains("write lock") && error.contains("nothing was done"), "{error}");
+        refused += 1;
+    }
+    println!("refused {refused} times, read {seen} times");
+    transaction.commit().unwrap();
+    let ended = worker.ended().await;
+    assert_eq!((ended.name(), ended.job.unwrap().id.to_string()), ("completed", sent));
+    let report = worker.stop().await;
+    assert_eq!(report.completed, 1);
+}

@@ -1,0 +1,24 @@
+//! The rules of `#[message(…)]`: where each begins to object, what path it names, and that all are collected.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests may.
+
+mod any_number;
+mod collected;
+mod fields;
+mod paths;
+mod ranges;
+mod texts;
+
+use jobqueue::Validate;
+
+/// `path rule` of each violation, in order.
+fn broken(value: &impl Validate) -> Vec<String> {
+    let violations = value.validate().err().unwrap_or_default();
+    violations.iter().map(|v| format!("{} {}", v.path(), v.rule())).collect()
+}
+
+fn only(value: &impl Validate) -> String {
+    let violations = value.validate().unwrap_err();
+    assert_eq!(violations.len(), 1, "{violations}");
+    violations.to_string()
+}
