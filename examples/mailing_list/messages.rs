@@ -1,0 +1,37 @@
+//! The four messages, one a queue. Leases are short: when a process dies another goes on soon.
+
+use jobqueue::QueueMessage;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Look for mailings that are due. Sent by the schedule, so by one process of many.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "mailing-scans", kind = "mailing.scan")]
+pub(crate) struct Scan {}
+
+/// Make one job a recipient.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "mailing-fanouts", kind = "mailing.fanout", timeout = "3s", poison_threshold = 3)]
+#[message(backoff(base = "1s", max = "1m"))]
+pub(crate) struct FanOut {
+    #[message(key)]
+    pub(crate) mailing: Uuid,
+}
+
+/// Send one mail. It names the recipient by number: the address stays in the database.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "mailing-mails", kind = "mailing.mail", timeout = "3s")]
+#[message(backoff(base = "1s", max = "1m"))]
+pub(crate) struct Mail {
+    #[message(key)]
+    pub(crate) mailing: Uuid,
+    pub(crate) recipient: u32,
+}
+
+/// All mails of a mailing are sent or given up.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "mailing-archives", kind = "mailing.archive", timeout = "3s")]
+pub(crate) struct Archive {
+    #[message(key)]
+    pub(crate) mailing: Uuid,
+}

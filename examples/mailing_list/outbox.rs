@@ -1,0 +1,103 @@
+//! Where mails go: a folder a mailing, with one file a recipient.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use rand::RngExt;
+use tempfile::NamedTempFile;
+use tokio::task::spawn_blocking;
+use uuid::Uuid;
+
+use crate::letter::Letter;
+
+/// Takes each mail once, however often it is given.
+#[derive(Debug, Clone)]
+pub(crate) struct Outbox {
+    folder: PathBuf,
+    /// How many deliveries in a hundred fail on purpose.
+    faults: u8,
+}
+
+impl Outbox {
+    pub(crate) fn open(folder: &Path, faults: u8) -> io::Result<Self> {
+        let outbox = Self { folder: folder.to_owned(), faults };
+        make_folder(&outbox.unfinished())?;
+        Ok(outbox)
+    }
+
+    /// The mails of a mailing.
+    pub(crate) fn folder(&self, mailing: Uuid) -> PathBuf {
+        self.folder.join(mailing.to_string())
+    }
+
+    /// Files that are being written. What a killed process leaves here is no mail.
+    fn unfinished(&self) -> PathBuf {
+        self.folder.join("unfinished")
+    }
+
+    /// Writes the mail, unless it was written before.
+    pub(crate) async fn put(&self, letter: Letter) -> io::Result<()> {
+        let outbox = self.clone();
+        spawn_blocking(move || outbox.put_now(&letter)).await?
+    }
+
+    fn put_now(&self, letter: &Letter) -> io::Result<()> {
+        let folder = self.folder(letter.mailing);
+        let mail = folder.join(format!("{:04}.eml", letter.recipient + 1));
+        // Not what keeps mails from being doubled: two processes may look at once. It saves the work.
+        if mail.exists() {
+            return Ok(());
+        }
+        let fault = self.fault();
+        if fault == Some(Fault::Before) {
+            return Err(out_of_order());
+        }
+        make_folder(&folder)?;
+        let mut file = NamedTempFile::new_in(self.unfinished())?;
+        file.write_all(&letter.to_eml()?)?;
+        file.as_file().sync_all()?;
+        // The file appears whole or not at all, and of two that are the same only the first.
+        match file.persist_noclobber(&mail) {
+            Err(error) if error.error.kind() != ErrorKind::AlreadyExists => return Err(error.error),
+            _ => {}
+        }
+        if fault == Some(Fault::After) { Err(out_of_order()) } else { Ok(()) }
+    }
+
+    /// How many mails of these mailings there are.
+    pub(crate) fn count(&self, mailings: &[Uuid]) -> io::Result<u64> {
+        let mut count = 0;
+        for mailing in mailings {
+            match std::fs::read_dir(self.folder(*mailing)) {
+                Ok(mails) => count += mails.count() as u64,
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count)
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        let mut random = rand::rng();
+        let fails = random.random_range(0..100) < self.faults;
+        fails.then(|| if random.random() { Fault::Before } else { Fault::After })
+    }
+}
+
+/// A mail server may fail before it has taken the mail, or afterwards, when it should say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Before,
+    After,
+}
+
+fn out_of_order() -> io::Error {
+    io::Error::other("the outbox is out of order for a moment (made up; see --faults)")
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    let told = |error: io::Error| {
+        io::Error::new(error.kind(), format!("the folder {} cannot be made: {error}", folder.display()))
+    };
+    std::fs::create_dir_all(folder).map_err(told)
+}
