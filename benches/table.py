@@ -99,12 +99,15 @@ def circumstances(figures) -> str:
 
 
 def write(docs: pathlib.Path, figures) -> None:
-    page = docs / "benchmarks.md"
-    before, rest = page.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    measured = f"{circumstances(figures)}\n\n{text(figures)}"
-    page.write_text(f"{before}{BEGIN}\n{measured}\n{END}{after}")
+    replace(docs / "benchmarks.md", BEGIN, END, f"{circumstances(figures)}\n\n{text(figures)}")
     (docs / "benchmarks.svg").write_text(plot(figures))
+
+
+def replace(page: pathlib.Path, begin: str, end: str, measured: str) -> None:
+    """Puts new figures between two markers of a page."""
+    before, rest = page.read_text().split(begin)
+    after = rest.split(end)[1]
+    page.write_text(f"{before}{begin}\n{measured}\n{end}{after}")
 
 
 def plot(figures) -> str:

@@ -17,6 +17,8 @@ pub enum Unit {
     JobsPerSecond,
     /// Less is better.
     Milliseconds,
+    /// Of processor time; less is better.
+    Microseconds,
     /// Percent of one core; less is better.
     PercentOfCore,
     /// Less is better.
@@ -83,6 +85,20 @@ impl Report {
         json.push(b'\n');
         Ok(std::fs::write(path, json)?)
     }
+}
+
+/// Writes figures that no [`Subject`](crate::Subject) made, with those of the machine whose disk `directory` is on.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_report(
+    about: About,
+    quick: bool,
+    directory: &Path,
+    results: Figures,
+    path: &Path,
+) -> Result<()> {
+    Report { about, machine: Machine::look(directory)?, quick, results }.write(path)
 }
 
 /// Tells whoever waits how far it is.

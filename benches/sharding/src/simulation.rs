@@ -1,0 +1,162 @@
+//! One run: producers and workers at full load for some virtual seconds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jobqueue::memory::{self, TokioClock};
+use jobqueue::storage::sharded::Sharded;
+use jobqueue::{JobError, QueueMessage, Storage, Worker};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use crate::limited::{Counts, Limited, Limits};
+
+/// The job.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "work", kind = "work", timeout = "60s")]
+struct Work {
+    number: u64,
+}
+
+/// What is simulated.
+#[derive(Debug, Clone, Default)]
+pub struct Setting {
+    /// Queues the work is spread over.
+    pub shards: u32,
+    /// Accounts the queues are dealt to.
+    pub accounts: u32,
+    /// Jobs sent, as a part of what the limits allow at best.
+    pub load: f64,
+    /// Served at this rate instead: one shard, the first.
+    pub slow: Option<f64>,
+    /// Virtual seconds that are measured, after a quarter of them to warm up.
+    pub seconds: u64,
+    /// Of latencies.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Jobs completed a second, their messages deleted.
+    pub throughput: f64,
+    /// Requests of all accounts a job.
+    pub requests: f64,
+    /// Of a hundred requests, how many were refused.
+    pub refused: f64,
+    /// Jobs completed a second, by physical queue.
+    pub by_queue: BTreeMap<String, f64>,
+}
+
+impl Setting {
+    /// Jobs a second that the limits allow at best: each message is put, got and deleted, and 32 are got at once.
+    pub fn ideal(&self) -> f64 {
+        let limits = Limits::default();
+        let queues = f64::from(self.shards) * limits.queue / 3.0;
+        // Shards are dealt in turn; an account without one serves nothing.
+        let accounts = f64::from(self.accounts.min(self.shards)) * limits.account / (2.0 + 1.0 / 32.0);
+        queues.min(accounts)
+    }
+
+    /// Runs it on paused time.
+    ///
+    /// # Errors
+    /// What goes wrong with the storage, apart from its limits.
+    pub fn run(&self) -> Result<Outcome, jobqueue::Error> {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build().map_err(|e| {
+            jobqueue::Error::new(jobqueue::ErrorKind::Configuration, "no runtime").with_source(e)
+        })?;
+        runtime.block_on(self.simulate())
+    }
+
+    async fn simulate(&self) -> Result<Outcome, jobqueue::Error> {
+        let clock = Arc::new(TokioClock::new());
+        let slow = self.slow.map(|rate| ("work-s0v1".to_owned(), rate));
+        let accounts = (0..self.accounts).map(|number| {
+            let plain = memory::open_with_clock(clock.clone());
+            let limits = Limits { slow: slow.clone().filter(|_| number == 0), ..Limits::default() };
+            let limited = Limited::new(&plain, limits, self.seed * 1000 + u64::from(number));
+            (limited, plain)
+        });
+        let accounts: Vec<_> = accounts.collect();
+        // As a process opens it: with connections and a knowledge of shards of its own.
+        let open = || -> Result<Storage, jobqueue::Error> {
+            let mut builder = Sharded::builder().shards("work", self.shards).clock(clock.clone());
+            for (number, (limited, plain)) in accounts.iter().enumerate() {
+                let blobs = Arc::clone(plain.blobs());
+                let account = Storage::new(Arc::clone(limited) as Arc<_>, blobs, "simulated");
+                builder = builder.account(format!("a{number}"), account);
+            }
+            Ok(builder.build()?.storage())
+        };
+        let stop = CancellationToken::new();
+        let processes = (self.ideal() / 2_000.0).ceil() as u64;
+        let mut tasks = Vec::new();
+        for _ in 0..processes {
+            let handler = |_: Work| async {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                Ok::<(), JobError>(())
+            };
+            let worker =
+                Worker::builder(open()?).virtual_time(clock.clone()).concurrency(256).handle(handler);
+            let (worker, stop) = (worker.build()?, stop.clone());
+            tasks.push(tokio::spawn(async move { drop(worker.run_until(stop.cancelled_owned()).await) }));
+        }
+        let number = Arc::new(AtomicU64::new(0));
+        let period = Duration::from_secs_f64((processes * PRODUCERS) as f64 / (self.ideal() * self.load));
+        for process in 0..processes {
+            let queue = open()?.queue::<Work>().await?;
+            for producer in 0..PRODUCERS {
+                let (queue, stop, number) = (queue.clone(), stop.clone(), Arc::clone(&number));
+                let place = (process * PRODUCERS + producer) as f64 / (processes * PRODUCERS) as f64;
+                let begin = Instant::now() + period.mul_f64(place);
+                tasks.push(tokio::spawn(async move {
+                    let mut tick = tokio::time::interval_at(begin, period);
+                    tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+                    while !stop.is_cancelled() {
+                        tick.tick().await;
+                        let work = Work { number: number.fetch_add(1, Ordering::Relaxed) };
+                        // One that was refused to the end is not sent.
+                        drop(queue.send(&work).await);
+                    }
+                }));
+            }
+        }
+        let counts = || accounts.iter().map(|(limited, _)| limited.counts()).collect::<Vec<_>>();
+        tokio::time::sleep(Duration::from_secs(self.seconds) / 4).await;
+        let before = counts();
+        tokio::time::sleep(Duration::from_secs(self.seconds)).await;
+        let after = counts();
+        stop.cancel();
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        Ok(self.outcome(&before, &after))
+    }
+
+    fn outcome(&self, before: &[Counts], after: &[Counts]) -> Outcome {
+        let sum = |counts: &[Counts], of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>() as f64;
+        let grown = |of: fn(&Counts) -> u64| sum(after, of) - sum(before, of);
+        let (requests, refused) = (grown(|c| c.requests), grown(|c| c.refused));
+        let deleted = grown(|c| c.deleted.values().sum());
+        let seconds = self.seconds as f64;
+        let mut by_queue = BTreeMap::new();
+        for (before, after) in before.iter().zip(after) {
+            for (queue, count) in &after.deleted {
+                let count = count - before.deleted.get(queue).copied().unwrap_or_default();
+                *by_queue.entry(queue.clone()).or_default() += count as f64 / seconds;
+            }
+        }
+        Outcome {
+            throughput: deleted / seconds,
+            requests: requests / deleted.max(1.0),
+            refused: 100.0 * refused / (requests + refused).max(1.0),
+            by_queue,
+        }
+    }
+}
+
+/// Producers of a process.
+const PRODUCERS: u64 = 64;
