@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use jobqueue::{Event, Outcome, QueueMessage, Schedule, Storage, Worker, WorkerBuilder, shutdown_signal};
-use jobqueue_examples::{Failure, Progress, end, open_storage};
+use jobqueue_examples::{Failure, Progress, end, open_storage, start};
 
 use crate::database::Database;
 use crate::messages::{Mail, Scan};
@@ -89,21 +89,7 @@ enum Role {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = match Options::try_parse() {
-        Ok(options) => options,
-        Err(told) if !told.use_stderr() => told.exit(),
-        Err(wrong) => {
-            // One line, not a page.
-            let text = wrong.to_string();
-            eprintln!("{} (try --help)", text.lines().next().unwrap_or("the arguments are not understood"));
-            return ExitCode::from(2);
-        }
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
-    end(run(options).await)
+    end(run(start()).await)
 }
 
 async fn run(options: Options) -> Result<(), Failure> {

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use jobqueue::{Storage, Worker, shutdown_signal};
-use jobqueue_examples::{Failure, end, open_storage};
+use jobqueue_examples::{Failure, end, open_storage, start};
 
 /// Makes a mosaic of a photograph, out of many small pictures.
 #[derive(Debug, Parser)]
@@ -68,21 +68,7 @@ enum Role {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = match Options::try_parse() {
-        Ok(options) => options,
-        Err(told) if !told.use_stderr() => told.exit(),
-        Err(wrong) => {
-            // One line, not a page.
-            let text = wrong.to_string();
-            eprintln!("{} (try --help)", text.lines().next().unwrap_or("the arguments are not understood"));
-            return ExitCode::from(2);
-        }
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
-    end(run(options).await)
+    end(run(start()).await)
 }
 
 async fn run(options: Options) -> Result<(), Failure> {

@@ -1,13 +1,15 @@
-//! What several examples share: the storage they run on, progress, and ending with one clear line.
+//! What several examples share: options and log, the storage they run on, progress, and ending with one clear line.
 
 #![allow(clippy::print_stdout, reason = "programs for people to look at")]
 
 mod ending;
 mod folder;
 mod progress;
+mod start;
 mod storage;
 
 pub use ending::{Failure, end};
 pub use folder::{BlobFolder, FolderError};
 pub use progress::Progress;
+pub use start::start;
 pub use storage::open_storage;

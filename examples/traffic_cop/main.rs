@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use jobqueue::shutdown_signal;
-use jobqueue_examples::{Failure, end};
+use jobqueue_examples::{Failure, end, start};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -45,11 +45,7 @@ struct Options {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
+    let options: Options = start();
     end(match options.instance {
         Some(number) => instance::run(number, &options).await,
         None => direct(&options).await,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use jobqueue::{Context, JobError, QueueMessage, SendOptions, Storage, Worker};
-use jobqueue_examples::{BlobFolder, Failure, Progress, end, open_storage};
+use jobqueue_examples::{BlobFolder, Failure, Progress, end, open_storage, start};
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
@@ -128,7 +128,7 @@ async fn folder(storage: &Storage, name: &str) -> Result<BlobFolder, jobqueue_ex
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    end(run(Options::parse()).await)
+    end(run(start()).await)
 }
 
 async fn run(options: Options) -> Result<(), Failure> {

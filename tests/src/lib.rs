@@ -5,6 +5,7 @@ pub mod death;
 pub mod example;
 pub mod fork;
 pub mod jobs;
+pub mod log;
 pub mod patched;
 pub mod power;
 pub mod proxy;

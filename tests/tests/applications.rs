@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -241,40 +240,4 @@ async fn f83_a_panic_while_a_message_is_made_does_not_end_the_schedule() {
     let reports = storage.queue::<Report>().await.unwrap().peek().await.unwrap();
     let slots: Vec<String> = reports.into_iter().map(|report| report.unwrap().slot).collect();
     assert_eq!(slots, ["2026-01-01T12:01:00Z", "2026-01-01T12:02:00Z"]);
-}
-
-/// What is logged on this thread.
-#[derive(Debug, Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_log_at_the_usual_level_tells_that_a_worker_started_and_that_an_attempt_failed() {
-    let log = Log::default();
-    let writer = log.clone();
-    let logging = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    let _logging = tracing::subscriber::set_default(logging);
-    let storage = memory::open();
-    storage.queue::<Order>().await.unwrap().send(&order("a")).await.unwrap();
-    let fail_once = |_: Order, info: JobInfo| async move {
-        if info.attempt == 1 { Err(JobError::retry("the till is closed")) } else { Ok(()) }
-    };
-    let worker = worker(&storage).handle(fail_once).build().unwrap();
-    let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(60))).await.unwrap();
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_default();
-    assert!(line("worker started").contains(r#"queues=["orders"]"#), "{log}");
-    let failed = line("attempt failed");
-    for part in ["WARN", "queue=orders", "attempt=1", "the till is closed"] {
-        assert!(failed.contains(part), "{part}: {log}");
-    }
 }

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,22 +11,9 @@ use jobqueue::azure::Options;
 use jobqueue::storage::{Access, GetMessages, Late, LeaseId, PutBlob, PutMessage, Storage, UpdateMessage};
 use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::{self, Azurite, FakeToken};
+use jobqueue_tests::log;
 use jobqueue_tests::proxy::{Fault, Proxy};
 use jobqueue_tests::sas;
-
-/// A log in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
 
 /// What must not be found, and what every error said.
 #[derive(Default)]
@@ -74,16 +60,7 @@ async fn a_run(storage: &Storage, known: &mut Known) {
 
 #[tokio::test]
 async fn f114_a_trace_of_everything_shows_no_secret() {
-    let log = Log::default();
-    let writer = log.clone();
-    tracing_log::LogTracer::init().unwrap();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    tracing::subscriber::set_global_default(subscriber).unwrap();
-
+    let log = log::record();
     let mut known = Known::default();
     let azurite = Azurite::shared();
     let by_key = Options::from_connection_string(&azurite.connection_string()).unwrap();
@@ -124,7 +101,7 @@ async fn f114_a_trace_of_everything_shows_no_secret() {
         known.secrets.push(sas.split_once("sig=").unwrap().1.to_owned());
     }
     let debug = format!("{by_key:?} {by_sas:?} {by_token:?}");
-    let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    let log = log.text();
     assert!(log.contains("azurite") || log.contains("127.0.0.1"), "the log is not that of the SDK");
     assert!(log.lines().count() > 100, "the log has only {} lines", log.lines().count());
     for secret in &known.secrets {

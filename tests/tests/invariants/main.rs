@@ -13,7 +13,6 @@ mod payloads;
 mod receipts;
 mod refusals;
 mod rubbish;
-mod secrets;
 mod shutdown;
 mod stopped;
 mod sweep;

@@ -1,0 +1,93 @@
+//! What a log tells, and what never stands in one: I20, F92, F114. A program of its own, because it takes over the process's
+//! log.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use jobqueue::storage::{GetMessages, PutMessage};
+use jobqueue::{Context, JobError, JobInfo, SendOptions, Storage, memory};
+use jobqueue_tests::jobs::{Task, after, worker};
+use jobqueue_tests::log;
+
+const SECRET: &str = "s3cret-freight";
+
+/// A run with everything in it: success, failure, checkpoint, rejection, rubbish, a large payload. Returns the receipts.
+async fn run(storage: &Storage) {
+    let queue = storage.queue::<Task>().await.unwrap();
+    let large = format!("{SECRET}{}", "x".repeat(70_000));
+    for (name, data) in
+        [("good", SECRET), ("bad", SECRET), ("large", large.as_str()), ("no\n\u{1b}[31mFAKE log", SECRET)]
+    {
+        let options = SendOptions::new().id(format!("id\n{name}"));
+        let _ = queue.send_with(&Task { name: name.into(), data: data.into() }, options).await.unwrap();
+    }
+    let rubbish = PutMessage::new(format!("rubbish {SECRET}"));
+    storage.queues().put(&"tasks".parse().unwrap(), rubbish).await.unwrap();
+    let handler = |task: Task, ctx: Context| async move {
+        ctx.checkpoint(&format!("{SECRET} progress")).await?;
+        match task.name.as_str() {
+            "bad" if ctx.info().attempt < 2 => Err(JobError::retry("fails\n\u{1b}[31mERROR forged line")),
+            "bad" => Err(JobError::dead_letter("no\r\nERROR forged line")),
+            _ => Ok(()),
+        }
+    };
+    let _ = worker(storage).handle(handler).build().unwrap().run_until(after(90)).await.unwrap();
+}
+
+fn check(log: &str) {
+    assert!(log.contains("dead-lettered"), "the log is on");
+    assert!(!log.contains(SECRET), "a payload or checkpoint is in the log");
+    assert!(!log.contains("\u{1b}["), "an escape sequence got through");
+    assert!(
+        !log.lines().any(|line| line.starts_with("ERROR forged") || line.starts_with("FAKE")),
+        "a line was forged"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_tells_that_a_worker_started_and_that_an_attempt_failed() {
+    let log = log::record();
+    let storage = memory::open();
+    let task = Task { name: "a".into(), data: String::new() };
+    let _ = storage.queue::<Task>().await.unwrap().send(&task).await.unwrap();
+    let fail_once = |_: Task, info: JobInfo| async move {
+        if info.attempt == 1 { Err(JobError::retry("the till is closed")) } else { Ok(()) }
+    };
+    let _ = worker(&storage).handle(fail_once).build().unwrap().run_until(after(60)).await.unwrap();
+    let log = log.text();
+    let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_default();
+    for (line, parts) in [
+        (line("worker started"), ["INFO", r#"queues=["tasks"]"#].as_slice()),
+        (line("attempt failed"), &["WARN", "queue=tasks", "attempt=1", "the till is closed"]),
+    ] {
+        for part in parts {
+            assert!(line.contains(part), "{part}: {log}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i20_f114_a_trace_of_a_run_in_memory_holds_no_payload_and_no_forged_line() {
+    let log = log::record();
+    run(&memory::open()).await;
+    check(&log.text());
+}
+
+#[tokio::test]
+async fn i20_f114_receipts_are_shown_nowhere() {
+    let log = log::record();
+    let folder = tempfile::tempdir().unwrap();
+    let storage =
+        Storage::connect(&format!("sqlite:{}", folder.path().join("jobs.db").display())).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&Task { name: "a".into(), data: SECRET.into() }).await.unwrap();
+    let get = GetMessages { count: 1, visibility: Duration::from_secs(1) };
+    let received = storage.queues().get(&"tasks".parse().unwrap(), get).await.unwrap();
+    let receipt = received.messages[0].message.receipt.clone();
+    tracing::info!(?received, ?receipt, "shown on purpose");
+    let shown = format!("{received:?} {receipt:?} {storage:?} {queue:?}");
+    assert!(!shown.contains(receipt.expose()) && !shown.contains(SECRET), "{shown}");
+    let log = log.text();
+    assert!(log.contains("PopReceipt(…)") && !log.contains(SECRET) && !log.contains(receipt.expose()));
+}

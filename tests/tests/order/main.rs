@@ -1,0 +1,111 @@
+//! Messages that are sent in order: one of a key at a time, in the order of their sends, on every storage.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+mod azurite;
+mod processes;
+mod storages;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::{JobError, JobInfo, Queue, QueueMessage, SendOptions, State};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+/// The `number`-th of its key, which fails so often before it succeeds.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(
+    queue = "steps",
+    kind = "step",
+    poison_threshold = 3,
+    timeout = "30s",
+    backoff(base = "1s", max = "5s")
+)]
+struct Step {
+    #[message(key)]
+    of: String,
+    number: u32,
+    fails: u32,
+    millis: u64,
+}
+
+fn step(of: impl Into<String>, number: u32) -> Step {
+    Step { of: of.into(), number, fails: 0, millis: 10 }
+}
+
+async fn send(queue: &Queue<Step>, step: &Step) {
+    queue.send_with(step, SendOptions::new().in_order()).await.unwrap();
+}
+
+/// What handlers saw of each key.
+#[derive(Debug, Default)]
+struct Seen {
+    running: BTreeSet<String>,
+    /// Numbers of steps in the order in which their handlers began.
+    begun: BTreeMap<String, Vec<u32>>,
+    /// Keys and numbers whose last attempt has ended.
+    ended: BTreeSet<(String, u32)>,
+    overlaps: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Watch {
+    seen: Arc<Mutex<Seen>>,
+    /// An end that nothing follows: done, or the last attempt.
+    end: Arc<Notify>,
+}
+
+/// Ends with the handler, however it ends.
+struct Running(Watch, String);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.seen.lock().unwrap().running.remove(&self.1);
+    }
+}
+
+impl Watch {
+    fn begin(&self, step: &Step) -> Running {
+        let mut seen = self.seen.lock().unwrap();
+        if !seen.running.insert(step.of.clone()) {
+            seen.overlaps.push(format!("{} {}", step.of, step.number));
+        }
+        seen.begun.entry(step.of.clone()).or_default().push(step.number);
+        Running(self.clone(), step.of.clone())
+    }
+
+    async fn ends(&self, count: usize) {
+        while self.seen.lock().unwrap().ended.len() < count {
+            self.end.notified().await;
+        }
+    }
+
+    fn begun(&self, key: &str) -> Vec<u32> {
+        self.seen.lock().unwrap().begun.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Runs of one step stand side by side, and steps in the order of their sends.
+    fn assert_in_order(&self, keys: u32, steps: u32) {
+        let seen = self.seen.lock().unwrap();
+        assert!(seen.overlaps.is_empty(), "two of a key at once: {:?}", seen.overlaps);
+        for key in 0..keys {
+            let mut begun = seen.begun[&key.to_string()].clone();
+            assert!(begun.is_sorted(), "key {key}: {begun:?}");
+            begun.dedup();
+            assert_eq!(begun, (0..steps).collect::<Vec<_>>(), "key {key}");
+        }
+    }
+}
+
+async fn handle(step: Step, info: JobInfo, State(watch): State<Watch>) -> Result<(), JobError> {
+    let _running = watch.begin(&step);
+    tokio::time::sleep(Duration::from_millis(step.millis)).await;
+    let last = info.attempt > step.fails || info.attempt == 3;
+    if last {
+        watch.seen.lock().unwrap().ended.insert((step.of.clone(), step.number));
+        watch.end.notify_one();
+    }
+    if info.attempt <= step.fails { Err(JobError::retry("not yet")) } else { Ok(()) }
+}
