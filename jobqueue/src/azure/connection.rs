@@ -19,6 +19,10 @@ const API_VERSION: &str = "2021-12-02";
 /// How long making a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a connection to an emulator may be idle before it is given up. Azurite closes its own after 5 seconds (Node's
+/// `server.keepAliveTimeout`), and a request on one that is just being closed gets no answer.
+const EMULATOR_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// An account and the clients that speak to it. Clones of the `Arc` share connections and tokens.
 pub(super) struct Connection {
     setup: Setup,
@@ -118,7 +122,7 @@ fn http_client(setup: &Setup) -> reqwest::Result<reqwest::Client> {
         .http1_only();
     if account::is_loopback(&account.queues) && account::is_loopback(&account.blobs) {
         // What is meant for this machine does not go to a proxy.
-        builder = builder.no_proxy();
+        builder = builder.no_proxy().pool_idle_timeout(EMULATOR_IDLE_TIMEOUT);
     } else {
         builder = builder.https_only(true);
     }
