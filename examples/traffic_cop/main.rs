@@ -57,7 +57,7 @@ async fn direct(options: &Options) -> Result<(), Failure> {
     let (say, mut said) = mpsc::channel(16);
     let mut children = BTreeMap::new();
     for number in 1..=options.instances {
-        children.insert(number, start(number, options, say.clone())?);
+        children.insert(number, launch(number, options, say.clone())?);
     }
     drop(say);
     let mut kill = std::pin::pin!(after(options.kill_after));
@@ -131,7 +131,7 @@ async fn after(seconds: Option<u64>) {
     }
 }
 
-fn start(number: u32, options: &Options, say: mpsc::Sender<(u32, String)>) -> Result<Child, Failure> {
+fn launch(number: u32, options: &Options, say: mpsc::Sender<(u32, String)>) -> Result<Child, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--instance", &number.to_string(), "--lease", &options.lease.to_string()]);
     if let Some(storage) = &options.storage {

@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use crate::queue::order::{HEADER, Lines, Standing, Ticket};
-use crate::vocabulary::error::{Error, ErrorKind};
+use crate::queue::order::{HEADER, Lines, Standing, Ticket, superseded};
+use crate::vocabulary::error::Error;
 use crate::vocabulary::job::JobInfo;
 use crate::vocabulary::name::QueueName;
 use crate::worker::{Admission, Hook, Visit};
@@ -69,10 +69,6 @@ fn ticket<'a>(visit: Visit<'a>, key: &'a str) -> Ticket<'a> {
 
 fn lines(visit: Visit<'_>) -> Lines<'_> {
     Lines::new(&**visit.storage.blobs(), &visit.job.queue)
-}
-
-fn superseded() -> Error {
-    Error::new(ErrorKind::LeaseLost, "a newer delivery of this message has its turn")
 }
 
 /// The longer, the further behind and the more often it was in vain.

@@ -68,7 +68,9 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be deleted.
     pub async fn complete(mut self) -> Result<(), Error> {
-        match self.take()?.complete().await? {
+        let claimed = self.take()?;
+        claimed.end_turn().await?;
+        match claimed.complete().await? {
             Settled::Certainly => Ok(()),
             Settled::Perhaps => Err(Error::new(
                 ErrorKind::LeaseUncertain,
@@ -101,6 +103,7 @@ impl<M> Delivery<M> {
         let claimed = self.take()?;
         let text = error.to_string();
         if self.info.attempt >= self.info.max_attempts {
+            claimed.give_up_turn().await?;
             claimed.bury(&Rejection::new(Reason::ATTEMPTS_EXHAUSTED, text)).await.map(drop)
         } else {
             claimed.retry(delay, &text).await
@@ -117,7 +120,9 @@ impl<M> Delivery<M> {
     /// again makes no second copy, as far as the first 32 dead letters show; it is never in neither queue.
     pub async fn dead_letter(mut self, reason: impl fmt::Display) -> Result<(), Error> {
         let detail = printable(&reason.to_string(), 2_000);
-        self.take()?.bury(&Rejection::new(Reason::REJECTED, detail)).await.map(drop)
+        let claimed = self.take()?;
+        claimed.give_up_turn().await?;
+        claimed.bury(&Rejection::new(Reason::REJECTED, detail)).await.map(drop)
     }
 
     /// Saves progress with the message and renews the lease. Later deliveries find it by [`resume`](Self::resume).

@@ -193,6 +193,11 @@ impl<M: QueueMessage> Queue<M> {
     /// Waits up to `wait` for a message and leases it; `None` if none came. What cannot be read on the way is
     /// dead-lettered.
     ///
+    /// For work that does not fit a handler. Messages come in any order, also those sent
+    /// [in order](SendOptions::in_order); they leave their places when they are completed or dead-lettered. Children of a
+    /// [batch](crate::Batch) are counted by a [`Worker`](crate::Worker) only: completed by hand, they leave their batch
+    /// waiting for them.
+    ///
     /// # Errors
     /// What the storage says.
     ///
@@ -223,6 +228,7 @@ impl<M: QueueMessage> Queue<M> {
     async fn open(&self, examined: Examined) -> Result<Option<Delivery<M>>, Error> {
         match examined {
             Examined::Rejected(claimed, rejection) => {
+                claimed.give_up_turn().await?;
                 claimed.bury(&rejection).await?;
                 Ok(None)
             }
@@ -247,6 +253,7 @@ impl<M: QueueMessage> Queue<M> {
                         Ok(None)
                     }
                     Err(error) => {
+                        claimed.give_up_turn().await?;
                         claimed.bury(&Rejection::undecodable(&error)).await?;
                         Ok(None)
                     }

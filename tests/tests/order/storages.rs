@@ -200,3 +200,23 @@ async fn an_order_needs_a_key_and_excludes_a_time_to_live() {
     assert!(expires.kind() == ErrorKind::Invalid && expires.to_string().contains("expire"), "{expires}");
     assert!(queue.is_empty().await.unwrap());
 }
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_are_received_by_hand_hold_nobody_back() {
+    let storage = in_memory();
+    let queue = storage.queue::<Step>().await.unwrap();
+    for number in 0..3 {
+        send(&queue, &step("a", number)).await;
+    }
+    let receive = async || queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    receive().await.complete().await.unwrap();
+    receive().await.dead_letter("by hand").await.unwrap();
+    for _ in 0..3 {
+        receive().await.fail(Duration::ZERO, "by hand").await.unwrap();
+    }
+    send(&queue, &step("a", 3)).await;
+    let watch = Watch::default();
+    let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+    let _ = worker.run_until(watch.ends(1)).await.unwrap();
+    assert_eq!(watch.begun("a"), [3]);
+}

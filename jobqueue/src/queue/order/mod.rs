@@ -20,7 +20,9 @@ mod line;
 mod lines;
 
 use super::channel::Channel;
+use super::claimed::Claimed;
 use super::errors::send_error;
+use crate::envelope::Envelope;
 use crate::storage::{Late, MessageRef};
 use crate::vocabulary::error::{Error, ErrorKind};
 
@@ -67,4 +69,35 @@ impl Channel {
     pub(super) async fn clear_lines(&self) -> Result<(), Error> {
         self.lines().clear().await.map_err(|error| send_error(error, false))
     }
+}
+
+/// For messages that are received by hand, in whatever order: the next of the key is not to wait for them for ever.
+impl Claimed {
+    /// The job is done: its turn ends, if it keeps to an order.
+    pub(super) async fn end_turn(&self) -> Result<(), Error> {
+        self.out_of_line(true).await
+    }
+
+    /// The message is to be moved elsewhere: it gives up its place, if it keeps to an order.
+    pub(super) async fn give_up_turn(&self) -> Result<(), Error> {
+        self.out_of_line(false).await
+    }
+
+    async fn out_of_line(&self, done: bool) -> Result<(), Error> {
+        let in_order = |envelope: &Envelope| {
+            let key = envelope.subject.clone().filter(|_| envelope.extensions.contains_key(HEADER))?;
+            Some((key, envelope.id.clone()))
+        };
+        let Some((key, job)) = self.with_envelope(in_order).flatten() else { return Ok(()) };
+        let message = self.lease.message_id();
+        let ticket = Ticket { key: &key, job: &job, message: message.as_str(), delivery: self.dequeue_count };
+        let lines = self.channel.lines();
+        let has_turn = if done { lines.finish(&ticket).await? } else { lines.leave(&ticket).await? };
+        has_turn.then_some(()).ok_or_else(superseded)
+    }
+}
+
+/// What a former delivery is told.
+pub(crate) fn superseded() -> Error {
+    Error::new(ErrorKind::LeaseLost, "a newer delivery of this message has its turn")
 }
