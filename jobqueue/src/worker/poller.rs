@@ -187,8 +187,8 @@ impl Poller {
         });
     }
 
-    /// At least one free slot; many after a round that brought all that was asked for. A worker that is full gathers some, so that it does not ask for messages one
-    /// by one; it does not wait long for them.
+    /// At least one free slot; many after a round that brought all that was asked for. A worker that is full gathers some,
+    /// so that it does not ask for messages one by one; it does not wait long for them.
     async fn free_slots(&self, was_full: bool) -> Option<Vec<OwnedSemaphorePermit>> {
         let mut first = self.slots.take(1).await.ok()?;
         let most = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES };
