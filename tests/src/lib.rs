@@ -12,8 +12,10 @@ pub mod proxy;
 pub mod python;
 pub mod running;
 pub mod sas;
+mod seed;
 
 pub use jobqueue_test_support::azurite;
+pub use seed::seed;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

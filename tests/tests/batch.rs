@@ -121,8 +121,7 @@ async fn a_batch_joins_on_sqlite() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_children_with_failures_and_duplicates_join_once() {
-    let seed: u64 = rand::random();
-    println!("seed {seed}");
+    let seed = jobqueue_tests::seed();
     let (storage, log) = (Storage::memory(), Log::default());
     fan_out(&storage, 10_000, OnDeadLetters::Wait).await;
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));

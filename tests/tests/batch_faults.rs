@@ -113,8 +113,7 @@ fn blob(name: &str) -> BlobName {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_children_with_failures_copies_and_dead_letters_join_once() {
     const CHILDREN: u64 = 10_000;
-    let seed: u64 = rand::random();
-    println!("seed {seed}");
+    let seed = jobqueue_tests::seed();
     let mut random = StdRng::seed_from_u64(seed);
     let (storage, log) = (in_memory(), Log::default());
     let mut batch = storage.batch("b").await.unwrap();
@@ -164,6 +163,54 @@ async fn ten_thousand_children_with_failures_copies_and_dead_letters_join_once()
     let runs = log.runs.lock().unwrap();
     assert_eq!((runs.len() + hopeless.len()) as u64, CHILDREN, "seed {seed}");
     assert!(runs.values().all(|runs| *runs == 1), "seed {seed}: a child ran twice");
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "sheets", kind = "sheet")]
+struct Sheet {
+    data: String,
+}
+
+/// Of two messages of a child one counts. That the other is superfluous, and that nobody knows whether it is deleted, must not
+/// be taken for the end of the one that counts and waits for its second attempt.
+async fn a_copy_ends_nothing(size: usize, deletions_fail: bool) {
+    let (storage, log) = (in_memory(), Log::default());
+    for _ in 0..2 {
+        let mut batch = storage.batch("b").await.unwrap();
+        batch.send_all([Sheet { data: "x".repeat(size) }]).await.unwrap();
+        storage.blobs().delete_blob(&blob("b/cursor"), None).await.unwrap();
+    }
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send_all([Sheet { data: "x".repeat(size) }]).await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+    let sheets = storage.queue::<Sheet>().await.unwrap();
+    assert_eq!(sheets.len().await.unwrap(), 3);
+
+    let faulty = Faulty::new(&storage);
+    let begin = tokio::time::Instant::now();
+    for operation in [Operation::Delete, Operation::DeleteAll] {
+        let early = move || deletions_fail && begin.elapsed() < Duration::from_secs(15);
+        faulty.on(operation, move |_| early().then_some(Fault::LoseRequest(StoreErrorKind::Timeout)));
+    }
+    let sheet = async |_: Sheet, ctx: Context| match ctx.info().attempt {
+        1 => Err(JobError::retry_after(Duration::from_secs(20), "planted")),
+        _ => Ok(ctx.set_result(&7_u64)?),
+    };
+    // One worker all the time, for it is its memory of what is done that must not be wrong.
+    let worker = builder(&faulty.storage(), &log).handle(sheet).concurrency(1).build().unwrap();
+    let _ = worker.run_until(sleep(Duration::from_secs(600))).await.unwrap();
+    assert!(sheets.is_empty().await.unwrap());
+    assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(7))]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_child_that_is_perhaps_deleted_does_not_end_the_child() {
+    a_copy_ends_nothing(10, true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_child_with_a_large_payload_does_not_end_the_child() {
+    a_copy_ends_nothing(70_000, false).await;
 }
 
 async fn book(storage: &Storage, waits: bool) {

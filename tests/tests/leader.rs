@@ -182,8 +182,7 @@ fn random_faults(faulty: &Faulty, seed: u64) -> Arc<Mutex<Instant>> {
 #[tokio::test(start_paused = true)]
 async fn i16_no_two_lead_at_once_and_none_after_its_deadline() {
     for _ in 0..4 {
-        let seed: u64 = rand::random();
-        println!("seed {seed}");
+        let seed = jobqueue_tests::seed();
         let storage = Storage::memory();
         let faulty: Vec<_> = (0..3).map(|_| Faulty::new(&storage)).collect();
         let leaders: Vec<_> = faulty.iter().map(|faulty| Arc::new(candidate(&faulty.storage()))).collect();

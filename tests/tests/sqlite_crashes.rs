@@ -54,8 +54,7 @@ async fn part_work() {
 #[tokio::test]
 async fn a_kill_loses_nothing_that_was_acknowledged() {
     const ROUNDS: usize = 12;
-    let seed: u64 = rand::random();
-    println!("seed {seed}");
+    let seed = jobqueue_tests::seed();
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");

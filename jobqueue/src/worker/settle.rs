@@ -146,6 +146,11 @@ async fn complete(
 ) -> Result<Outcome, Error> {
     let has_blobs = claimed.has_blobs();
     match claimed.complete().await {
+        // That a copy of a message is superfluous does not mean that the job is done: the one that counts may wait for its
+        // next attempt.
+        Ok(_) | Err(TouchError::Uncertain(_) | TouchError::Refused(_)) if certainly == Outcome::Duplicate => {
+            Ok(certainly)
+        }
         Ok(Settled::Certainly) => {
             if has_blobs {
                 // A second copy of the message, made by a repeated send, cannot be run without them.

@@ -59,11 +59,7 @@ fn start(folder: &std::path::Path, role: &str, number: u64, random: &mut StdRng)
 fn i01_f41_f42_f43_f44_f45_f52_kills_at_any_moment_lose_nothing_and_invent_nothing() {
     let seconds =
         std::env::var("JOBQUEUE_CRASH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
-    let seed: u64 = std::env::var("JOBQUEUE_CRASH_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_else(rand::random);
-    println!("seed {seed} (JOBQUEUE_CRASH_SEED), {seconds} s");
+    let seed = jobqueue_tests::seed();
     let mut random = StdRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().unwrap();
     let mut processes: Vec<(&str, Child)> = Vec::new();

@@ -25,10 +25,7 @@ struct Two {
 
 #[tokio::test]
 async fn azurite_answers_as_memory_does() {
-    let seed =
-        std::env::var("MODEL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
-    println!("MODEL_SEED={seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(jobqueue_tests::seed());
     let azurite = Azurite::shared();
     let options = Options::from_connection_string(&azurite.connection_string()).unwrap();
     let queue = QueueName::new(format!("model-{}", uuid::Uuid::new_v4().simple())).unwrap();

@@ -25,9 +25,7 @@ fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
 }
 
 pub(crate) fn random() -> StdRng {
-    let seed = variable("JOBQUEUE_POWER_SEED").unwrap_or_else(rand::random);
-    println!("JOBQUEUE_POWER_SEED={seed}");
-    StdRng::seed_from_u64(seed)
+    StdRng::seed_from_u64(jobqueue_tests::seed())
 }
 
 /// Moments just before and just after syncs, and others, as numbers of events that have happened by then.

@@ -1,0 +1,12 @@
+//! Chance that can be repeated.
+
+/// The seed of a test: a new one, or that of `JOBQUEUE_SEED`, to repeat a run. Printed, so that a failure tells it.
+///
+/// # Panics
+/// If the variable is not a number.
+pub fn seed() -> u64 {
+    let given = std::env::var("JOBQUEUE_SEED").ok();
+    let seed = given.map_or_else(rand::random, |seed| seed.parse().expect("JOBQUEUE_SEED is a number"));
+    println!("JOBQUEUE_SEED={seed}");
+    seed
+}
