@@ -78,6 +78,34 @@ async fn i12_a_queue_without_dead_letters_has_none_and_a_storage_that_fails_is_t
     assert!(letters.peek().await.is_err() && letters.len().await.is_err());
 }
 
+#[tokio::test(start_paused = true)]
+async fn i12_a_dead_letter_that_another_removed_is_no_failure_and_a_storage_that_fails_is() {
+    for (kind, works) in [(StoreErrorKind::MessageNotFound, true), (StoreErrorKind::Unavailable, false)] {
+        let faulty = Faulty::new(&graveyard(1).await);
+        let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
+        faulty.plan(Operation::Delete, 1, Fault::Refuse(kind));
+        assert_eq!(letters.redrive(RedriveOptions::all()).await.is_ok(), works, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_a_purge_says_when_a_payload_stays_and_not_when_it_is_gone() {
+    for (kind, works) in [
+        (StoreErrorKind::BlobNotFound, true),
+        (StoreErrorKind::ContainerNotFound, true),
+        (StoreErrorKind::Unavailable, false),
+    ] {
+        let faulty = Faulty::new(&memory::open());
+        let queue = faulty.storage().queue::<Task>().await.unwrap();
+        let _ = queue.send(&Task { name: "a".into(), data: "x".repeat(100_000) }).await.unwrap();
+        reject(&faulty.storage(), 60).await;
+        let letters = queue.dead_letters().unwrap();
+        faulty.plan(Operation::DeleteBlob, 1, Fault::Refuse(kind));
+        assert_eq!(letters.purge(|_| true).await.is_ok(), works, "{kind:?}");
+        assert_eq!(letters.len().await.unwrap(), 0, "{kind:?}: the blob goes after its message");
+    }
+}
+
 async fn graveyard(letters: usize) -> Storage {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
