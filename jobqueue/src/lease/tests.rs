@@ -76,9 +76,13 @@ async fn i08_a_released_or_abandoned_lease_is_renewed_no_more() {
             lease.abandon();
         }
         assert_eq!(keeper.watched(), 0);
+        // Though its receipt is good still.
+        assert!(matches!(lease.save("new".to_owned()).await, Err(TouchError::Closed)));
+        assert!(matches!(lease.release(TERM, None).await, Err(TouchError::Closed)));
         assert!(matches!(lease.delete().await, Err(TouchError::Closed)));
         tokio::time::sleep(TERM + Duration::from_secs(1)).await;
-        assert_eq!(storage.queues().peek(&queue, 1).await.unwrap().len(), 1, "it came back by itself");
+        let back = storage.queues().peek(&queue, 1).await.unwrap();
+        assert_eq!(back[0].text.as_deref().unwrap(), "text", "it came back by itself, as it was");
     }
 }
 
