@@ -65,6 +65,8 @@ fn check(log: &str) {
 }
 
 fn traced(test: impl Future<Output = ()>, paused: bool) -> String {
+    // What other threads trace before must not be remembered as wanted by nobody, in this thread neither.
+    drop(tracing::subscriber::set_global_default(tracing_subscriber::registry()));
     let capture = Capture::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
