@@ -121,8 +121,31 @@ async fn a_sweep_spares_a_record_that_is_used_again_meanwhile() {
     sleep(Duration::from_secs(5)).await;
     assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
     let swept = sweeping.await.unwrap();
-    assert_eq!((swept.seen, swept.removed), (1, 0));
+    assert_eq!((swept.seen, swept.removed, swept.failed), (1, 0, 0));
     assert!(!queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_counts_records_that_it_could_not_remove() {
+    let faulty = Faulty::new(&Storage::memory());
+    let storage = faulty.storage();
+    let queue = reports(&storage).await;
+    queue.send_unique(&may(), HOUR).await.unwrap();
+    sleep(HOUR * 24 * 3).await;
+    let clock = Arc::new(ManualClock::at(jobqueue::SystemClock.now() + HOUR * 24 * 3));
+    let options = || SweepOptions::new().clock(clock.clone());
+    for (operation, fault) in [
+        (Operation::AcquireLease, Fault::Refuse(StoreErrorKind::LeaseAlreadyPresent)),
+        (Operation::BlobProperties, Fault::Refuse(StoreErrorKind::Unavailable)),
+        (Operation::DeleteBlob, Fault::Refuse(StoreErrorKind::Unavailable)),
+    ] {
+        faulty.plan(operation, 1, fault);
+        let swept = sweep(&storage, options()).await.unwrap();
+        assert_eq!((swept.seen, swept.removed, swept.failed), (1, 0, 1), "{operation:?}");
+        // The lease of a sweep that stopped in the middle.
+        sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(sweep(&storage, options()).await.unwrap().removed, 1);
 }
 
 /// A sweep that has the record leased, or died so, is waited for.

@@ -128,3 +128,25 @@ impl Hook for InOrder {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_further_behind_or_came_in_vain_waits_longer_and_nobody_for_more_than_half_a_minute() {
+        let waits = [wait(1, 1), wait(10, 1), wait(1, 2), wait(1, 3), wait(5_000, 1), wait(1, u32::MAX)];
+        assert_eq!(waits.map(|wait| wait.as_millis()), [500, 1_400, 1_000, 2_000, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn a_bell_that_nobody_waits_for_is_not_kept() {
+        let (order, queue) = (InOrder::new(), QueueName::new("steps").unwrap());
+        let kept = order.bell(&queue, &"kept".into());
+        for key in 0..100 {
+            drop(order.bell(&queue, &key.to_string().into()));
+        }
+        assert_eq!(order.ended.lock().unwrap().len(), 2, "the one in use and the last");
+        assert!(Arc::ptr_eq(&kept, &order.bell(&queue, &"kept".into())));
+    }
+}

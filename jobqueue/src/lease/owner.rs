@@ -140,6 +140,11 @@ impl Lease {
         }
     }
 
+    /// Whether the lease has expired, and the message may be deleted all the same while nobody else has it.
+    pub(crate) fn may_end_late(&self) -> bool {
+        self.terms.late == Late::IfUnclaimed && self.loss() == Some(Loss::Expired)
+    }
+
     /// Whether an answer is missing, so that the receipt may be outdated.
     pub(crate) fn is_uncertain(&self) -> bool {
         let state = self.state();

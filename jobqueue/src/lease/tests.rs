@@ -12,14 +12,22 @@ const TERM: Duration = Duration::from_secs(30);
 
 /// A leased message on the memory storage, in paused time.
 async fn leased(max_run_time: Duration) -> (Storage, QueueName, Keeper, Arc<Lease>) {
+    leased_since(Instant::now(), max_run_time, Late::Refuse).await
+}
+
+/// The same, asked for at `requested`; to the storage the lease has just begun.
+async fn leased_since(
+    requested: Instant,
+    max_run_time: Duration,
+    late: Late,
+) -> (Storage, QueueName, Keeper, Arc<Lease>) {
     let storage = Storage::memory();
     let queue = QueueName::new("leases").unwrap();
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     storage.queues().put(&queue, PutMessage::new("text")).await.unwrap();
     let keeper = Keeper::on_this_runtime();
-    let requested = Instant::now();
     let received = storage.queues().get(&queue, GetMessages { count: 1, visibility: TERM }).await.unwrap();
-    let terms = LeaseTerms { visibility: TERM, max_run_time, late: Late::Refuse };
+    let terms = LeaseTerms { visibility: TERM, max_run_time, late };
     let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
     let lease = Lease::start(&keeper, store, apart, queue.clone(), &received.messages[0], requested, terms);
     (storage, queue, keeper, lease)
@@ -47,11 +55,62 @@ async fn a_dropped_lease_is_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn i08_renewals_end_with_the_run_time_while_the_message_is_still_ours() {
+    let started = Instant::now();
     let (_storage, _queue, _keeper, lease) = leased(2 * TERM).await;
     lease.lost().cancelled().await;
     assert_eq!(lease.loss(), Some(Loss::MaxRunTime));
     assert!(lease.deadline() > Instant::now());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Renewed twice, the second time after at most 72 % of the first two leases; not when the time was up.
+    assert!(lease.deadline() < started + 2 * TERM + TERM / 2, "{:?}", lease.deadline() - started);
     lease.release(Duration::ZERO, None).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn i08_a_released_or_abandoned_lease_is_renewed_no_more() {
+    for release in [true, false] {
+        let (storage, queue, keeper, lease) = leased(Duration::from_secs(86_400)).await;
+        if release {
+            lease.release(TERM, None).await.unwrap();
+        } else {
+            lease.abandon();
+        }
+        assert_eq!(keeper.watched(), 0);
+        // Though its receipt is good still.
+        assert!(matches!(lease.save("new".to_owned()).await, Err(TouchError::Closed)));
+        assert!(matches!(lease.release(TERM, None).await, Err(TouchError::Closed)));
+        assert!(matches!(lease.delete().await, Err(TouchError::Closed)));
+        tokio::time::sleep(TERM + Duration::from_secs(1)).await;
+        let back = storage.queues().peek(&queue, 1).await.unwrap();
+        assert_eq!(back[0].text.as_deref().unwrap(), "text", "it came back by itself, as it was");
+    }
+}
+
+/// A process that slept, or a keeper that starved: nothing has fired yet, and the time is over.
+#[tokio::test(start_paused = true)]
+async fn i05_an_owner_whose_time_is_over_deletes_only_if_lateness_is_accepted() {
+    for keeper_has_seen_it in [false, true] {
+        for late in [Late::Refuse, Late::IfUnclaimed] {
+            let requested = Instant::now();
+            tokio::time::sleep(TERM + Duration::from_secs(1)).await;
+            let (storage, queue, _keeper, lease) =
+                leased_since(requested, Duration::from_secs(86_400), late).await;
+            if keeper_has_seen_it {
+                lease.lost().cancelled().await;
+            }
+            let deleted = lease.delete().await;
+            let left = storage.queues().queue_properties(&queue).await.unwrap().approximate_count;
+            match late {
+                Late::Refuse => assert!(matches!(deleted, Err(TouchError::Lost)) && left == 1),
+                Late::IfUnclaimed => assert!(matches!(deleted, Ok(Deleted::Certainly)) && left == 0),
+            }
+            let lost = keeper_has_seen_it || late == Late::Refuse;
+            assert_eq!(
+                (lease.lost().is_cancelled(), lease.loss() == Some(Loss::Expired)),
+                (lost, late == Late::Refuse)
+            );
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,6 +118,11 @@ async fn i05_a_message_that_is_gone_is_a_lost_lease() {
     let (storage, queue, _keeper, lease) = leased(Duration::from_secs(86_400)).await;
     storage.queues().clear(&queue).await.unwrap();
     assert!(matches!(lease.save("new".to_owned()).await, Err(TouchError::Lost)));
+    assert_eq!(lease.loss(), Some(Loss::Taken));
+    assert!(lease.lost().is_cancelled());
+    let (storage, queue, _keeper, lease) = leased(Duration::from_secs(86_400)).await;
+    storage.queues().clear(&queue).await.unwrap();
+    assert!(matches!(lease.delete().await, Err(TouchError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
     assert!(lease.lost().is_cancelled());
 }

@@ -151,8 +151,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Accepts the completion of a job whose lease has expired, as long as no other worker has got the message. Off by
-    /// default: an expired lease is lost.
+    /// Accepts the success of a handler whose lease has expired, as long as no worker has got the message meanwhile: of one
+    /// that held its thread for too long, or ends within the [`cancel_grace`](Self::cancel_grace) after it was told to stop.
+    /// A handler that stops before it is done must then return an error. Off by default: an expired lease is lost.
     pub fn late_completion(mut self, accept: bool) -> Self {
         self.channel.late = if accept { Late::IfUnclaimed } else { Late::Refuse };
         self

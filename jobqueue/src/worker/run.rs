@@ -272,7 +272,7 @@ async fn supervise(
         returned = &mut handler => {
             // The handler may have been told to stop while its last poll was running.
             return match interruption(claimed) {
-                Some(interruption) => Ended::Interrupted(interruption),
+                Some(interruption) => interrupted(claimed, interruption, returned),
                 None => Ended::Returned(returned),
             };
         }
@@ -281,9 +281,22 @@ async fn supervise(
     };
     token.cancel();
     match tokio::time::timeout(shared.options.cancel_grace, &mut handler).await {
-        // Told to stop by a shutdown and done all the same: the lease is still held, so that it counts.
-        Ok(Ok(Ok(()))) if interruption == Interruption::Shutdown => Ended::Returned(Ok(Ok(()))),
-        Ok(_) | Err(_) => Ended::Interrupted(interruption),
+        Ok(returned) => interrupted(claimed, interruption, returned),
+        Err(_) => Ended::Interrupted(interruption),
+    }
+}
+
+/// What a handler leaves that returned after it was told to stop.
+fn interrupted(claimed: &Claimed, interruption: Interruption, returned: Returned) -> Ended {
+    let counts = match interruption {
+        // The lease is still held.
+        Interruption::Shutdown => true,
+        Interruption::LeaseLost => claimed.lease.may_end_late(),
+        Interruption::MaxRunTime => false,
+    };
+    match returned {
+        Ok(Ok(())) if counts => Ended::Returned(Ok(Ok(()))),
+        _ => Ended::Interrupted(interruption),
     }
 }
 

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{JobError, JobInfo, RedriveOptions, Storage, memory};
-use jobqueue_tests::jobs::{Task, after, task, worker};
+use jobqueue::{Context, JobError, JobInfo, RedriveOptions, SendOptions, Storage, memory};
+use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
 
 /// Runs a worker that rejects everything.
 async fn reject(storage: &Storage, seconds: u64) {
@@ -49,7 +49,12 @@ async fn i12_f111_a_dead_letter_queue_that_cannot_be_written_keeps_the_original(
         let queue = faulty.storage().queue::<Task>().await.unwrap();
         let _ = queue.send(&task("a")).await.unwrap();
         faulty.plan_always(Operation::Put, Fault::Refuse(kind));
-        reject(&faulty.storage(), 300).await;
+        let (log, listen) = outcomes();
+        let handler = |_: Task| async { Err::<(), _>(JobError::dead_letter("no")) };
+        let refused = worker(&faulty.storage()).handle(handler).on_event(listen).build().unwrap();
+        let _ = refused.run_until(after(300)).await.unwrap();
+        let log = log.lock().unwrap().clone();
+        assert!(log.len() > 2 && log.iter().all(|end| end == "released"), "tries cost nothing: {log:?}");
         assert_eq!((queue.len().await.unwrap(), faulty.calls_of(Operation::Delete)), (1, 0), "{kind:?}");
         faulty.heal();
         reject(&faulty.storage(), 120).await;
@@ -61,10 +66,17 @@ async fn i12_f111_a_dead_letter_queue_that_cannot_be_written_keeps_the_original(
 async fn i12_a_lost_answer_to_the_copy_makes_no_second_dead_letter() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
+    // The first, by which the dead-letter queue is made.
     let _ = queue.send(&task("a")).await.unwrap();
+    reject(&faulty.storage(), 60).await;
+    let _ = queue.send(&task("b")).await.unwrap();
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let puts = faulty.calls_of(Operation::Put);
     reject(&faulty.storage(), 300).await;
-    assert_eq!((queue.len().await.unwrap(), queue.dead_letters().unwrap().len().await.unwrap()), (0, 1));
+    assert_eq!(faulty.calls_of(Operation::Put) - puts, 1, "the copy was found");
+    let letters = queue.dead_letters().unwrap();
+    assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (0, 2));
+    assert!(!letters.is_empty().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,6 +88,37 @@ async fn i12_a_queue_without_dead_letters_has_none_and_a_storage_that_fails_is_t
     faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
     faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unavailable));
     assert!(letters.peek().await.is_err() && letters.len().await.is_err());
+    assert!(letters.list().await.unwrap().is_empty());
+    faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::Unavailable));
+    assert!(letters.list().await.is_err() && letters.redrive(RedriveOptions::all()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_a_dead_letter_that_another_removed_is_no_failure_and_a_storage_that_fails_is() {
+    for (kind, works) in [(StoreErrorKind::MessageNotFound, true), (StoreErrorKind::Unavailable, false)] {
+        let faulty = Faulty::new(&graveyard(1).await);
+        let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
+        faulty.plan(Operation::Delete, 1, Fault::Refuse(kind));
+        assert_eq!(letters.redrive(RedriveOptions::all()).await.is_ok(), works, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_a_purge_says_when_a_payload_stays_and_not_when_it_is_gone() {
+    for (kind, works) in [
+        (StoreErrorKind::BlobNotFound, true),
+        (StoreErrorKind::ContainerNotFound, true),
+        (StoreErrorKind::Unavailable, false),
+    ] {
+        let faulty = Faulty::new(&memory::open());
+        let queue = faulty.storage().queue::<Task>().await.unwrap();
+        let _ = queue.send(&Task { name: "a".into(), data: "x".repeat(100_000) }).await.unwrap();
+        reject(&faulty.storage(), 60).await;
+        let letters = queue.dead_letters().unwrap();
+        faulty.plan(Operation::DeleteBlob, 1, Fault::Refuse(kind));
+        assert_eq!(letters.purge(|_| true).await.is_ok(), works, "{kind:?}");
+        assert_eq!(letters.len().await.unwrap(), 0, "{kind:?}: the blob goes after its message");
+    }
 }
 
 async fn graveyard(letters: usize) -> Storage {
@@ -109,12 +152,64 @@ async fn i12_redrive_picks_limits_and_takes_its_time() {
         letter.key.as_deref().is_some_and(|key| key.parse::<u32>().is_ok_and(|n| n % 2 == 0))
     };
     let limited = letters.redrive(RedriveOptions::all().filter(even).limit(10)).await.unwrap();
-    assert_eq!(limited.moved.len(), 10);
+    // Of the first page, the odd ones and all beyond the limit.
+    assert_eq!((limited.moved.len(), limited.left), (10, 22));
     let began = tokio::time::Instant::now();
     let rest = letters.redrive(RedriveOptions::all().filter(even).per_second(4)).await.unwrap();
-    assert_eq!(rest.moved.len(), 40);
-    assert!(began.elapsed() >= Duration::from_millis(9_500), "39 pauses of a quarter of a second");
+    assert_eq!((rest.moved.len(), rest.left), (40, 50));
+    let took = began.elapsed();
+    let pauses = Duration::from_millis(9_500)..Duration::from_millis(10_500);
+    assert!(pauses.contains(&took), "39 pauses of a quarter of a second: {took:?}");
     assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (50, 50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_a_limit_beyond_a_page_is_reached_and_no_page_too_much_is_held() {
+    let faulty = Faulty::new(&graveyard(100).await);
+    let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
+    let redriven = letters.redrive(RedriveOptions::all().limit(40)).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.left), (40, 24));
+    assert_eq!(faulty.calls_of(Operation::Get), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i12_two_copies_of_a_dead_letter_are_one_job_when_it_is_redriven_or_purged() {
+    for redrive in [true, false] {
+        let storage = graveyard(2).await;
+        let queue = storage.queue::<Task>().await.unwrap();
+        let letters = queue.dead_letters().unwrap();
+        let copy = storage.queues().peek(letters.name(), 1).await.unwrap().remove(0).text.unwrap();
+        storage.queues().put(letters.name(), PutMessage::new(copy)).await.unwrap();
+        assert_eq!((letters.list().await.unwrap().len(), letters.len().await.unwrap()), (2, 3));
+        let (done, jobs) = match redrive {
+            true => (letters.redrive(RedriveOptions::all()).await.unwrap(), 2),
+            false => (letters.purge(|_| true).await.unwrap(), 0),
+        };
+        assert_eq!(done.moved.len(), 2);
+        assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (jobs, 0));
+    }
+}
+
+/// Payload and checkpoint are each in a blob that was to vanish with the message.
+#[tokio::test(start_paused = true)]
+async fn i12_a_dead_letter_of_a_message_that_was_to_expire_keeps_payload_and_checkpoint_apart() {
+    let storage = memory::open();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let large = Task { name: "a".into(), data: "x".repeat(100_000) };
+    let _ = queue.send_with(&large, SendOptions::new().ttl(Duration::from_secs(3600))).await.unwrap();
+    let handler = |_: Task, ctx: Context| async move {
+        ctx.checkpoint(&"p".repeat(50_000)).await?;
+        Err::<(), _>(JobError::dead_letter("no"))
+    };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(queue.dead_letters().unwrap().redrive(RedriveOptions::all()).await.unwrap().moved.len(), 1);
+    let handler = |task: Task, ctx: Context| async move {
+        assert_eq!(task.data.len(), 100_000);
+        assert_eq!(ctx.resume::<String>()?.map(|saved| saved.len()), Some(50_000));
+        Ok::<(), JobError>(())
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.retried), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]

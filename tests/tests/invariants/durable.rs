@@ -96,6 +96,31 @@ async fn i10_no_checkpoint_after_a_lost_answer_and_the_newest_one_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn i10_a_checkpoint_that_is_refused_is_tried_again_and_the_next_is_none_the_worse() {
+    let faulty = Faulty::new(&memory::open());
+    let _ = faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    let plan = faulty.clone();
+    let handler = move |_: Task, ctx: Context| {
+        let plan = plan.clone();
+        async move {
+            plan.plan(Operation::Update, 1, Fault::Refuse(StoreErrorKind::Throttled));
+            ctx.checkpoint(&1).await?;
+            plan.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Throttled));
+            let refused = ctx.checkpoint(&2).await.unwrap_err();
+            assert!(!refused.is_lease_uncertain() && !refused.is_lease_lost(), "{refused}");
+            plan.heal();
+            ctx.checkpoint(&3).await?;
+            plan.plan_always(Operation::Update, Fault::LoseRequest(StoreErrorKind::Timeout));
+            assert!(ctx.checkpoint(&4).await.unwrap_err().is_lease_uncertain());
+            plan.heal();
+            Ok::<(), JobError>(())
+        }
+    };
+    let report = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.retried), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn i14_snoozes_keep_checkpoint_and_attempts() {
     let storage = memory::open();
     let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();

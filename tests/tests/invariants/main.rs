@@ -8,6 +8,7 @@ mod dead_letters;
 mod delivery;
 mod durable;
 mod keeper;
+mod order;
 mod ownership;
 mod payloads;
 mod receipts;

@@ -144,6 +144,91 @@ async fn i09_f08_f22_renewals_that_hang_cancel_before_a_successor_can_start() {
     assert_eq!(queue.len().await.unwrap(), 1);
 }
 
+/// Calls of an operation, by when they came after `started`.
+fn times(faulty: &Faulty, operation: Operation, started: tokio::time::Instant) -> Vec<Duration> {
+    faulty.calls().into_iter().filter(|c| c.operation == operation).map(|c| c.at - started).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn i09_f07_who_does_not_know_the_receipt_stops_before_the_last_lease_sent_for_is_over() {
+    let faulty = Faulty::new(&memory::open());
+    faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let started = tokio::time::Instant::now();
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let runs: Arc<Mutex<Vec<(Duration, Duration)>>> = Arc::default();
+    let sink = Arc::clone(&runs);
+    let handler = move |_: Task, ctx: Context| {
+        let (sink, began) = (Arc::clone(&sink), started.elapsed());
+        async move {
+            tokio::select! {
+                () = ctx.token().cancelled() => {}
+                () = after(100) => {}
+            }
+            sink.lock().unwrap().push((began, started.elapsed()));
+            Ok::<(), JobError>(())
+        }
+    };
+    let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = worker.run_until(after(300)).await.unwrap();
+    assert_eq!((report.lease_lost, report.completed), (1, 1));
+    let runs = runs.lock().unwrap().clone();
+    let over = times(&faulty, Operation::Update, started)[0] + Duration::from_secs(30);
+    assert!(runs[0].1 < over && runs[0].1 > over - Duration::from_secs(2), "{runs:?}, {over:?}");
+    assert!(runs[1].0 > runs[0].1, "two at once: {runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i06_f07_a_job_that_ends_while_a_renewal_has_no_answer_is_done_and_not_run_again() {
+    let faulty = Faulty::new(&memory::open());
+    // Applied, and repeated: nothing is known of either.
+    faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    faulty.plan(Operation::Update, 2, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let (log, runs) = run_one(&faulty, 23, 300).await;
+    assert_eq!(faulty.calls_of(Operation::Update), 2, "the handler ends between two renewals");
+    assert_eq!(*runs.lock().unwrap(), ["started", "ended"]);
+    assert_eq!(log, ["completed_uncertain", "duplicate"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn i05_f26_a_late_success_counts_if_it_is_accepted_and_nobody_else_has_the_message() {
+    // Whether a slot is free for a second delivery of the message.
+    for (accept, slots) in [(true, 1), (false, 1), (true, 2)] {
+        let faulty = Faulty::new(&memory::open());
+        let queue = faulty.storage().queue::<Task>().await.unwrap();
+        let _ = queue.send(&task("a")).await.unwrap();
+        // Renewals do not get through; the token fires after 29 seconds, the message is visible after 30.
+        faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
+        let handler = |_: Task| async {
+            after(35).await;
+            Ok::<(), JobError>(())
+        };
+        let (log, listen) = outcomes();
+        let worker = worker(&faulty.storage()).concurrency(slots).handle(handler).on_event(listen);
+        let worker = worker.late_completion(accept).cancel_grace(Duration::from_secs(10));
+        let _ = worker.build().unwrap().run_until(after(36)).await.unwrap();
+        let log = log.lock().unwrap().clone();
+        match accept && slots == 1 {
+            true => assert_eq!(log, ["completed"], "and not run again"),
+            false => assert_eq!(log[0], "lease_lost", "accepted: {accept}, slots: {slots}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i09_a_deletion_that_is_refused_is_not_repeated_and_one_that_is_put_off_is_in_time() {
+    let faulty = Faulty::new(&memory::open());
+    faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unauthorized));
+    assert_eq!(run_one(&faulty, 1, 20).await.0, ["completed_uncertain"]);
+    assert_eq!(faulty.calls_of(Operation::Delete), 1);
+    // The storage asks for more patience than the lease has.
+    for (operation, seconds) in [(Operation::Delete, 1), (Operation::Update, 25)] {
+        let faulty = Faulty::new(&memory::open());
+        faulty.plan(operation, 1, Fault::Throttle(Duration::from_secs(1000)));
+        assert_eq!(run_one(&faulty, seconds, 60).await.0, ["completed"], "{operation:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn i09_f35_a_message_taken_by_another_is_not_settled() {
     let faulty = Faulty::new(&memory::open());

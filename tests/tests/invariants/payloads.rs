@@ -1,9 +1,9 @@
 //! Payloads in blobs while their storage refuses, loses answers, or has no container yet: I3, I15, F48.
 
-use jobqueue::memory;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, task};
+use jobqueue::{JobError, memory};
+use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
 
 fn large() -> Task {
     Task { data: "x".repeat(100_000), ..task("a") }
@@ -39,8 +39,28 @@ async fn i15_f48_a_payload_without_answer_is_written_once_more_and_not_again() {
     assert_eq!(faulty.calls_of(Operation::PutBlob) - puts, 2);
     faulty.heal();
     // Written, its answer lost: what is there under the new name is ours.
-    let nth = faulty.calls_of(Operation::PutBlob) as u64 + 1;
-    faulty.plan(Operation::PutBlob, nth, Fault::DropAnswer(StoreErrorKind::Timeout));
+    faulty.plan(Operation::PutBlob, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let puts = faulty.calls_of(Operation::PutBlob);
     let _ = queue.send(&large()).await.unwrap();
-    assert_eq!(queue.len().await.unwrap(), 2);
+    assert_eq!((queue.len().await.unwrap(), faulty.calls_of(Operation::PutBlob) - puts), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_as_large_as_is_accepted_runs_and_one_byte_more_is_a_dead_letter_and_not_read() {
+    // In the message, and in a blob.
+    for freight in [1_000, 100_000] {
+        let task = Task { data: "x".repeat(freight), ..task("a") };
+        let size = serde_json::to_vec(&task).unwrap().len() as u64;
+        for (limit, outcome) in [(size, "completed"), (size - 1, "dead_lettered")] {
+            let faulty = Faulty::new(&memory::open());
+            let _ = faulty.storage().queue::<Task>().await.unwrap().send(&task).await.unwrap();
+            let (log, listen) = outcomes();
+            let handler = |_: Task| async { Ok::<(), JobError>(()) };
+            let worker = worker(&faulty.storage()).max_payload_bytes(limit).handle(handler).on_event(listen);
+            let _ = worker.build().unwrap().run_until(after(60)).await.unwrap();
+            assert_eq!(*log.lock().unwrap(), [outcome], "{size} bytes where {limit} are accepted");
+            let read = freight == 100_000 && outcome == "completed";
+            assert_eq!(faulty.calls_of(Operation::GetBlob), usize::from(read), "{size} of {limit}");
+        }
+    }
 }

@@ -77,6 +77,12 @@ async fn told<M: QueueMessage>(message: M, seconds: u64) -> Vec<(String, Duratio
 async fn listeners_are_told_why_a_delivery_failed() {
     let ends = told(task("a"), 1).await;
     assert!(ends[0].2.as_deref().is_some_and(|error| error.contains("the disk is on fire")), "{ends:?}");
+    #[derive(Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "tasks", kind = "task")]
+    struct Nameless {}
+    let ends = told(Nameless {}, 1).await;
+    assert_eq!(ends[0].0, "dead_lettered");
+    assert!(ends[0].2.as_deref().is_some_and(|error| error.contains("name")), "{ends:?}");
 }
 
 #[tokio::test(start_paused = true)]

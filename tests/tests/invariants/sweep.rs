@@ -66,7 +66,7 @@ async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_nev
 /// A storage that does not answer is no storage without messages.
 #[tokio::test(start_paused = true)]
 async fn i15_what_cannot_be_asked_is_not_swept_and_said() {
-    for operation in [Operation::QueueProperties, Operation::ListBlobs] {
+    for operation in [Operation::QueueProperties, Operation::BlobProperties, Operation::ListBlobs] {
         let faulty = Faulty::new(&in_memory());
         let storage = faulty.storage();
         let queue = queue(&storage).await;
@@ -97,9 +97,27 @@ async fn i15_a_sweep_counts_what_it_removes_and_what_it_cannot() {
     assert_eq!((swept.removed, swept.failed), (1, 1));
     assert!((70_000..80_000).contains(&swept.bytes), "{swept:?}");
     // Gone before we came: another sweep was quicker.
-    faulty.plan(Operation::DeleteBlob, 2, Fault::Refuse(StoreErrorKind::BlobNotFound));
+    faulty.plan(Operation::DeleteBlob, 1, Fault::Refuse(StoreErrorKind::BlobNotFound));
     let swept = sweep(&storage, options()).await.unwrap();
     assert_eq!((swept.removed, swept.failed), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn i15_a_sweep_keeps_what_expired_for_the_grace_and_for_an_hour_at_least() {
+    let storage = in_memory();
+    let ttl = || SendOptions::new().ttl(Duration::from_secs(60));
+    let _ = queue(&storage).await.send_with(&large("a"), ttl()).await.unwrap();
+    let with = |seconds| options().grace(Duration::from_secs(seconds));
+    after(60 + 3500).await;
+    assert_eq!(sweep(&storage, with(0)).await.unwrap().removed, 0);
+    after(200).await;
+    assert_eq!(sweep(&storage, with(10 * DAY)).await.unwrap().removed, 0);
+    assert_eq!(sweep(&storage, with(0)).await.unwrap().removed, 1);
+    let _ = queue(&storage).await.send_with(&large("b"), ttl()).await.unwrap();
+    after(9 * DAY).await;
+    assert_eq!(sweep(&storage, with(10 * DAY)).await.unwrap().removed, 0);
+    after(2 * DAY).await;
+    assert_eq!(sweep(&storage, with(10 * DAY)).await.unwrap().removed, 1);
 }
 
 /// A handle that does not know of the shards sees an empty queue; the payloads on them are live all the same.

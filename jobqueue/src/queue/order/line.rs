@@ -163,6 +163,24 @@ mod tests {
         assert!(line.finish(&ticket("a", "1", 2)));
     }
 
+    /// A write whose answer was lost is made again, and a message that waits looks again.
+    #[test]
+    fn a_delivery_that_asks_again_is_told_the_same_and_only_a_second_one_is_written_down() {
+        let mut line = Line::default();
+        assert!(line.join(&ticket("a", "1", 0)));
+        let joined = line.clone();
+        for delivery in [1, 1, 2, 2] {
+            assert_eq!(line.stand(&ticket("a", "1", delivery)), Standing::First);
+            assert_eq!(line == joined, delivery == 1);
+        }
+    }
+
+    #[test]
+    fn keys_share_all_lines() {
+        let lines: std::collections::BTreeSet<u16> = (0..50_000).map(|n| address(&n.to_string()).0).collect();
+        assert!(lines.len() > usize::from(LINES) * 9 / 10 && lines.iter().all(|line| *line < LINES));
+    }
+
     #[test]
     fn of_two_messages_of_a_job_one_counts() {
         let mut line = Line::default();

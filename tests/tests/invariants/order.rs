@@ -1,0 +1,141 @@
+//! Order per key while the storage of the lines fails.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Context, JobError, Queue, SendOptions, memory};
+use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
+use tokio::time::Instant;
+
+async fn queue(faulty: &Faulty) -> Queue<Task> {
+    faulty.storage().queue::<Task>().await.unwrap()
+}
+
+fn in_order() -> SendOptions {
+    SendOptions::new().in_order()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_is_cleared_with_its_lines_or_an_error_says_that_it_is_not() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = queue(&faulty).await;
+    queue.clear().await.expect("no message was ever sent in order");
+    for (operation, kind, works) in [
+        (Operation::ListBlobs, StoreErrorKind::ContainerNotFound, true),
+        (Operation::ListBlobs, StoreErrorKind::Unavailable, false),
+        (Operation::DeleteBlob, StoreErrorKind::BlobNotFound, true),
+        (Operation::DeleteBlob, StoreErrorKind::Unavailable, false),
+    ] {
+        let _ = queue.send_with(&task("a"), in_order()).await.unwrap();
+        faulty.plan(operation, 1, Fault::Refuse(kind));
+        assert_eq!(queue.clear().await.is_ok(), works, "{operation:?}, {kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_gets_no_place_is_taken_back_and_the_sender_told_whether_to_send_again() {
+    // How often a place is asked for; who is overtaken by others tries longest.
+    for (fault, tries, again) in [
+        (Fault::Refuse(StoreErrorKind::Throttled), 5, true),
+        (Fault::Refuse(StoreErrorKind::ConditionNotMet), 40, true),
+        (Fault::LoseRequest(StoreErrorKind::Protocol), 40, true),
+        (Fault::Refuse(StoreErrorKind::Unauthorized), 1, false),
+    ] {
+        let faulty = Faulty::new(&memory::open());
+        let queue = queue(&faulty).await;
+        faulty.plan_always(Operation::PutBlob, fault);
+        let began = Instant::now();
+        let error = queue.send_with(&task("a"), in_order()).await.unwrap_err();
+        assert_eq!(faulty.calls_of(Operation::PutBlob), tries, "{fault:?}");
+        // Pauses double up to half a second, and are shortened at random to a fifth.
+        let seconds = began.elapsed().as_secs_f64();
+        assert_eq!((2.0..25.0).contains(&seconds), tries == 40, "{fault:?}: {seconds} s");
+        assert_eq!((error.is_rejected(), error.is_retryable()), (true, again), "{fault:?}: {error}");
+        assert!(queue.is_empty().await.unwrap(), "{fault:?}");
+    }
+}
+
+/// Otherwise it would be taken for empty, and the places in it for free.
+#[tokio::test(start_paused = true)]
+async fn a_line_that_cannot_be_read_is_not_written() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = queue(&faulty).await;
+    faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
+    assert!(queue.send_with(&task("a"), in_order()).await.unwrap_err().is_rejected());
+    assert_eq!((faulty.calls_of(Operation::GetBlob), faulty.calls_of(Operation::PutBlob)), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_here_for_its_turn_is_called_at_once() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = queue(&faulty).await;
+    for _ in 0..5 {
+        let _ = queue.send_with(&task("a"), in_order()).await.unwrap();
+    }
+    let begun: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let sink = Arc::clone(&begun);
+    let handler = move |_: Task| {
+        sink.lock().unwrap().push(Instant::now());
+        async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok::<(), JobError>(())
+        }
+    };
+    let worker = worker(&faulty.storage()).concurrency(8).handle(handler).build().unwrap();
+    assert_eq!(worker.run_until_idle().await.unwrap().completed, 5);
+    let begun = begun.lock().unwrap();
+    let took = begun[4] - begun[0];
+    assert!(took < Duration::from_millis(200), "four of 10 ms took {took:?}");
+}
+
+/// Neither a message that another has nor one whose lease is over is done, whatever its handler says.
+#[tokio::test(start_paused = true)]
+async fn i09_f35_a_lost_lease_leaves_its_place_to_the_next_delivery() {
+    for fault in [Fault::Refuse(StoreErrorKind::PopReceiptMismatch), Fault::Hang] {
+        let faulty = Faulty::new(&memory::open());
+        let _ = queue(&faulty).await.send_with(&task("a"), in_order()).await.unwrap();
+        faulty.plan_always(Operation::Update, fault);
+        let runs: Arc<Mutex<u32>> = Arc::default();
+        let (count, plan) = (Arc::clone(&runs), faulty.clone());
+        let handler = move |_: Task, ctx: Context| {
+            let plan = plan.clone();
+            *count.lock().unwrap() += 1;
+            async move {
+                tokio::select! {
+                    () = ctx.token().cancelled() => plan.heal(),
+                    () = after(40) => {}
+                }
+                Ok::<(), JobError>(())
+            }
+        };
+        let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+        let report = worker.run_until(after(300)).await.unwrap();
+        assert_eq!((report.lease_lost, report.completed, *runs.lock().unwrap()), (1, 1, 2), "{fault:?}");
+    }
+}
+
+/// So that a key whose turn takes long does not fill the worker.
+#[tokio::test(start_paused = true)]
+async fn few_wait_here_for_their_turn_and_not_for_long() {
+    let faulty = Faulty::new(&memory::open());
+    let queue = queue(&faulty).await;
+    for _ in 0..30 {
+        let _ = queue.send_with(&task("a"), in_order()).await.unwrap();
+    }
+    let handler = |_: Task| async {
+        after(20).await;
+        Ok::<(), JobError>(())
+    };
+    let (log, listen) = outcomes();
+    let worker = worker(&faulty.storage()).concurrency(40).handle(handler).on_event(listen).build().unwrap();
+    let watch = async move {
+        let released = || log.lock().unwrap().iter().filter(|end| *end == "released").count();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(released(), 25, "one runs, four are next");
+        tokio::time::sleep(Duration::from_millis(1_000)).await;
+        assert!(released() >= 29, "nobody waits here for longer than a second");
+    };
+    let _ = worker.run_until(watch).await.unwrap();
+}
