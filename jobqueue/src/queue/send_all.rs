@@ -14,9 +14,9 @@ use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
 
 /// How many messages go to the storage at once. While it stores them, the next are written.
-const CHUNK: usize = 128;
+const CHUNK: usize = 256;
 /// How many chunks are under way at once: one is stored while another waits for its turn.
-const IN_FLIGHT: usize = 4;
+const IN_FLIGHT: usize = 2;
 
 /// Messages that are valid, all of them.
 #[derive(Debug)]
