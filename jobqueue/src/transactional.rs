@@ -48,11 +48,11 @@ impl<M: QueueMessage> Queue<M> {
                 "a message cannot be sent in order within a transaction: its place would not be part of it";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        if let Some((reference, data)) = prepared.blob {
+        if let Some((reference, data)) = prepared.blob.map(|blob| *blob) {
             let (name, put) = channel.claim_checks.blob(&reference, prepared.expires)?;
             put_blob_in(transaction, &name, data, put)?;
         }
         put_in(transaction, &channel.name, prepared.put)?;
-        Ok(prepared.id)
+        Ok(prepared.id.to_string())
     }
 }

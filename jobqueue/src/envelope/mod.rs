@@ -11,7 +11,9 @@ mod reference;
 mod text;
 mod write;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -28,17 +30,17 @@ pub const MAX_ERROR_CHARS: usize = 2_000;
 #[derive(Debug, Clone)]
 pub struct Envelope {
     /// The job's id.
-    pub id: String,
+    pub id: Arc<str>,
     /// Who sent it: a URI reference.
-    pub source: String,
+    pub source: Arc<str>,
     /// The kind: `type` on the wire.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// When it was sent (RFC 3339), kept as it was written.
-    pub time: Option<String>,
+    pub time: Option<Arc<str>>,
     /// What it is about: the key.
     pub subject: Option<String>,
     /// The payload's media type.
-    pub content_type: Option<String>,
+    pub content_type: Option<Cow<'static, str>>,
     /// The version of the payload's form: `schemaversion`, 1 when absent.
     pub version: u32,
     /// The payload.
@@ -112,9 +114,9 @@ pub struct DeadLetterNote {
 impl Envelope {
     /// An event with the required attributes and nothing else.
     pub fn new(
-        id: impl Into<String>,
-        source: impl Into<String>,
-        kind: impl Into<String>,
+        id: impl Into<Arc<str>>,
+        source: impl Into<Arc<str>>,
+        kind: impl Into<Cow<'static, str>>,
         payload: Payload,
     ) -> Self {
         Self {

@@ -114,12 +114,12 @@ fn event(members: List<'_>) -> Result<Envelope, EnvelopeError> {
     }
     let id = take.required("id")?;
     let source = take.required("source")?;
-    let kind = take.required("type")?;
+    let kind = take.required("type")?.into_owned();
     let payload = payload(&mut take)?;
     let mut envelope = Envelope::new(id, source, kind, payload);
-    envelope.time = take.text("time")?;
+    envelope.time = take.borrowed("time")?.map(Into::into);
     envelope.subject = take.text("subject")?.filter(|subject| !subject.is_empty());
-    envelope.content_type = take.text("datacontenttype")?;
+    envelope.content_type = take.text("datacontenttype")?.map(Into::into);
     envelope.version = take.number("schemaversion")?.unwrap_or(1);
     if envelope.version == 0 {
         return Err(EnvelopeError::Number("schemaversion"));
@@ -202,22 +202,26 @@ impl<'de> Taker<'de> {
     }
 
     fn text(&mut self, name: &'static str) -> Result<Option<String>, EnvelopeError> {
+        Ok(self.borrowed(name)?.map(Cow::into_owned))
+    }
+
+    fn required(&mut self, name: &'static str) -> Result<Cow<'de, str>, EnvelopeError> {
+        self.borrowed(name)?.filter(|text| !text.is_empty()).ok_or(EnvelopeError::Missing(name))
+    }
+
+    fn borrowed(&mut self, name: &'static str) -> Result<Option<Cow<'de, str>>, EnvelopeError> {
         let raw = match self.value(name) {
             None => return Ok(None),
-            Some(Value::Text(text)) => return Ok(Some(text.into_owned())),
+            Some(Value::Text(text)) => return Ok(Some(text)),
             Some(Value::Raw(raw)) => raw,
         };
         // It is well-formed JSON: between quotes and without escapes, a text stands as it is.
         if let Some(text) = raw.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'))
             && !text.as_bytes().contains(&b'\\')
         {
-            return Ok(Some(text.to_owned()));
+            return Ok(Some(Cow::Borrowed(text)));
         }
         serde_json::from_str(raw.get()).map_err(EnvelopeError::json)
-    }
-
-    fn required(&mut self, name: &'static str) -> Result<String, EnvelopeError> {
-        self.text(name)?.filter(|text| !text.is_empty()).ok_or(EnvelopeError::Missing(name))
     }
 
     fn number(&mut self, name: &'static str) -> Result<Option<u32>, EnvelopeError> {

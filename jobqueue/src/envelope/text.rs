@@ -90,8 +90,10 @@ fn escaped_len(text: &str) -> usize {
 /// Writes what XML 1.0 cannot carry as JSON escapes. serde_json has escaped control characters already; what is left
 /// stands inside strings.
 pub(super) fn xml_safe(json: String) -> String {
-    // Both begin with 0xEF in UTF-8, and a byte is found sooner than a character.
-    if json.as_bytes().contains(&0xEF) && json.contains(['\u{fffe}', '\u{ffff}']) {
+    // Both begin with 0xEF in UTF-8, which nearly no text has. Looking at all bytes without stopping lets the compiler look at
+    // many at once.
+    let suspect = json.bytes().fold(false, |suspect, byte| suspect | (byte == 0xEF));
+    if suspect && json.contains(['\u{fffe}', '\u{ffff}']) {
         json.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
     } else {
         json

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::text::{TextError, xml_safe};
 use super::{Checkpoint, Envelope, EnvelopeError, History, Payload, StoredReference};
+use crate::vocabulary::digits::Decimal;
 
 /// The attributes that have a meaning here; anything else is an extension that is kept as it is.
 const KNOWN: &[&str] = &[
@@ -135,7 +136,7 @@ impl Event {
     }
 
     fn number(&mut self, name: &'static str, number: u64) {
-        self.json(name, number.to_string().as_bytes());
+        self.json(name, Decimal::of(number).as_bytes());
     }
 
     fn count(&mut self, name: &'static str, count: u32) {
@@ -162,9 +163,9 @@ impl Event {
     }
 
     fn string(&mut self, text: &str) {
-        let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-        // Without stopping at the first that is not, so that the compiler can look at many bytes at once.
-        if text.bytes().fold(true, |all, byte| all & plain(byte)) {
+        // Without stopping at the first, so that the compiler can look at many bytes at once.
+        let needs_escapes = |suspect, byte| suspect | (byte < b' ') | (byte == b'"') | (byte == b'\\');
+        if !text.bytes().fold(false, needs_escapes) {
             self.0.push(b'"');
             self.0.extend_from_slice(text.as_bytes());
             self.0.push(b'"');

@@ -3,6 +3,7 @@
 //! After a crash between the two the job is in both queues; it is never in neither. The next delivery finds the copy
 //! and only deletes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -83,8 +84,9 @@ impl Claimed {
             }
         };
         let id = self.lease.message_id().to_string();
-        let mut envelope = Envelope::new(id, &*self.channel.options.source, UNREADABLE_KIND, payload);
-        envelope.content_type = Some("text/plain".to_owned());
+        let mut envelope =
+            Envelope::new(id, Arc::clone(&self.channel.options.source), UNREADABLE_KIND, payload);
+        envelope.content_type = Some("text/plain".into());
         Ok(envelope)
     }
 
@@ -139,7 +141,7 @@ impl Claimed {
 async fn shows(store: &dyn QueueStore, queue: &QueueName, id: &str) -> bool {
     let Ok(lying) = store.peek(queue, MAX_MESSAGES).await else { return false };
     let texts = lying.iter().filter_map(|message| message.text.as_deref().ok());
-    texts.into_iter().any(|text| matches!(parse(text), Ok(Parsed::Event(found)) if found.id == id))
+    texts.into_iter().any(|text| matches!(parse(text), Ok(Parsed::Event(found)) if *found.id == *id))
 }
 
 impl Channel {

@@ -96,16 +96,16 @@ impl Claimed {
         self.with_envelope(|envelope| {
             let sender = envelope.traceparent.as_deref().and_then(TraceContext::parse);
             JobInfo {
-                id: envelope.id.as_str().into(),
-                kind: envelope.kind.as_str().into(),
+                id: Arc::clone(&envelope.id),
+                kind: (*envelope.kind).into(),
                 version: envelope.version,
                 queue: self.channel.name.clone(),
-                source: envelope.source.as_str().into(),
+                source: Arc::clone(&envelope.source),
                 key: envelope.subject.as_deref().map(Into::into),
                 attempt: envelope.history.attempts.saturating_add(1),
                 max_attempts: self.settings.poison_threshold,
                 dequeue_count: self.dequeue_count,
-                sent: envelope.time.as_deref().map(Into::into),
+                sent: envelope.time.clone(),
                 inserted: self.inserted,
                 expires: self.expires,
                 headers: if envelope.extensions.is_empty() { Default::default() } else { envelope.headers() },

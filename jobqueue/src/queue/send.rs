@@ -1,7 +1,9 @@
 //! Sending: from a message to a stored text.
 
 use std::any::TypeId;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -113,7 +115,7 @@ impl SendOptions {
 /// A message that was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
-    pub(super) id: String,
+    pub(super) id: Arc<str>,
     pub(super) message: MessageRef,
     /// The key whose order it keeps to.
     pub(super) in_order: Option<String>,
@@ -152,12 +154,18 @@ impl Draft {
 /// A message ready to be stored, and the blob to be stored before it.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    pub(crate) id: String,
+    pub(crate) id: Arc<str>,
     pub(crate) put: PutMessage,
-    pub(crate) blob: Option<(StoredReference, Bytes)>,
+    pub(crate) blob: Option<Box<(StoredReference, Bytes)>>,
     pub(crate) expires: Option<SystemTime>,
     /// The key whose order it keeps to.
     pub(crate) in_order: Option<String>,
+}
+
+impl Prepared {
+    pub(super) fn sent(self, message: MessageRef) -> Sent {
+        Sent { id: self.id, message, in_order: self.in_order }
+    }
 }
 
 impl Channel {
@@ -172,12 +180,12 @@ impl Channel {
 
     /// Writes the event around a draft.
     pub(super) fn render<M: QueueMessage>(&self, draft: Draft) -> Result<Prepared, Error> {
-        let Draft { data, key, options } = draft;
-        let id = options.id.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
+        let Draft { data, key, mut options } = draft;
+        let id = options.id.take().map_or_else(new_id, Into::into);
         let payload = payload::<M::Codec>(data.clone())?;
-        let mut envelope = Envelope::new(id, &*self.options.source, M::KIND, payload);
+        let mut envelope = Envelope::new(id, Arc::clone(&self.options.source), M::KIND, payload);
         envelope.version = M::VERSION;
-        envelope.content_type = Some(M::Codec::CONTENT_TYPE.to_owned());
+        envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
         envelope.subject = key;
         self.prepare_envelope(envelope, data, options)
     }
@@ -204,7 +212,7 @@ impl Channel {
             envelope.insert_header(name, value)?;
         }
         let in_order = options.in_order.then(|| order(&mut envelope, options.ttl)).transpose()?;
-        envelope.time = Some(rfc3339(Some(now))?);
+        envelope.time = Some(stamp(now)?);
         let trace = super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
         envelope.traceparent.get_or_insert_with(|| trace.traceparent());
 
@@ -212,7 +220,7 @@ impl Channel {
         let (text, blob) = self.fit(&mut envelope, data, self.settings().encoding)?;
         let put = PutMessage::new(text).with_delay(delay.min(MAX_VISIBILITY)).with_ttl(options.ttl);
         let put = put.with_shard_key(envelope.subject);
-        Ok(Prepared { id: envelope.id, put, blob, expires, in_order })
+        Ok(Prepared { id: envelope.id, put, blob: blob.map(Box::new), expires, in_order })
     }
 
     /// The envelope's text; if it is too large, its payload moves into a blob that is yet to be written.
@@ -259,11 +267,11 @@ impl Channel {
         if let Some(key) = &prepared.in_order {
             self.join_line(key, &prepared.id, &message).await?;
         }
-        Ok(Sent { id: prepared.id, message, in_order: prepared.in_order })
+        Ok(prepared.sent(message))
     }
 
     pub(super) async fn store_blob(&self, prepared: &Prepared) -> Result<(), Error> {
-        let Some((reference, data)) = &prepared.blob else { return Ok(()) };
+        let Some((reference, data)) = prepared.blob.as_deref() else { return Ok(()) };
         let stored = self.claim_checks.store(reference, data.clone(), prepared.expires).await;
         stored.map_err(|error| send_error(error, false))
     }
@@ -358,6 +366,25 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
         return Err(Error::new(ErrorKind::Invalid, "a delay may be at most 10 years"));
     }
     Ok(delay)
+}
+
+fn new_id() -> Arc<str> {
+    (&*Uuid::now_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
+}
+
+/// The text of the present moment.
+fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
+    thread_local! {
+        /// The millisecond that was written last and its text: under load there are many messages in one.
+        static LAST: RefCell<(i64, Arc<str>)> = RefCell::new((i64::MIN, Arc::from("")));
+    }
+    let millisecond = Timestamp::try_from(now).map_or(i64::MIN, Timestamp::as_millisecond);
+    LAST.with_borrow_mut(|last| {
+        if last.0 != millisecond || millisecond == i64::MIN {
+            *last = (millisecond, rfc3339(Some(now))?.into());
+        }
+        Ok(Arc::clone(&last.1))
+    })
 }
 
 /// Three digits after the point, always.

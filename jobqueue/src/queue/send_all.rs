@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::channel::Channel;
 use super::errors::send_error;
 use super::send::{Draft, Prepared, SendOptions, Sent};
-use crate::storage::PutMessage;
+use crate::storage::{PutOutcome, StoreError};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
 
@@ -53,7 +53,7 @@ impl Channel {
             if chunk.is_empty() {
                 break;
             }
-            in_flight.push_back(self.dispatch_rendered(chunk));
+            in_flight.push_back(self.dispatch_all(chunk));
             // Asked once, so that it is under way while the next chunk is written.
             let stored = match futures_util::poll!(in_flight.next()) {
                 Poll::Ready(stored) => stored,
@@ -68,46 +68,50 @@ impl Channel {
         answers
     }
 
-    /// Stores those that could be written.
-    async fn dispatch_rendered(&self, rendered: Vec<Result<Prepared, Error>>) -> Vec<Result<Sent, Error>> {
-        let mut prepared = Vec::with_capacity(rendered.len());
-        let refused: Vec<Option<Error>> =
-            rendered.into_iter().map(|one| one.map(|one| prepared.push(one)).err()).collect();
-        let mut stored = self.dispatch_all(prepared).await.into_iter();
-        refused.into_iter().filter_map(|refused| refused.map(Err).or_else(|| stored.next())).collect()
-    }
-
-    /// Stores many; the answers stand in the order of the messages.
-    pub(crate) async fn dispatch_all(&self, prepared: Vec<Prepared>) -> Vec<Result<Sent, Error>> {
-        let mut answers: Vec<Option<Result<Sent, Error>>> = Vec::with_capacity(prepared.len());
-        for one in &prepared {
+    /// Stores those that could be written; the answers stand in the order of the messages.
+    pub(crate) async fn dispatch_all(
+        &self,
+        mut prepared: Vec<Result<Prepared, Error>>,
+    ) -> Vec<Result<Sent, Error>> {
+        for one in &mut prepared {
             // Without its blob a message must not be stored.
-            let blob = self.store_blob(one).await;
-            answers.push(blob.err().map(Err));
+            if let Ok(ready) = one
+                && ready.blob.is_some()
+                && let Err(error) = self.store_blob(ready).await
+            {
+                *one = Err(error);
+            }
         }
-        let puts = prepared.iter().zip(&answers).filter(|(_, failed)| failed.is_none());
-        let puts: Vec<PutMessage> = puts.map(|(one, _)| one.put.clone()).collect();
+        let puts = prepared.iter().flatten().map(|one| one.put.clone()).collect();
         self.calm(Instant::now()).await;
         let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
-        let mut all = Vec::with_capacity(prepared.len());
-        for (one, answer) in prepared.into_iter().zip(answers) {
-            all.push(match answer {
-                Some(failed) => failed,
-                None => match outcomes.next() {
-                    Some(Ok(outcome)) => self.acknowledged(one, outcome.message).await,
-                    Some(Err(error)) if error.is_retryable() || error.is_ambiguous() => {
-                        match self.put_patiently(&one.put, Some(error)).await {
-                            Ok(message) => self.acknowledged(one, message).await,
-                            Err(error) => Err(error),
-                        }
-                    }
-                    Some(Err(error)) => Err(send_error(error, false)),
-                    None => {
-                        Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message"))
-                    }
+        let mut answers = Vec::with_capacity(prepared.len());
+        for one in prepared {
+            answers.push(match one {
+                Ok(one) => match outcomes.next() {
+                    Some(Ok(outcome)) if one.in_order.is_none() => Ok(one.sent(outcome.message)),
+                    outcome => self.answer(one, outcome).await,
                 },
+                Err(error) => Err(error),
             });
         }
-        all
+        answers
+    }
+
+    /// What became of a message, by what the storage said of it.
+    async fn answer(
+        &self,
+        one: Prepared,
+        outcome: Option<Result<PutOutcome, StoreError>>,
+    ) -> Result<Sent, Error> {
+        match outcome {
+            Some(Ok(outcome)) => self.acknowledged(one, outcome.message).await,
+            Some(Err(error)) if error.is_retryable() || error.is_ambiguous() => {
+                let message = self.put_patiently(&one.put, Some(error)).await?;
+                self.acknowledged(one, message).await
+            }
+            Some(Err(error)) => Err(send_error(error, false)),
+            None => Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message")),
+        }
     }
 }

@@ -9,6 +9,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::clock::{StoreClock, to_instant};
 use super::error::{Applied, Failure};
 use super::ids::Ids;
+use super::queue::{Pending, insert_pending};
 use crate::storage::{Operation, StoreError, StoreErrorKind};
 use crate::vocabulary::name::QueueName;
 
@@ -26,6 +27,8 @@ pub(super) struct Batch<'c> {
     /// The statements used so far. They go back to the connection's cache when the transaction ends: looking them up there
     /// for every message is a good part of what a message costs.
     statements: Vec<(&'static str, CachedStatement<'c>)>,
+    /// Messages that were put and are yet to be inserted.
+    pending: Vec<Pending>,
 }
 
 /// A queue as this transaction knows it.
@@ -67,6 +70,7 @@ impl<'c> Batch<'c> {
             changed: false,
             queues: Vec::new(),
             statements: Vec::new(),
+            pending: Vec::new(),
         })
     }
 
@@ -159,8 +163,23 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
+    /// Notes a message to be inserted together with others.
+    pub(super) fn put_off(&mut self, message: Pending) {
+        self.pending.push(message);
+    }
+
+    /// Inserts the messages that were put off.
+    pub(super) fn insert_pending(&mut self) -> rusqlite::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let pending = std::mem::take(&mut self.pending);
+        insert_pending(self, &pending)
+    }
+
     /// Writes what was gathered; `None` when nothing was changed and there is nothing to commit.
-    pub(super) fn finish(self) -> rusqlite::Result<Option<Finished>> {
+    pub(super) fn finish(mut self) -> rusqlite::Result<Option<Finished>> {
+        self.insert_pending()?;
         if !self.changed {
             return Ok(None);
         }

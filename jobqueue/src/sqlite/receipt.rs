@@ -1,6 +1,10 @@
 //! Receipts and identities of messages, between text and what the file holds.
 
+use rusqlite::ToSql;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+
 use crate::storage::{MessageId, MessageRef, PopReceipt};
+use crate::vocabulary::digits::{Decimal, read_hex, write_hex};
 
 /// A receipt: 128 random bits, drawn anew for each get and each update.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,15 +18,7 @@ impl Receipt {
 
     /// The receipt behind its text; `None` for what we never wrote.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        let mut bytes = [0; 16];
-        if pairs.len() != bytes.len() || !rest.is_empty() {
-            return None;
-        }
-        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-            *byte = digit(*high)? << 4 | digit(*low)?;
-        }
-        Some(Self(bytes))
+        read_hex(text.as_bytes()).map(Self)
     }
 
     /// As the file holds it.
@@ -32,33 +28,42 @@ impl Receipt {
 
     /// As the caller holds it.
     pub(super) fn expose(&self) -> PopReceipt {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        // By hand, since the one thread that writes does it for every message.
-        let mut text = String::with_capacity(32);
-        for byte in self.0 {
-            text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            text.push(char::from(DIGITS[usize::from(byte & 15)]));
-        }
-        PopReceipt::new(text)
+        let mut digits = [0; 32];
+        write_hex(&self.0, &mut digits);
+        PopReceipt::new(std::str::from_utf8(&digits).unwrap_or_default())
     }
 }
 
-fn digit(text: u8) -> Option<u8> {
-    match text {
-        b'0'..=b'9' => Some(text - b'0'),
-        b'a'..=b'f' => Some(text - b'a' + 10),
-        _ => None,
+/// As the file holds it.
+impl ToSql for Receipt {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Blob(&self.0)))
     }
 }
 
 /// The identity of the message in row `id`.
 pub(super) fn message_id(id: i64) -> MessageId {
-    MessageId::new(id.to_string())
+    // Rows have positive numbers.
+    let digits = Decimal::of(id.unsigned_abs());
+    MessageId::new(std::str::from_utf8(digits.as_bytes()).unwrap_or_default())
 }
 
 /// The row of a message; `None` for an identity that we never wrote.
-pub(super) fn row_id(id: &MessageId) -> Option<i64> {
+fn row_id(id: &MessageId) -> Option<i64> {
     id.as_str().parse().ok().filter(|row: &i64| *row > 0)
+}
+
+/// What a caller presents, read before the one thread that writes has it. `None` is what we never wrote.
+#[derive(Clone, Copy)]
+pub(super) struct Presented {
+    pub(super) id: Option<i64>,
+    pub(super) receipt: Option<Receipt>,
+}
+
+impl Presented {
+    pub(super) fn of(message: &MessageRef) -> Self {
+        Self { id: row_id(&message.id), receipt: Receipt::parse(message.receipt.expose()) }
+    }
 }
 
 /// One delivery, as the caller holds it.

@@ -64,6 +64,10 @@ where
     F: FnMut(&mut Batch<'_>) -> Applied<T> + Send,
 {
     fn apply(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()> {
+        if self.operation != Operation::Put {
+            // Whatever else looks at the messages has to find them.
+            batch.insert_pending()?;
+        }
         self.result = Some(match (self.work)(batch) {
             Ok(value) => Ok(value),
             Err(Failure::Refused(error)) => Err(error),

@@ -51,7 +51,9 @@ pub fn put_in(
     message: PutMessage,
 ) -> Result<PutOutcome, StoreError> {
     limits::check_put(queue, &message)?;
-    within(transaction, Operation::Put, queue, |batch| queue::put(batch, queue, &message))
+    within(transaction, Operation::Put, queue, |batch| {
+        queue::put(batch, queue, &Arc::new(message)).map(queue::NewRow::outcome)
+    })
 }
 
 /// Writes a blob within a transaction of the caller's own connection to the store's file; see [`put_in`].

@@ -14,6 +14,7 @@ mod pressure;
 mod queue;
 pub mod rules;
 pub mod sharded;
+mod short_text;
 mod traced;
 
 pub use access::Access;

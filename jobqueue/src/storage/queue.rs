@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
+use super::short_text::ShortText;
 use super::{Access, Arrivals, StoreError};
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::QueueName;
@@ -179,41 +180,47 @@ impl QueueProperties {
 }
 
 /// The storage's own identity of a message. Not secret; the job's id is in the envelope.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct MessageId(Arc<str>);
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageId(ShortText);
 
 impl MessageId {
     /// An identity as the storage wrote it.
-    pub fn new(id: impl Into<Arc<str>>) -> Self {
-        Self(id.into())
+    pub fn new(id: impl AsRef<str>) -> Self {
+        Self(ShortText::new(id.as_ref()))
     }
 
     /// The identity as text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MessageId").field(&self.as_str()).finish()
     }
 }
 
 impl fmt::Display for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 /// The right to change or delete one delivery of one message. Secret: `Debug` does not show it, and it has no
 /// `Display`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PopReceipt(Arc<str>);
+pub struct PopReceipt(ShortText);
 
 impl PopReceipt {
     /// A receipt as the storage wrote it.
-    pub fn new(receipt: impl Into<Arc<str>>) -> Self {
-        Self(receipt.into())
+    pub fn new(receipt: impl AsRef<str>) -> Self {
+        Self(ShortText::new(receipt.as_ref()))
     }
 
     /// The receipt itself, for the storage. Never log it.
     pub fn expose(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 }
 

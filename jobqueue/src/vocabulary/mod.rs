@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod codec;
+pub(crate) mod digits;
 pub mod error;
 pub mod job;
 pub mod key;

@@ -5,8 +5,12 @@
 //! [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 
 use std::fmt;
+use std::num::{NonZeroU64, NonZeroU128};
 
-use rand::RngExt;
+use super::digits::{read_hex, write_hex};
+
+/// Bytes of a `traceparent` of version 00.
+const LENGTH: usize = 55;
 
 /// Where in which trace something happens: the `traceparent` of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,74 +23,70 @@ pub struct TraceContext {
 impl TraceContext {
     /// The beginning of a new trace, sampled.
     pub fn root() -> Self {
-        let mut random = rand::rng();
         // Zero is not a valid id in either place.
-        Self {
-            trace_id: random.random_range(1..=u128::MAX),
-            span_id: random.random_range(1..=u64::MAX),
-            flags: 1,
-        }
+        let trace_id: NonZeroU128 = rand::random();
+        Self { trace_id: trace_id.get(), span_id: new_span(), flags: 1 }
     }
 
     /// A new span in the same trace.
     #[must_use]
     pub fn child(&self) -> Self {
-        Self { span_id: rand::rng().random_range(1..=u64::MAX), ..*self }
+        Self { span_id: new_span(), ..*self }
     }
 
     /// Reads a `traceparent`; `None` if it is malformed, which is no reason to fail a job.
     pub fn parse(traceparent: &str) -> Option<Self> {
-        let mut parts = traceparent.split('-');
-        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let hex = |text: &str, length: usize| {
-            text.len() == length && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        let (fields, rest) = traceparent.as_bytes().split_at_checked(LENGTH)?;
+        let (version, trace, span, flags) = (&fields[..2], &fields[3..35], &fields[36..52], &fields[53..]);
+        let version_is_known = match read_hex(version)? {
+            [0x00] => rest.is_empty(),
+            [0xff] => false,
+            // Later versions may have more fields.
+            [_] => rest.first().is_none_or(|next| *next == b'-'),
         };
-        let known = version == "00" && parts.next().is_none() || version != "ff" && version != "00";
-        if !(known && hex(version, 2) && hex(trace, 32) && hex(span, 16) && hex(flags, 2)) {
+        if !version_is_known || [2, 35, 52].iter().any(|at| fields[*at] != b'-') {
             return None;
         }
         let context = Self {
-            trace_id: u128::from_str_radix(trace, 16).ok()?,
-            span_id: u64::from_str_radix(span, 16).ok()?,
-            flags: u8::from_str_radix(flags, 16).ok()?,
+            trace_id: u128::from_be_bytes(read_hex(trace)?),
+            span_id: u64::from_be_bytes(read_hex(span)?),
+            flags: u8::from_be_bytes(read_hex(flags)?),
         };
         (context.trace_id != 0 && context.span_id != 0).then_some(context)
     }
 
     /// The `traceparent` form.
     pub(crate) fn traceparent(&self) -> String {
-        let mut text = String::with_capacity(55);
-        text.push_str("00-");
-        push_hex(&mut text, &self.trace_id.to_be_bytes());
-        text.push('-');
-        push_hex(&mut text, &self.span_id.to_be_bytes());
-        text.push('-');
-        push_hex(&mut text, &[self.flags]);
-        text
+        let mut text = *b"00-................................-................-..";
+        write_hex(&self.trace_id.to_be_bytes(), &mut text[3..35]);
+        write_hex(&self.span_id.to_be_bytes(), &mut text[36..52]);
+        write_hex(&[self.flags], &mut text[53..]);
+        as_text(&text)
     }
 
     /// The trace's id: 32 hexadecimal digits.
     pub fn trace_id(&self) -> String {
-        let mut text = String::with_capacity(32);
-        push_hex(&mut text, &self.trace_id.to_be_bytes());
-        text
+        let mut text = [0; 32];
+        write_hex(&self.trace_id.to_be_bytes(), &mut text);
+        as_text(&text)
     }
 
     /// The span's id: 16 hexadecimal digits.
     pub fn span_id(&self) -> String {
-        let mut text = String::with_capacity(16);
-        push_hex(&mut text, &self.span_id.to_be_bytes());
-        text
+        let mut text = [0; 16];
+        write_hex(&self.span_id.to_be_bytes(), &mut text);
+        as_text(&text)
     }
 }
 
-/// By hand, since every message has one: `format!` takes ten times as long.
-fn push_hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
+fn new_span() -> u64 {
+    let span: NonZeroU64 = rand::random();
+    span.get()
+}
+
+/// Digits and dashes are always a text.
+fn as_text(digits: &[u8]) -> String {
+    std::str::from_utf8(digits).unwrap_or_default().to_owned()
 }
 
 /// The `traceparent` form.

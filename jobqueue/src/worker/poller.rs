@@ -170,8 +170,10 @@ impl Poller {
                 super::run::put_back(&shared, channel, &lane, leased, requested, settings).await;
                 return;
             }
+            // Boxed, so that what is wrapped around it, spawned and moved from place to place is small.
             let deliver =
                 super::run::deliver(Arc::clone(&shared), channel, &lane, leased, requested, settings, &done);
+            let deliver = Box::pin(deliver);
             let Some((queue, job, outcome)) = abort.run_until_cancelled(deliver).await else { return };
             match circuit.record(job.as_ref().map(|job| &job.id), &outcome) {
                 Some(Change::Opened(retry_in)) => {

@@ -208,7 +208,7 @@ impl Batch {
         }
         let new = (first..).zip(&chunk).filter(|(index, _)| *index >= self.sent_before);
         let prepare = |(index, child): (u64, &M)| channel.prepare(child, self.child_options(index));
-        let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
+        let prepared: Vec<_> = new.map(|child| prepare(child).map(Ok)).collect::<Result<_, Error>>()?;
         if !prepared.is_empty() {
             for sent in channel.dispatch_all(prepared).await {
                 sent?;

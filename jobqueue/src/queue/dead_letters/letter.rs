@@ -45,8 +45,8 @@ impl DeadLetter {
     pub(super) fn of(envelope: &Envelope) -> Self {
         let note = envelope.dead_letter.as_ref();
         Self {
-            id: envelope.id.clone(),
-            kind: envelope.kind.clone(),
+            id: envelope.id.to_string(),
+            kind: envelope.kind.to_string(),
             reason: note.map_or_else(|| UNKNOWN.to_owned(), |note| note.reason.clone()),
             queue: note.map(|note| note.queue.clone()).unwrap_or_default(),
             time: note.map(|note| note.time.clone()).unwrap_or_default(),

@@ -5,7 +5,8 @@ use rusqlite::params;
 use super::lease::{claim, where_receipt_is_good, why_not};
 use crate::sqlite::batch::Batch;
 use crate::sqlite::error::{Applied, Failure};
-use crate::storage::{Late, MessageRef, Operation, StoreError};
+use crate::sqlite::receipt::Presented;
+use crate::storage::{Late, Operation, StoreError};
 use crate::vocabulary::name::QueueName;
 
 const DELETE: &str = where_receipt_is_good!("DELETE FROM jobqueue_message");
@@ -15,10 +16,10 @@ pub(super) fn delete(
     batch: &mut Batch<'_>,
     operation: Operation,
     name: &QueueName,
-    message: &MessageRef,
+    presented: Presented,
     late: Late,
 ) -> Applied<()> {
-    let claim = claim(batch, operation, name, message)?;
+    let claim = claim(batch, operation, name, presented)?;
     let now = batch.now();
     let changed = batch.statement(DELETE)?.execute(params![
         claim.id,
@@ -38,12 +39,12 @@ pub(super) fn delete(
 pub(super) fn delete_all(
     batch: &mut Batch<'_>,
     name: &QueueName,
-    messages: &[MessageRef],
+    messages: &[Presented],
     late: Late,
 ) -> Applied<Vec<Result<(), StoreError>>> {
     let mut answers = Vec::with_capacity(messages.len());
-    for message in messages {
-        answers.push(match delete(batch, Operation::DeleteAll, name, message, late) {
+    for &presented in messages {
+        answers.push(match delete(batch, Operation::DeleteAll, name, presented, late) {
             Ok(()) => Ok(()),
             Err(Failure::Refused(error)) => Err(error),
             Err(failure) => return Err(failure),

@@ -26,6 +26,34 @@ const NEXT: &str = "SELECT visible_at FROM jobqueue_message
     WHERE queue = ?1 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > visible_at)
     ORDER BY visible_at LIMIT 1";
 
+/// What a get leased. The caller makes the answer of it, so that the one thread that writes need not.
+pub(super) struct Leased {
+    rows: Vec<LeasedRow>,
+    visible_at: i64,
+    next_visible_in: Option<Duration>,
+}
+
+impl Leased {
+    pub(super) fn received(self) -> Received {
+        let next_visible = to_instant(self.visible_at);
+        let message = |LeasedRow { row, receipt }: LeasedRow| LeasedMessage {
+            message: message_ref(row.id, &receipt),
+            text: row.text,
+            dequeue_count: row.dequeue_count.saturating_add(1),
+            inserted: to_instant(row.inserted_at),
+            expires: row.expires_at.map(to_instant),
+            next_visible,
+        };
+        let messages = self.rows.into_iter().map(message).collect();
+        Received::new(messages).with_next_visible_in(self.next_visible_in)
+    }
+}
+
+struct LeasedRow {
+    row: Candidate,
+    receipt: Receipt,
+}
+
 /// A visible message.
 struct Candidate {
     id: i64,
@@ -36,32 +64,33 @@ struct Candidate {
 }
 
 /// Leases up to `count` messages, in the order in which they became visible.
-pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages) -> Applied<Received> {
+pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages) -> Applied<Leased> {
     let queue = batch.queue(Operation::Get, name)?;
     let wanted = options.count as usize;
-    let mut messages = Vec::with_capacity(wanted.min(8));
+    let visible_at = after(batch.now(), options.visibility);
+    let mut rows = Vec::with_capacity(wanted.min(8));
     let mut expired = 0;
     loop {
-        let found = candidates(batch, queue, wanted - messages.len())?;
-        let exhausted = found.len() < wanted - messages.len();
+        let found = candidates(batch, queue, wanted - rows.len())?;
+        let exhausted = found.len() < wanted - rows.len();
         for candidate in found {
             if candidate.expires_at.is_some_and(|end| end <= batch.now()) {
                 batch.statement(REMOVE)?.execute([candidate.id])?;
                 batch.count(name, -1)?;
                 expired += 1;
             } else {
-                messages.push(lease(batch, candidate, options.visibility)?);
+                rows.push(lease(batch, candidate, visible_at)?);
             }
         }
-        if exhausted || messages.len() == wanted {
+        if exhausted || rows.len() == wanted {
             break;
         }
         if expired >= MAX_EXPIRED {
-            return Ok(Received::new(messages).with_next_visible_in(Some(Duration::ZERO)));
+            return Ok(Leased { rows, visible_at, next_visible_in: Some(Duration::ZERO) });
         }
     }
-    let wait = if messages.len() < wanted { next_visible(batch, queue)? } else { None };
-    Ok(Received::new(messages).with_next_visible_in(wait))
+    let next_visible_in = if rows.len() < wanted { next_visible(batch, queue)? } else { None };
+    Ok(Leased { rows, visible_at, next_visible_in })
 }
 
 fn candidates(batch: &mut Batch<'_>, queue: i64, limit: usize) -> rusqlite::Result<Vec<Candidate>> {
@@ -86,22 +115,14 @@ pub(super) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<Stri
     Ok(value.as_str().map(str::to_owned).map_err(|error| error.to_string()))
 }
 
-fn lease(batch: &mut Batch<'_>, found: Candidate, visibility: Duration) -> rusqlite::Result<LeasedMessage> {
+fn lease(batch: &mut Batch<'_>, row: Candidate, visible_at: i64) -> rusqlite::Result<LeasedRow> {
     let receipt = Receipt::random();
-    let visible_at = after(batch.now(), visibility);
-    let changed = batch.statement(LEASE)?.execute(params![found.id, visible_at, receipt.bytes()])?;
+    let changed = batch.statement(LEASE)?.execute(params![row.id, visible_at, receipt.bytes()])?;
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed));
     }
     batch.touch();
-    Ok(LeasedMessage {
-        message: message_ref(found.id, &receipt),
-        text: found.text,
-        dequeue_count: found.dequeue_count.saturating_add(1),
-        inserted: to_instant(found.inserted_at),
-        expires: found.expires_at.map(to_instant),
-        next_visible: to_instant(visible_at),
-    })
+    Ok(LeasedRow { row, receipt })
 }
 
 fn next_visible(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<Option<Duration>> {

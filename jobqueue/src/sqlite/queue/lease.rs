@@ -4,8 +4,8 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::{Applied, Failure};
-use crate::sqlite::receipt::{Receipt, row_id};
-use crate::storage::{MessageRef, Operation, StoreErrorKind};
+use crate::sqlite::receipt::{Presented, Receipt};
+use crate::storage::{Operation, StoreErrorKind};
 use crate::vocabulary::name::QueueName;
 
 /// A statement on row ?1 of queue ?2 that may be changed with receipt ?3 at time ?4; ?5 accepts late receipts. The
@@ -28,7 +28,7 @@ pub(super) struct Claim {
     pub(super) receipt: Receipt,
 }
 
-/// Reads the caller's reference.
+/// Looks at what the caller presents.
 ///
 /// # Errors
 /// `QueueNotFound`; `MessageNotFound` and `PopReceiptMismatch` for what we never gave out.
@@ -36,12 +36,12 @@ pub(super) fn claim(
     batch: &mut Batch<'_>,
     operation: Operation,
     name: &QueueName,
-    message: &MessageRef,
+    presented: Presented,
 ) -> Applied<Claim> {
     let queue = batch.queue(operation, name)?;
     let not_found = || refuse(StoreErrorKind::MessageNotFound, operation, name);
-    let id = row_id(&message.id).ok_or_else(not_found)?;
-    match Receipt::parse(message.receipt.expose()) {
+    let id = presented.id.ok_or_else(not_found)?;
+    match presented.receipt {
         Some(receipt) => Ok(Claim { id, queue, receipt }),
         None if is_there(batch, queue, id)? => {
             Err(refuse(StoreErrorKind::PopReceiptMismatch, operation, name))

@@ -9,4 +9,4 @@ mod put;
 mod store;
 mod update;
 
-pub(super) use put::put;
+pub(super) use put::{NewRow, Pending, insert_pending, put};

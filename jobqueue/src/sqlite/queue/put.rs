@@ -1,6 +1,6 @@
 //! Adding messages.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use rusqlite::{ToSql, params};
 
@@ -15,23 +15,28 @@ const INSERT: &str = "INSERT INTO jobqueue_message
     (queue, inserted_at, dequeue_count, leased, id, visible_at, expires_at, receipt, text)
     VALUES (?1, ?2, 0, 0, ?3, ?4, ?5, ?6, ?7)";
 
-/// How many rows one statement inserts when there are many: starting and ending a statement is a third of what a row costs.
-const ROWS: usize = 16;
 /// Parameters of a row besides the queue and the time, which all rows share.
 const OWN: usize = 5;
 
-static INSERT_MANY: LazyLock<String> = LazyLock::new(|| {
+/// Statements for many rows at once: starting and ending one is a third of what a row costs. For still more rows, preparing
+/// the statement costs more than it saves.
+static INSERT_16: LazyLock<String> = LazyLock::new(|| insert_many(16));
+static INSERT_4: LazyLock<String> = LazyLock::new(|| insert_many(4));
+
+fn insert_many(rows: usize) -> String {
     let row = |row: usize| {
         let own: Vec<String> = (0..OWN).map(|own| format!("?{}", 3 + row * OWN + own)).collect();
         format!("(?1, ?2, 0, 0, {})", own.join(", "))
     };
-    let rows: Vec<String> = (0..ROWS).map(row).collect();
+    let rows: Vec<String> = (0..rows).map(row).collect();
     let (head, _) = INSERT.split_once("(?1").unwrap_or_default();
     format!("{head}{}", rows.join(", "))
-});
+}
 
-/// A row to be inserted.
-struct NewRow {
+/// A new row. The caller makes the answer of it, so that the one thread that writes need not.
+#[derive(Clone, Copy)]
+pub(in crate::sqlite) struct NewRow {
+    now: i64,
     id: i64,
     visible_at: i64,
     expires_at: Option<i64>,
@@ -42,6 +47,7 @@ impl NewRow {
     fn draw(batch: &mut Batch<'_>, message: &PutMessage) -> Applied<Self> {
         let now = batch.now();
         Ok(Self {
+            now,
             id: batch.next()?,
             visible_at: after(now, message.visibility_delay),
             expires_at: message.ttl.map(|ttl| after(now, ttl)),
@@ -49,30 +55,44 @@ impl NewRow {
         })
     }
 
-    fn outcome(&self, now: i64) -> PutOutcome {
+    pub(in crate::sqlite) fn outcome(self) -> PutOutcome {
         PutOutcome {
             message: message_ref(self.id, &self.receipt),
-            inserted: to_instant(now),
+            inserted: to_instant(self.now),
             expires: self.expires_at.map(to_instant),
             next_visible: to_instant(self.visible_at),
         }
     }
 }
 
-/// Adds a message whose arguments were checked.
+/// A row that a transaction is yet to insert: together with those that are put next, by one statement.
+pub(in crate::sqlite) struct Pending {
+    queue: i64,
+    row: NewRow,
+    message: Arc<PutMessage>,
+}
+
+/// Adds a message whose arguments were checked, before anything but another put looks at the messages.
 pub(in crate::sqlite) fn put(
     batch: &mut Batch<'_>,
     name: &QueueName,
-    message: &PutMessage,
-) -> Applied<PutOutcome> {
+    message: &Arc<PutMessage>,
+) -> Applied<NewRow> {
     let queue = batch.queue(Operation::Put, name)?;
-    let now = batch.now();
     let row = NewRow::draw(batch, message)?;
-    let own = params![queue, now, row.id, row.visible_at, row.expires_at, row.receipt.bytes(), message.text];
-    batch.statement(INSERT)?.execute(own)?;
+    batch.put_off(Pending { queue, row, message: Arc::clone(message) });
     batch.count(name, 1)?;
     batch.arrive(name, 1)?;
-    Ok(row.outcome(now))
+    Ok(row)
+}
+
+/// Inserts what was put off.
+pub(in crate::sqlite) fn insert_pending(batch: &mut Batch<'_>, pending: &[Pending]) -> rusqlite::Result<()> {
+    for of_queue in pending.chunk_by(|one, next| one.queue == next.queue) {
+        let rows: Vec<_> = of_queue.iter().map(|one| (one.row, &one.message.text)).collect();
+        insert(batch, of_queue[0].queue, &rows)?;
+    }
+    Ok(())
 }
 
 /// Adds many, whose arguments were checked; all or none.
@@ -80,29 +100,78 @@ pub(super) fn put_all<'m>(
     batch: &mut Batch<'_>,
     name: &QueueName,
     messages: impl Iterator<Item = &'m PutMessage>,
-) -> Applied<Vec<PutOutcome>> {
+) -> Applied<Vec<NewRow>> {
     let queue = batch.queue(Operation::PutAll, name)?;
+    let row = |message: &'m PutMessage| Ok((NewRow::draw(batch, message)?, &message.text));
+    let rows: Vec<_> = messages.map(row).collect::<Applied<_>>()?;
+    insert(batch, queue, &rows)?;
+    batch.count(name, rows.len() as i64)?;
+    batch.arrive(name, rows.len() as i64)?;
+    Ok(rows.into_iter().map(|(row, _)| row).collect())
+}
+
+/// Inserts rows of one transaction, and so of one time.
+fn insert(batch: &mut Batch<'_>, queue: i64, rows: &[(NewRow, &String)]) -> rusqlite::Result<()> {
     let now = batch.now();
-    let messages: Vec<&PutMessage> = messages.collect();
-    let mut outcomes = Vec::with_capacity(messages.len());
-    let (groups, rest) = messages.as_chunks::<ROWS>();
-    for group in groups {
-        let rows: Vec<NewRow> =
-            group.iter().map(|message| NewRow::draw(batch, message)).collect::<Applied<_>>()?;
-        let receipts = rows.iter().map(|row| row.receipt.bytes()).collect::<Vec<_>>();
-        let mut own: Vec<&dyn ToSql> = Vec::with_capacity(2 + ROWS * OWN);
-        own.extend([&queue as &dyn ToSql, &now]);
-        for ((row, receipt), message) in rows.iter().zip(&receipts).zip(group) {
-            own.extend([&row.id as &dyn ToSql, &row.visible_at, &row.expires_at, receipt, &message.text]);
+    let mut left = rows;
+    for (count, sql) in [(16, &INSERT_16), (4, &INSERT_4)] {
+        while let Some((group, rest)) = left.split_at_checked(count) {
+            let mut values: Vec<&dyn ToSql> = Vec::with_capacity(2 + count * OWN);
+            values.extend([&queue as &dyn ToSql, &now]);
+            for (row, text) in group {
+                let own: [&dyn ToSql; OWN] = [&row.id, &row.visible_at, &row.expires_at, &row.receipt, text];
+                values.extend(own);
+            }
+            batch.statement(sql)?.execute(&*values)?;
+            left = rest;
         }
-        batch.statement(&INSERT_MANY)?.execute(&*own)?;
-        outcomes.extend(rows.iter().map(|row| row.outcome(now)));
     }
-    let grouped = (groups.len() * ROWS) as i64;
-    batch.count(name, grouped)?;
-    batch.arrive(name, grouped)?;
-    for message in rest {
-        outcomes.push(put(batch, name, message)?);
+    for (row, text) in left {
+        let own = params![queue, now, row.id, row.visible_at, row.expires_at, row.receipt, text];
+        batch.statement(INSERT)?.execute(own)?;
     }
-    Ok(outcomes)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::clock::StoreClock;
+    use crate::sqlite::ids::Ids;
+    use crate::vocabulary::clock::ManualClock;
+    use rusqlite::Connection;
+
+    #[test]
+    fn what_is_put_off_is_in_the_transaction_with_its_own_queue_text_and_answer() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();
+        for name in ["first", "second"] {
+            let sql =
+                "INSERT INTO jobqueue_queue (name, metadata, messages, arrivals) VALUES (?1, '{}', 0, 0)";
+            connection.execute(sql, [name]).unwrap();
+        }
+        let queues: [QueueName; 2] = ["first".parse().unwrap(), "second".parse().unwrap()];
+        let clock = StoreClock::new(Arc::new(ManualClock::new()));
+        // So many that each of the statements is needed, and in two queues by turns of 27.
+        let mut batch = Batch::begin(&connection, &clock, Ids::in_blocks()).unwrap();
+        let mut answers = Vec::new();
+        for number in 0..108 {
+            let message = Arc::new(PutMessage::new(number.to_string()));
+            let row = put(&mut batch, &queues[number / 27 % 2], &message);
+            answers.push(row.unwrap_or_else(|_| panic!("put {number}")));
+        }
+        assert!(batch.finish().unwrap().is_some());
+
+        for (number, row) in answers.iter().enumerate() {
+            let sql = "SELECT m.text, m.receipt, q.name FROM jobqueue_message m JOIN jobqueue_queue q ON q.id = m.queue
+                WHERE m.id = ?1";
+            let found: (String, Vec<u8>, String) = connection
+                .query_row(sql, [row.id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                .unwrap();
+            let queue = queues[number / 27 % 2].as_str().to_owned();
+            assert_eq!(found, (number.to_string(), row.receipt.bytes().to_vec(), queue));
+        }
+        let counts = "SELECT group_concat(messages || ' ' || arrivals) FROM jobqueue_queue";
+        assert_eq!(connection.query_row(counts, [], |row| row.get::<_, String>(0)).unwrap(), "54 54,54 54");
+    }
 }

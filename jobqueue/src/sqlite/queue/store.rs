@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use super::get::Leased;
+use super::put::NewRow;
 use super::{admin, delete, get, peek, put, update};
 use crate::sqlite::error::Subject;
+use crate::sqlite::receipt::Presented;
 use crate::sqlite::store::Store;
 use crate::storage::rules::limits;
 use crate::storage::{
@@ -59,8 +62,10 @@ impl QueueStore for Store {
         limits::check_put(queue, &message)?;
         let name = queue.clone();
         let weight = ROW + message.text.len();
-        self.write(Operation::Put, subject(queue), weight, move |batch| put::put(batch, &name, &message))
-            .await
+        let message = Arc::new(message);
+        let row =
+            self.write(Operation::Put, subject(queue), weight, move |batch| put::put(batch, &name, &message));
+        row.await.map(NewRow::outcome)
     }
 
     async fn put_all(
@@ -82,7 +87,7 @@ impl QueueStore for Store {
         });
         let stored = count - checked.iter().flatten().count();
         let answers = match answers.await {
-            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+            Ok(rows) => rows.into_iter().map(NewRow::outcome).map(Ok).collect(),
             Err(error) => error.for_each(stored).map(Err).collect::<Vec<_>>(),
         };
         let mut answers = answers.into_iter();
@@ -93,7 +98,9 @@ impl QueueStore for Store {
         limits::check_get(queue, &options)?;
         let name = queue.clone();
         let weight = ROW * options.count as usize;
-        self.write(Operation::Get, subject(queue), weight, move |batch| get::get(batch, &name, options)).await
+        let leased =
+            self.write(Operation::Get, subject(queue), weight, move |batch| get::get(batch, &name, options));
+        leased.await.map(Leased::received)
     }
 
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
@@ -109,18 +116,18 @@ impl QueueStore for Store {
         change: UpdateMessage,
     ) -> Result<Updated, StoreError> {
         limits::check_update(queue, &change)?;
-        let (name, message) = (queue.clone(), message.clone());
+        let (name, presented) = (queue.clone(), Presented::of(message));
         let weight = ROW + change.text.as_ref().map_or(0, String::len);
         self.write(Operation::Update, subject(queue), weight, move |batch| {
-            update::update(batch, &name, &message, &change)
+            update::update(batch, &name, presented, &change)
         })
         .await
     }
 
     async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
-        let (name, message) = (queue.clone(), message.clone());
+        let (name, presented) = (queue.clone(), Presented::of(message));
         self.write(Operation::Delete, subject(queue), ROW, move |batch| {
-            delete::delete(batch, Operation::Delete, &name, &message, late)
+            delete::delete(batch, Operation::Delete, &name, presented, late)
         })
         .await
     }
@@ -133,8 +140,9 @@ impl QueueStore for Store {
     ) -> Vec<Result<(), StoreError>> {
         let count = messages.len();
         let name = queue.clone();
+        let presented: Vec<_> = messages.iter().map(Presented::of).collect();
         let answers = self.write(Operation::DeleteAll, subject(queue), ROW * count, move |batch| {
-            delete::delete_all(batch, &name, &messages, late)
+            delete::delete_all(batch, &name, &presented, late)
         });
         answers.await.unwrap_or_else(|error| error.for_each(count).map(Err).collect())
     }

@@ -6,9 +6,9 @@ use super::lease::{claim, where_receipt_is_good, why_not};
 use crate::sqlite::batch::Batch;
 use crate::sqlite::clock::{after, to_instant};
 use crate::sqlite::error::Applied;
-use crate::sqlite::receipt::Receipt;
+use crate::sqlite::receipt::{Presented, Receipt};
 use crate::storage::rules::limits::check_before_expiry;
-use crate::storage::{Late, MessageRef, Operation, UpdateMessage, Updated};
+use crate::storage::{Late, Operation, UpdateMessage, Updated};
 use crate::vocabulary::name::QueueName;
 
 const FIND: &str = where_receipt_is_good!("SELECT expires_at FROM jobqueue_message");
@@ -20,10 +20,10 @@ const CHANGE: &str = "UPDATE jobqueue_message
 pub(super) fn update(
     batch: &mut Batch<'_>,
     name: &QueueName,
-    message: &MessageRef,
+    presented: Presented,
     change: &UpdateMessage,
 ) -> Applied<Updated> {
-    let claim = claim(batch, Operation::Update, name, message)?;
+    let claim = claim(batch, Operation::Update, name, presented)?;
     let now = batch.now();
     let late = change.late == Late::IfUnclaimed;
     let found: Option<Option<i64>> = batch

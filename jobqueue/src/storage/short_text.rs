@@ -1,0 +1,80 @@
+//! Texts that are mostly short, such as ids and receipts: every message has two, and a text that fits needs no allocation.
+
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Enough for a UUID and for what the storages here write.
+const ROOM: usize = 38;
+
+/// A text, kept in place if it is short and shared by its clones otherwise.
+#[derive(Clone)]
+pub(super) struct ShortText(Form);
+
+#[derive(Clone)]
+enum Form {
+    InPlace { length: u8, bytes: [u8; ROOM] },
+    Shared(Arc<str>),
+}
+
+impl ShortText {
+    pub(super) fn new(text: &str) -> Self {
+        let mut bytes = [0; ROOM];
+        match bytes.get_mut(..text.len()) {
+            Some(place) => {
+                place.copy_from_slice(text.as_bytes());
+                Self(Form::InPlace { length: text.len() as u8, bytes })
+            }
+            None => Self(Form::Shared(text.into())),
+        }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        match &self.0 {
+            // All of a text was copied, so that it still is one.
+            Form::InPlace { length, bytes } => {
+                std::str::from_utf8(&bytes[..usize::from(*length)]).unwrap_or_default()
+            }
+            Form::Shared(text) => text,
+        }
+    }
+}
+
+impl PartialEq for ShortText {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for ShortText {}
+
+impl Hash for ShortText {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl PartialOrd for ShortText {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ShortText {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_any_length_stays_what_it_is() {
+        for length in [0, 1, ROOM - 1, ROOM, ROOM + 1, 300] {
+            let text = "ü".repeat(length / 2) + &"x".repeat(length % 2);
+            assert_eq!(ShortText::new(&text).as_str(), text);
+        }
+    }
+}
