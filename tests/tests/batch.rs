@@ -11,8 +11,8 @@ use futures_util::StreamExt;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    Context, JobError, OnDeadLetters, QueueMessage, QueueName, RedriveOptions, State, Storage, Worker,
-    WorkerBuilder,
+    Context, JobError, OnDeadLetters, QueueMessage, QueueName, Reason, RedriveOptions, State, Storage,
+    Worker, WorkerBuilder,
 };
 use jobqueue_tests::death;
 use rand::rngs::StdRng;
@@ -31,7 +31,7 @@ struct Join {
     name: String,
 }
 
-type Outcomes = Vec<(u64, Result<Option<u64>, String>)>;
+type Outcomes = Vec<(u64, Result<Option<u64>, Reason>)>;
 
 /// What handlers did.
 #[derive(Clone, Default)]
@@ -184,7 +184,7 @@ async fn a_dead_letter_counts_as_ended_if_the_batch_is_to_continue() {
     run(&storage, &log).await;
     let joins = log.joins.lock().unwrap();
     assert_eq!(joins.len(), 1);
-    assert_eq!(joins[0].1, [(0, Ok(Some(0))), (1, Err("rejected".into())), (2, Ok(Some(4)))]);
+    assert_eq!(joins[0].1, [(0, Ok(Some(0))), (1, Err(Reason::REJECTED)), (2, Ok(Some(4)))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,7 +196,7 @@ async fn a_dead_letter_holds_the_batch_up_until_it_is_redriven() {
     assert!(log.joins.lock().unwrap().is_empty());
     *log.failing.lock().unwrap() = None;
     let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
-    let _ = dead.redrive(RedriveOptions::all()).await.unwrap();
+    let _ = dead.redrive(RedriveOptions::new()).await.unwrap();
     run(&storage, &log).await;
     all_done(&log, 3);
 }
@@ -245,7 +245,7 @@ async fn a_producer_waits_while_the_queue_is_over_the_mark() {
     assert_eq!(backlog.length, 2);
     assert!(backlog.oldest.is_some());
     let third = Slice { n: 2 };
-    let waiting = slices.send_when_below(2, &third);
+    let waiting = slices.send_when_below(&third, 2);
     tokio::pin!(waiting);
     assert!(tokio::time::timeout(Duration::from_secs(60), &mut waiting).await.is_err());
     assert!(slices.cancel(sent[0].as_ref().unwrap()).await.unwrap());

@@ -20,8 +20,8 @@ const LEASE: Duration = Duration::from_secs(15);
 const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
 
 fn candidate(storage: &Storage) -> Leader {
-    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE).unwrap();
-    leader.poll(Duration::from_secs(1)).virtual_time(Arc::new(memory::TokioClock::new()))
+    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE);
+    leader.poll_interval(Duration::from_secs(1)).virtual_time(Arc::new(memory::TokioClock::new()))
 }
 
 fn pair() -> (Storage, Faulty, Leader, Leader) {
@@ -132,7 +132,7 @@ async fn calls_that_hang_hold_up_no_candidate() {
     death::now(&faulty);
     let stuck = Patched::new(faulty.storage().blobs()).apart(storage.blobs());
     let stuck = Storage::new(Arc::clone(storage.queues()), Arc::new(stuck), "stuck");
-    let leader = Leader::new(&stuck, "cop").unwrap().lease(LEASE).unwrap();
+    let leader = Leader::new(&stuck, "cop").unwrap().lease(LEASE);
     let held = timeout(LEASE, leader.lead()).await.expect("it waits for calls of others").unwrap();
     assert!(leader.has_control());
     held.release().await;

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use jobqueue::sqlite::Options;
-use jobqueue::{Event, JobError, SendOptions, Worker};
+use jobqueue::{Event, JobError, Worker};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 use rusqlite::{Connection, TransactionBehavior};
@@ -27,7 +27,7 @@ async fn f72_workers_go_on_polling_while_a_transaction_that_has_sent_stays_open(
     let mut mine = Connection::open(&path).unwrap();
     let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let began = Instant::now();
-    let sent = queue.send_in(&transaction, &task("a"), SendOptions::new()).unwrap();
+    let sent = queue.send_in(&task("a"), &transaction).unwrap();
     let (mut refused, mut seen) = (0, 0);
     while refused < 2 || began.elapsed() < Duration::from_secs(seconds.unwrap_or(0)) {
         // Meanwhile others read, and do not see it.
@@ -45,7 +45,7 @@ async fn f72_workers_go_on_polling_while_a_transaction_that_has_sent_stays_open(
     println!("refused {refused} times, read {seen} times");
     transaction.commit().unwrap();
     let ended = worker.ended().await;
-    assert_eq!((ended.name(), ended.job.unwrap().id.to_string()), ("completed", sent));
+    assert_eq!((ended.name(), ended.job.unwrap().id.to_string()), ("completed", sent.id().to_owned()));
     let report = worker.stop().await;
     assert_eq!(report.completed, 1);
 }

@@ -71,17 +71,17 @@ impl SweepOptions {
 
     /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is more)
     /// and both the queue they were written for and its dead-letter queue are empty, invisible messages included. Do not
-    /// redrive that queue's dead letters meanwhile. Queues that are spread over shards are left alone.
+    /// redrive that queue's dead letters meanwhile. Queues that are spread over shards are left alone. Off by default.
     #[must_use]
     pub fn drained_queues(mut self, sweep: bool) -> Self {
         self.drained_queues = sweep;
         self
     }
 
-    /// Only counts.
+    /// Only counts what would be removed. Off by default.
     #[must_use]
-    pub fn dry_run(mut self) -> Self {
-        self.dry_run = true;
+    pub fn dry_run(mut self, dry: bool) -> Self {
+        self.dry_run = dry;
         self
     }
 

@@ -152,15 +152,15 @@ impl StoreError {
 
     /// Says that the operation may have been applied.
     #[must_use]
-    pub fn ambiguous(mut self, ambiguous: bool) -> Self {
+    pub fn with_ambiguous(mut self, ambiguous: bool) -> Self {
         self.0.ambiguous = ambiguous;
         self
     }
 
     /// Adds how long the storage asks to wait.
     #[must_use]
-    pub fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
-        self.0.retry_after = wait;
+    pub fn with_retry_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.0.retry_after = wait.into();
         self
     }
 

@@ -254,22 +254,22 @@ impl PutMessage {
 
     /// Sets how long it stays invisible at first.
     #[must_use]
-    pub fn with_delay(mut self, delay: Duration) -> Self {
+    pub fn with_visibility_delay(mut self, delay: Duration) -> Self {
         self.visibility_delay = delay;
         self
     }
 
-    /// Sets the time to live.
+    /// Sets the time to live; `None` is never.
     #[must_use]
-    pub fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
-        self.ttl = ttl;
+    pub fn with_ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
+        self.ttl = ttl.into();
         self
     }
 
     /// Sets what chooses the shard.
     #[must_use]
-    pub fn with_shard_key(mut self, key: Option<String>) -> Self {
-        self.shard_key = key;
+    pub fn with_shard_key(mut self, key: impl Into<Option<String>>) -> Self {
+        self.shard_key = key.into();
         self
     }
 }
@@ -326,8 +326,8 @@ impl Received {
 
     /// Adds what is known about the next message.
     #[must_use]
-    pub fn with_next_visible_in(mut self, wait: Option<Duration>) -> Self {
-        self.next_visible_in = wait;
+    pub fn with_next_visible_in(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.next_visible_in = wait.into();
         self
     }
 }

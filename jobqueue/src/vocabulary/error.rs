@@ -76,7 +76,7 @@ impl Error {
 
     /// Says whether the same call may succeed later.
     #[must_use]
-    pub fn retryable(mut self, retryable: bool) -> Self {
+    pub fn with_retryable(mut self, retryable: bool) -> Self {
         self.0.retryable = retryable;
         self
     }

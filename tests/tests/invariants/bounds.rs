@@ -24,7 +24,8 @@ async fn f75_delays_beyond_all_bounds_are_refused_at_the_api() {
         for long in FOR_EVER {
             let error = tasks.send_with(&task("a"), SendOptions::new().delay(long)).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-            let error = queues.put(&name, PutMessage::new("x").with_delay(long)).await.unwrap_err();
+            let error =
+                queues.put(&name, PutMessage::new("x").with_visibility_delay(long)).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
             let error = queues.get(&name, GetMessages { count: 1, visibility: long }).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");

@@ -33,7 +33,7 @@ async fn i12_f47_a_crash_between_copy_and_delete_leaves_one_dead_letter() {
     reject(&faulty.storage(), 120).await;
     assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (0, 1));
     // It can be run with its payload.
-    assert_eq!(letters.redrive(RedriveOptions::all()).await.unwrap().moved, [sent.id()]);
+    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved, [sent.id()]);
     let handler = |task: Task| async move {
         assert_eq!(task.data.len(), 100_000);
         Ok::<(), JobError>(())
@@ -96,7 +96,7 @@ async fn i12_more_than_a_page_is_listed_and_stays() {
         assert_eq!(letters.list().await.unwrap().len(), 100);
     }
     assert_eq!(letters.peek().await.unwrap().len(), 32);
-    let dry = letters.redrive(RedriveOptions::all().dry_run()).await.unwrap();
+    let dry = letters.redrive(RedriveOptions::new().dry_run(true)).await.unwrap();
     assert_eq!((dry.moved.len(), letters.len().await.unwrap()), (100, 100));
 }
 
@@ -108,10 +108,10 @@ async fn i12_redrive_picks_limits_and_takes_its_time() {
     let even = |letter: &jobqueue::DeadLetter| {
         letter.key.as_deref().is_some_and(|key| key.parse::<u32>().is_ok_and(|n| n % 2 == 0))
     };
-    let limited = letters.redrive(RedriveOptions::all().filter(even).limit(10)).await.unwrap();
+    let limited = letters.redrive(RedriveOptions::new().filter(even).limit(10)).await.unwrap();
     assert_eq!(limited.moved.len(), 10);
     let began = tokio::time::Instant::now();
-    let rest = letters.redrive(RedriveOptions::all().filter(even).per_second(4)).await.unwrap();
+    let rest = letters.redrive(RedriveOptions::new().filter(even).per_second(4)).await.unwrap();
     assert_eq!(rest.moved.len(), 40);
     assert!(began.elapsed() >= Duration::from_millis(9_500), "39 pauses of a quarter of a second");
     assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (50, 50));
@@ -125,7 +125,7 @@ async fn i12_the_history_of_several_redrives_is_kept_and_attempts_begin_anew() {
     let first = letters.peek().await.unwrap().remove(0);
     for round in 1..=3 {
         assert_eq!(
-            letters.redrive(RedriveOptions::all()).await.unwrap().moved,
+            letters.redrive(RedriveOptions::new()).await.unwrap().moved,
             std::slice::from_ref(&first.id)
         );
         let attempts: Arc<Mutex<Vec<u32>>> = Arc::default();
@@ -152,11 +152,11 @@ async fn i12_f47_a_crash_in_the_middle_of_a_redrive_loses_nothing() {
     let letters = queue.dead_letters().unwrap();
     // Put back, then the process dies before it deletes the dead letter.
     faulty.plan(Operation::Delete, 3, Fault::Hang);
-    let dying = letters.redrive(RedriveOptions::all());
+    let dying = letters.redrive(RedriveOptions::new());
     assert!(tokio::time::timeout(Duration::from_secs(1), dying).await.is_err());
     assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (3, 3));
     after(601).await;
-    assert_eq!(letters.redrive(RedriveOptions::all()).await.unwrap().moved.len(), 3);
+    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 3);
     let ids: Arc<Mutex<std::collections::BTreeSet<String>>> = Arc::default();
     let sink = Arc::clone(&ids);
     let handler = move |_: Task, info: JobInfo| {

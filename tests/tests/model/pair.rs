@@ -91,7 +91,8 @@ impl Side {
                 plain(queues.set_queue_metadata(&name(*queue), &metadata(*kind)).await)
             }
             Op::Put { queue, text, delay, ttl } => {
-                let message = PutMessage::new(string(*text)).with_delay(ms(*delay)).with_ttl(ttl.map(ms));
+                let message =
+                    PutMessage::new(string(*text)).with_visibility_delay(ms(*delay)).with_ttl(ttl.map(ms));
                 let put = queues.put(&name(*queue), message).await;
                 self.put_answer(put)
             }

@@ -275,7 +275,7 @@ impl Task {
             }
             Err(error) => {
                 let kept =
-                    StoreError::new(error.kind(), error.operation(), "").ambiguous(error.is_ambiguous());
+                    StoreError::new(error.kind(), error.operation(), "").with_ambiguous(error.is_ambiguous());
                 self.history.failure = Some(Failure { error: Arc::new(error), meant });
                 Err(kept)
             }

@@ -30,7 +30,7 @@ use futures_util::{Stream, StreamExt, stream};
 
 pub(crate) use membership::Membership;
 pub use results::{ChildFailure, ChildResult};
-pub use sweep::BatchSweep;
+pub use sweep::{BatchSweepOptions, sweep_batches};
 
 use crate::queue::{Channel, SendOptions};
 use crate::storage::Storage;

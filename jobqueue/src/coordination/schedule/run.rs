@@ -66,7 +66,7 @@ impl<M: QueueMessage> Runner<M> {
     fn candidate(&self, context: &BackgroundContext) -> Result<Leader, Error> {
         let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
         let leader = match self.lease {
-            Some(lease) => leader.lease(lease)?,
+            Some(lease) => leader.lease(lease),
             None => leader,
         };
         Ok(leader.with(context.clock(), context.keeper()))

@@ -7,9 +7,7 @@ use crate::envelope::{Envelope, Parsed, parse};
 use crate::queue::send::rfc3339;
 use crate::storage::MessageId;
 use crate::vocabulary::name::QueueName;
-
-/// The reason of what does not tell one.
-const UNKNOWN: &str = "unknown";
+use crate::vocabulary::outcome::Reason;
 
 /// A message in a dead-letter queue.
 #[derive(Clone, PartialEq, Eq)]
@@ -19,8 +17,8 @@ pub struct DeadLetter {
     pub id: String,
     /// The kind.
     pub kind: String,
-    /// Why: a code, see [`Reason`](crate::Reason); `unknown` if another program put it there, which does not say.
-    pub reason: String,
+    /// Why; [`Reason::UNKNOWN`] if another program put it there, which does not say.
+    pub reason: Reason,
     /// The queue it came from.
     pub queue: String,
     /// When it was dead-lettered (RFC 3339).
@@ -47,7 +45,7 @@ impl DeadLetter {
         Self {
             id: envelope.id.clone(),
             kind: envelope.kind.clone(),
-            reason: note.map_or_else(|| UNKNOWN.to_owned(), |note| note.reason.clone()),
+            reason: note.map_or(Reason::UNKNOWN, |note| Reason::new(&note.reason)),
             queue: note.map(|note| note.queue.clone()).unwrap_or_default(),
             time: note.map(|note| note.time.clone()).unwrap_or_default(),
             error: envelope.history.last_error.clone(),
@@ -65,7 +63,7 @@ impl DeadLetter {
         Self {
             id: id.as_str().to_owned(),
             kind: kind.to_owned(),
-            reason: UNKNOWN.to_owned(),
+            reason: Reason::UNKNOWN,
             queue: queue.to_string(),
             time: rfc3339(Some(inserted)).unwrap_or_default(),
             error: None,

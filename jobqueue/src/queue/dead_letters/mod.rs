@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use letter::DeadLetter;
-pub use options::{RedriveOptions, Redriven};
+pub use options::{Purged, RedriveOptions, Redriven};
 
 use super::channel::Channel;
 use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
@@ -42,7 +42,7 @@ use sweep::Action;
 /// for letter in dead.peek().await? {
 ///     println!("{}: {} after {} attempts", letter.id, letter.reason, letter.attempts);
 /// }
-/// let options = RedriveOptions::all().filter(|letter| letter.reason == "rejected").per_second(10);
+/// let options = RedriveOptions::new().filter(|letter| letter.reason == "rejected").per_second(10);
 /// let redriven = dead.redrive(options).await?;
 /// assert_eq!(redriven.moved.len(), 1);
 /// # Ok(()) }
@@ -128,8 +128,9 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// If the future is dropped, dead letters it held come back after at most 10 minutes.
     pub async fn list(&self) -> Result<Vec<DeadLetter>, Error> {
         let mut found = Vec::new();
-        let _ =
-            self.sweep(&RedriveOptions::all().dry_run(), &mut |letter| found.push(letter.clone())).await?;
+        let _ = self
+            .sweep(&RedriveOptions::new().dry_run(true), &mut |letter| found.push(letter.clone()))
+            .await?;
         Ok(found)
     }
 
@@ -145,8 +146,8 @@ impl<M: QueueMessage> DeadLetters<M> {
         self.sweep(&options, &mut |_| {}).await
     }
 
-    /// Deletes the dead letters for which `filter` says true, with their payloads, and returns which in
-    /// [`Redriven::moved`].
+    /// Deletes the dead letters for which `filter` says true, with their payloads, and returns which. There is no way back:
+    /// look at what it would take by [`list`](Self::list) first.
     ///
     /// # Errors
     /// What the storage says.
@@ -157,9 +158,10 @@ impl<M: QueueMessage> DeadLetters<M> {
     pub async fn purge(
         &self,
         filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static,
-    ) -> Result<Redriven, Error> {
-        let options = RedriveOptions::all().filter(filter);
-        self.each(&options, Action::Delete, &mut |_| {}).await
+    ) -> Result<Purged, Error> {
+        let options = RedriveOptions::new().filter(filter);
+        let Redriven { moved, left } = self.each(&options, Action::Delete, &mut |_| {}).await?;
+        Ok(Purged { deleted: moved, left })
     }
 }
 

@@ -82,7 +82,7 @@ impl<M: QueueMessage> DeadLetters<M> {
             }
             for leased in received {
                 let buried = leased.text.as_deref().ok().map(Buried::read);
-                let full = options.limit.is_some_and(|limit| done.moved.len() >= limit);
+                let full = options.limit.is_some_and(|limit| done.moved.len() as u64 >= limit);
                 let Some(buried) = buried.filter(|_| !full) else {
                     done.left += 1;
                     held.push(leased.message);
@@ -112,7 +112,7 @@ impl<M: QueueMessage> DeadLetters<M> {
                     done.moved.push(letter.id);
                 }
             }
-            if options.limit.is_some_and(|limit| done.moved.len() >= limit) {
+            if options.limit.is_some_and(|limit| done.moved.len() as u64 >= limit) {
                 return Ok(());
             }
         }
