@@ -9,7 +9,7 @@ use crate::storage::MessageId;
 use crate::vocabulary::name::QueueName;
 use crate::vocabulary::outcome::Reason;
 
-/// A message in a dead-letter queue.
+/// A message in a dead-letter queue. Keeps the text, at most 64 KiB, for [`DeadLetters::message`](super::DeadLetters::message).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
@@ -37,10 +37,13 @@ pub struct DeadLetter {
     pub key: Option<String>,
     /// Earlier dead letters of the same job, before it was redriven: a JSON list.
     pub past: Option<String>,
+    /// What lies in the queue.
+    pub(super) text: String,
 }
 
 impl DeadLetter {
-    pub(super) fn of(envelope: &Envelope) -> Self {
+    /// Of what a worker has put there: `text` is what `envelope` was read from.
+    pub(super) fn of(envelope: &Envelope, text: &str) -> Self {
         let note = envelope.dead_letter.as_ref();
         Self {
             id: envelope.id.clone(),
@@ -55,11 +58,18 @@ impl DeadLetter {
             trace: envelope.traceparent.clone(),
             key: envelope.subject.clone(),
             past: envelope.history.past.clone(),
+            text: text.to_owned(),
         }
     }
 
     /// Of a text that says nothing about its end: what the storage knows of it.
-    pub(super) fn foreign(id: &MessageId, inserted: SystemTime, kind: &str, queue: &QueueName) -> Self {
+    pub(super) fn foreign(
+        id: &MessageId,
+        inserted: SystemTime,
+        kind: &str,
+        queue: &QueueName,
+        text: &str,
+    ) -> Self {
         Self {
             id: id.as_str().to_owned(),
             kind: kind.to_owned(),
@@ -73,10 +83,12 @@ impl DeadLetter {
             trace: None,
             key: None,
             past: None,
+            text: text.to_owned(),
         }
     }
 }
 
+/// The message is not shown: it may be confidential.
 impl fmt::Debug for DeadLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetter")
@@ -94,14 +106,14 @@ pub(super) enum Buried {
     /// What a worker has put there.
     Event(Box<Envelope>),
     /// What somebody else has: a WebJobs host for instance, that shares the queue.
-    Foreign(String),
+    Foreign,
 }
 
 impl Buried {
     pub(super) fn read(text: &str) -> Self {
         match parse(text) {
             Ok(Parsed::Event(envelope)) => Self::Event(envelope),
-            _ => Self::Foreign(text.to_owned()),
+            _ => Self::Foreign,
         }
     }
 }
