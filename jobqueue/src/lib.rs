@@ -34,7 +34,7 @@ mod worker;
 
 pub use claim_check::{SweepOptions, Swept, sweep};
 pub use coordination::batch::{
-    Batch, BatchSweepOptions, ChildFailure, ChildResult, OnDeadLetters, sweep_batches,
+    Batch, BatchProgress, BatchSweepOptions, ChildFailure, ChildResult, OnDeadLetters, sweep_batches,
 };
 pub use coordination::{Leader, Leadership, Missed, Schedule};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};

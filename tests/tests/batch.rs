@@ -311,3 +311,51 @@ async fn a_worker_that_dies_at_any_write_loses_and_doubles_no_continuation() {
     println!("{} writes", nth - 1);
     assert!(nth > 5, "only {nth} writes");
 }
+
+/// The numbers of a batch's progress: children, done, failed, left.
+async fn progress(storage: &Storage) -> Option<(u64, u64, u64, u64)> {
+    let progress = storage.batch_progress("b").await.unwrap()?;
+    Some((progress.children, progress.done, progress.failed, progress.left()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_read_from_outside_at_every_stage() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    assert_eq!(progress(&storage).await, None, "no container yet");
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue);
+    assert_eq!(progress(&storage).await, None, "begun, and nothing sent");
+    batch.send_all((0..2).map(|n| Slice { n })).await.unwrap();
+    assert_eq!(progress(&storage).await, Some((2, 0, 0, 2)));
+    *log.failing.lock().unwrap() = Some(1);
+    run(&storage, &log).await;
+    assert_eq!(progress(&storage).await, Some((2, 1, 1, 0)));
+    batch.send_all((2..150).map(|n| Slice { n })).await.unwrap();
+    assert!(!storage.batch_progress("b").await.unwrap().unwrap().sealed);
+    batch.then(&Join { name: "b".into() }).await.unwrap();
+    let sealed = storage.batch_progress("b").await.unwrap().unwrap();
+    assert!(sealed.sealed && !sealed.finished);
+    assert_eq!(progress(&storage).await, Some((150, 1, 1, 148)));
+    run(&storage, &log).await;
+    assert_eq!(progress(&storage).await, Some((150, 149, 1, 0)));
+    assert!(storage.batch_progress("b").await.unwrap().unwrap().finished);
+    // A batch whose id begins like this one's is another one.
+    assert_eq!(storage.batch_progress("b-2").await.unwrap(), None);
+    assert!(storage.batch_progress("b/0").await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_counts_a_waiting_dead_letter_as_left_and_costs_a_few_requests() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    *log.failing.lock().unwrap() = Some(3);
+    fan_out(&storage, 500, OnDeadLetters::Wait).await;
+    run(&storage, &log).await;
+    let faulty = Faulty::new(&storage);
+    assert_eq!(progress(&faulty.storage()).await, Some((500, 499, 0, 1)));
+    assert_eq!((faulty.calls_of(Operation::GetBlob), faulty.calls_of(Operation::ListBlobs)), (3, 1));
+    *log.failing.lock().unwrap() = None;
+    let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
+    let _ = dead.redrive(RedriveOptions::new()).await.unwrap();
+    run(&storage, &log).await;
+    assert_eq!(progress(&storage).await, Some((500, 500, 0, 0)));
+}
