@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
     Context, ErrorKind, JobError, JobInfo, ManualClock, Missed, QueueMessage, RedriveOptions, Schedule,
@@ -241,6 +241,61 @@ async fn f83_a_panic_while_a_message_is_made_does_not_end_the_schedule() {
     let reports = storage.queue::<Report>().await.unwrap().peek().await.unwrap();
     let slots: Vec<String> = reports.into_iter().map(|report| report.unwrap().slot).collect();
     assert_eq!(slots, ["2026-01-01T12:01:00Z", "2026-01-01T12:02:00Z"]);
+}
+
+/// A report that must not be empty.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "checked", kind = "checked.report")]
+struct Checked {
+    #[message(non_empty)]
+    slot: String,
+}
+
+#[tokio::test(start_paused = true)]
+async fn f83_a_slot_whose_message_can_never_be_made_is_left_out_and_later_ones_are_sent() {
+    for panics in [true, false] {
+        let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
+        let clock = Arc::new(memory::TokioClock::at(moment.into()));
+        let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));
+        let tries = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&tries);
+        let make = move |slot: SystemTime| {
+            let slot = jiff::Timestamp::try_from(slot).unwrap().to_string();
+            let bad = slot == "2026-01-01T12:01:00Z";
+            counted.fetch_add(u32::from(bad), Ordering::Relaxed);
+            assert!(!(bad && panics), "never for this slot");
+            Checked { slot: if bad { String::new() } else { slot } }
+        };
+        let every = Schedule::every(Duration::from_secs(60)).name("minutely");
+        let worker = Worker::builder(storage.clone()).virtual_time(clock).schedule_with_slot(every, make);
+        let worker = worker.build().unwrap();
+        let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(200))).await.unwrap();
+        let reports = storage.queue::<Checked>().await.unwrap().peek().await.unwrap();
+        let slots: Vec<String> = reports.into_iter().map(|report| report.unwrap().slot).collect();
+        assert_eq!(slots, ["2026-01-01T12:02:00Z", "2026-01-01T12:03:00Z"], "panics: {panics}");
+        assert_eq!(tries.load(Ordering::Relaxed), 6);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f83_no_slot_is_left_out_because_the_storage_fails() {
+    let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
+    let clock = Arc::new(memory::TokioClock::at(moment.into()));
+    let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));
+    let faulty = Faulty::new(&storage);
+    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Full));
+    let make = |slot: SystemTime| Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() };
+    let every = Schedule::every(Duration::from_secs(600)).name("seldom");
+    let worker = Worker::builder(faulty.storage()).virtual_time(clock).schedule_with_slot(every, make);
+    let worker = worker.build().unwrap();
+    let running = tokio::spawn(worker.run_until(tokio::time::sleep(Duration::from_secs(1000))));
+    tokio::time::sleep(Duration::from_secs(900)).await;
+    assert!(faulty.calls_of(Operation::Put) > 6);
+    faulty.heal();
+    let _ = running.await.unwrap().unwrap();
+    let reports = storage.queue::<Report>().await.unwrap().peek().await.unwrap();
+    let slots: Vec<String> = reports.into_iter().map(|report| report.unwrap().slot).collect();
+    assert_eq!(slots, ["2026-01-01T12:10:00Z"]);
 }
 
 /// What is logged on this thread.

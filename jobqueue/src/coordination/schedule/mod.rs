@@ -165,7 +165,8 @@ impl WorkerBuilder {
     /// the storage. See [`Schedule`] for names, summer time and clocks.
     ///
     /// If `make` panics, or what it returns breaks the rules of its type, that is logged, and the slot is tried again every 5
-    /// seconds; the slots behind it wait.
+    /// seconds while the slots behind it wait. After 6 tries it is left out, with an error in the log, and they go on. When
+    /// the storage fails, slots are not left out for that.
     ///
     /// The job's id is `schedule/<name>/<slot>`. A slot is sent once; after a crash at the wrong moment there may be two messages of
     /// the same id. Runs also in processes that do not handle the message, or nothing at all.
