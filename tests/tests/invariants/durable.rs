@@ -25,17 +25,15 @@ async fn i10_a_step_runs_once_however_often_the_job_fails_after_it() {
                 Ok("frame".repeat(20_000))
             };
             assert_eq!(ctx.step("scan", scan).await?.len(), 100_000);
+            let before = (attempt > 1).then(|| attempt - 1);
+            assert_eq!(ctx.resume::<u32>().await?, before, "of the attempt before");
             ctx.checkpoint(&attempt).await?;
             let encode = async || {
                 note("encode");
                 if attempt < 2 { Err(JobError::retry("codec crashed")) } else { Ok(7) }
             };
             assert_eq!(ctx.step("encode", encode).await?, 7);
-            assert_eq!(
-                ctx.resume::<u32>().await?,
-                (attempt > 1).then(|| attempt - 1),
-                "steps keep the progress"
-            );
+            assert_eq!(ctx.resume::<u32>().await?, Some(attempt), "steps keep the progress");
             if attempt < 3 { Err(JobError::retry("after the steps")) } else { Ok(()) }
         }
     };
