@@ -42,7 +42,7 @@ fn tasks() -> QueueName {
 }
 
 async fn claim(storage: &Storage, lease: Duration) -> Option<LeasedMessage> {
-    let get = GetMessages { count: 1, visibility: lease };
+    let get = GetMessages::new(1, lease);
     storage.queues().get(&tasks(), get).await.unwrap().messages.into_iter().next()
 }
 
@@ -120,7 +120,7 @@ async fn i05_f27_q4_renewal_after_expiry_is_refused() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     let stale = expired(&storage).await;
-    let renewal = UpdateMessage { visibility: Duration::from_secs(30), text: None, late: Late::Refuse };
+    let renewal = UpdateMessage::new(Duration::from_secs(30));
     let error = storage.queues().update(&tasks(), &stale.message, renewal).await.unwrap_err();
     assert!(error.is_lease_lost(), "{error:?}");
     completes(storage, 1).await;

@@ -15,7 +15,7 @@ fn queue() -> QueueName {
 }
 
 fn get(count: u32, seconds: u64) -> GetMessages {
-    GetMessages { count, visibility: Duration::from_secs(seconds) }
+    GetMessages::new(count, Duration::from_secs(seconds))
 }
 
 async fn open(options: Options) -> Storage {

@@ -92,8 +92,7 @@ fn i20_f114_receipts_are_shown_nowhere() {
             let storage = Storage::connect(&path).await.unwrap();
             let queue = storage.queue::<Task>().await.unwrap();
             let _ = queue.send(&Task { name: "a".into(), data: SECRET.into() }).await.unwrap();
-            let get =
-                jobqueue::storage::GetMessages { count: 1, visibility: std::time::Duration::from_secs(1) };
+            let get = jobqueue::storage::GetMessages::new(1, std::time::Duration::from_secs(1));
             let received = storage.queues().get(&"tasks".parse().unwrap(), get).await.unwrap();
             let receipt = received.messages[0].message.receipt.clone();
             tracing::info!(?received, ?receipt, "shown on purpose");

@@ -34,6 +34,7 @@ pub enum Fault {
 
 /// A call of an operation.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Call {
     /// The operation.
     pub operation: Operation,
