@@ -32,6 +32,20 @@ const REUSED: &str = "jobqueue-unique";
 type Progress = dyn Fn(&Swept) + Send + Sync;
 
 /// What a sweep may remove.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::{Storage, SweepOptions, sweep};
+///
+/// let storage = Storage::memory();
+/// // What would be removed, queues without messages included; then at most 10,000 of them.
+/// let options = SweepOptions::new().drained_queues(true).limit(10_000);
+/// let found = sweep(&storage, options.clone().dry_run(true)).await?;
+/// println!("{} blobs of {} bytes", found.removed, found.bytes);
+/// let swept = sweep(&storage, options).await?;
+/// # assert_eq!((found.removed, swept.removed), (0, 0));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct SweepOptions {
     grace: Duration,

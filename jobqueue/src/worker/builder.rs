@@ -25,6 +25,38 @@ use crate::vocabulary::settings::SettingOverrides;
 type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 
 /// Collects what a worker is made of. Begun by [`Worker::builder`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::{Event, JobError, QueueMessage, State, Storage, Worker};
+/// use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "mails", kind = "mail")]
+/// struct Mail { to: String }
+/// #[derive(Clone)]
+/// struct Smtp { relay: &'static str }
+///
+/// async fn deliver(mail: Mail, State(smtp): State<Smtp>) -> Result<(), JobError> {
+///     println!("{} by {}", mail.to, smtp.relay);
+///     Ok(())
+/// }
+///
+/// let storage = Storage::memory();
+/// storage.queue::<Mail>().await?.send(&Mail { to: "ada@example.org".into() }).await?;
+/// let worker = Worker::builder(storage)
+///     .handle(deliver)
+///     .state(Smtp { relay: "mx.example.org" })
+///     .concurrency(16)                                     // handlers at once, over all queues
+///     .max_run_time(Duration::from_secs(600))              // then a job is cancelled and counts as failed
+///     .shutdown_timeout(Duration::from_secs(10))           // what running handlers get to finish
+///     .on_event(|event| if let Event::PollFailed { error, .. } = event { eprintln!("{error}") })
+///     .build()?;                                           // says what is missing or does not fit
+/// let report = worker.run_until_idle().await?;             // in a service: `run()` until SIGTERM
+/// assert_eq!(report.completed, 1);
+/// # Ok(()) }
+/// ```
 #[must_use = "a worker is made by `build`"]
 pub struct WorkerBuilder {
     storage: Storage,

@@ -8,6 +8,17 @@ use super::letter::DeadLetter;
 type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
 
 /// Which dead letters are put back, and how fast.
+///
+/// ```
+/// use jobqueue::{Reason, RedriveOptions};
+///
+/// // The oldest few first, to see whether the cause is mended; then all that failed for it, gently.
+/// let probe = RedriveOptions::new().limit(3);
+/// let rest = RedriveOptions::new()
+///     .filter(|letter| letter.reason == Reason::ATTEMPTS_EXHAUSTED && letter.kind == "charge")
+///     .per_second(20);
+/// # let _ = (probe, rest);
+/// ```
 #[derive(Clone, Default)]
 pub struct RedriveOptions {
     filter: Option<Arc<Filter>>,
