@@ -226,3 +226,14 @@ async fn i16_no_two_lead_at_once_and_none_after_its_deadline() {
         assert!(changes >= 10, "seed {seed}: control moved only {changes} times in half an hour");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_had_is_told_and_never_waited_for() {
+    for lease in [Duration::from_secs(14), Duration::from_secs(61), Duration::from_millis(15_500)] {
+        let leader = Leader::new(&Storage::memory(), "cop").unwrap().lease(lease);
+        for error in [leader.try_lead().await.unwrap_err(), leader.lead().await.unwrap_err()] {
+            assert!(error.to_string().contains("15 to 60") && !error.is_retryable(), "{error}");
+        }
+        assert!(!leader.has_control());
+    }
+}

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use jobqueue::sqlite::Options;
-use jobqueue::{Event, JobError, Worker};
+use jobqueue::{Event, JobError, SendOptions, Worker};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 use rusqlite::{Connection, TransactionBehavior};
@@ -48,4 +48,23 @@ async fn f72_workers_go_on_polling_while_a_transaction_that_has_sent_stays_open(
     assert_eq!((ended.name(), ended.job.unwrap().id.to_string()), ("completed", sent.id().to_owned()));
     let report = worker.stop().await;
     assert_eq!(report.completed, 1);
+}
+
+#[tokio::test]
+async fn what_was_sent_in_a_transaction_can_be_taken_back_once_it_is_committed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let queue = Options::new(&path).open().await.unwrap().queue::<Task>().await.unwrap();
+    let mut mine = Connection::open(&path).unwrap();
+    let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let named = SendOptions::new().id("a-1");
+    let sent = queue.send_in_with(&task("a"), &transaction, named).unwrap();
+    let kept = queue.send_in(&task("b"), &transaction).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(sent.id(), "a-1");
+    assert!(queue.cancel(&sent).await.unwrap() && !queue.cancel(&sent).await.unwrap());
+    let found = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(&*found.info().id, kept.id());
+    assert!(!queue.cancel(&kept).await.unwrap(), "somebody has received it");
+    found.complete().await.unwrap();
 }
