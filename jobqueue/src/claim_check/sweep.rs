@@ -38,7 +38,7 @@ type Progress = dyn Fn(&Swept) + Send + Sync;
 /// use jobqueue::{Storage, SweepOptions, sweep};
 ///
 /// let storage = Storage::memory();
-/// // What would be removed, queues without messages included; then at most 10,000 of them.
+/// // What would be removed, old payloads of queues that are empty now included; then at most 10,000 blobs of that.
 /// let options = SweepOptions::new().drained_queues(true).limit(10_000);
 /// let found = sweep(&storage, options.clone().dry_run(true)).await?;
 /// println!("{} blobs of {} bytes", found.removed, found.bytes);
