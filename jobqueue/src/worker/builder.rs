@@ -112,7 +112,8 @@ impl WorkerBuilder {
     /// Puts a [`tower::Layer`] around every handler; the layer added last is outermost, as in axum.
     ///
     /// The layer sees a [`Job`] and answers `()` or an error. An error of the layer's own, a timeout for instance,
-    /// counts as a failed attempt. Layers that call their service twice (tower's `Retry`) do not work: the message is
+    /// counts as a failed attempt. What it is put around is tower's
+    /// [`BoxCloneSyncService<Job, (), BoxError>`](tower::util::BoxCloneSyncService); a layer for any service fits. Layers that call their service twice (tower's `Retry`) do not work: the message is
     /// consumed by the first call; use the queue's own retries.
     pub fn layer<L>(mut self, layer: L) -> Self
     where

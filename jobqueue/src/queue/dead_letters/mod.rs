@@ -162,8 +162,8 @@ impl<M: QueueMessage> DeadLetters<M> {
         self.channel.read(&letter.text).await
     }
 
-    /// Reads all dead letters. They are invisible to others while it reads, for at most 10 minutes, and visible again
-    /// afterwards.
+    /// Reads all dead letters, each with its text of at most 64 KiB. They are invisible to others while it reads, for at most 10
+    /// minutes, and visible again afterwards.
     ///
     /// # Errors
     /// What the storage says.
