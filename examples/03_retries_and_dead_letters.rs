@@ -59,7 +59,7 @@ async fn main() -> Result<(), Failure> {
     }
 
     paper.0.store(true, Ordering::Relaxed);
-    println!("put back: {}", dead.redrive(RedriveOptions::all()).await?.moved.len());
+    println!("put back: {}", dead.redrive(RedriveOptions::new()).await?.moved.len());
     let _ = worker()?.run_until_idle().await?;
     Ok(())
 }

@@ -40,7 +40,7 @@ async fn import(job: Import, ctx: Context) -> Result<(), JobError> {
             Ok::<_, JobError>(job.file.len() as u32)
         })
         .await?;
-    let start = ctx.resume::<Progress>()?.unwrap_or_default();
+    let start = ctx.resume::<Progress>().await?.unwrap_or_default();
     for row in start.next_row..rows {
         if attempt == 1 && row == 3 {
             return Err(JobError::retry_after(Duration::ZERO, "the power went out"));

@@ -10,7 +10,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 
-use jobqueue::{JobError, Queue, QueueMessage, SendOptions, Storage, Worker};
+use jobqueue::{JobError, Queue, QueueMessage, Storage, Worker};
 use jobqueue_examples::Failure;
 use rusqlite::{Connection, TransactionBehavior};
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ fn register(
 ) -> Result<(), Failure> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute("INSERT INTO users (name) VALUES (?1)", [name])?;
-    welcomes.send_in(&transaction, &Welcome { name: name.to_owned() }, SendOptions::new())?;
+    welcomes.send_in(&Welcome { name: name.to_owned() }, &transaction)?;
     if commit {
         transaction.commit()?
     } else {

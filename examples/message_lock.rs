@@ -44,7 +44,7 @@ async fn run() -> Result<(), Failure> {
     let work = tokio::time::sleep(Duration::from_millis(2_500));
     tokio::select! {
         () = work => {}
-        () = delivery.lost().cancelled_owned() => return Err("the lock was lost".into()),
+        () = delivery.token().cancelled() => return Err("the lock was lost".into()),
     }
     let others = parcels.receive(Duration::ZERO).await?.is_some();
     assert!(!others, "another has got a locked message");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jobqueue::storage::{GetMessages, Late, LeasedMessage, MessageRef, UpdateMessage};
+use jobqueue::storage::{GetMessages, LeasedMessage, MessageRef, UpdateMessage};
 use jobqueue::{JobError, State, Worker};
 use jobqueue_bench_harness::{Figures, Result, Seen, Setting, Subject, Unit, cpu_time};
 use tokio::time::MissedTickBehavior;
@@ -67,7 +67,7 @@ async fn bare_updates(setting: &Setting, leases: u64, measured: Duration) -> Res
     let store = Arc::clone(subject.storage.queues());
     let mut held: Vec<MessageRef> = Vec::new();
     while (held.len() as u64) < leases {
-        let received = store.get(&queue, GetMessages { count: 32, visibility: 10 * VISIBILITY }).await?;
+        let received = store.get(&queue, GetMessages::new(32, 10 * VISIBILITY)).await?;
         held.extend(received.messages.into_iter().map(|LeasedMessage { message, .. }| message));
     }
     let mut ticks = tokio::time::interval((VISIBILITY / leases as u32).mul_f64(RENEWED_AFTER));
@@ -81,7 +81,7 @@ async fn bare_updates(setting: &Setting, leases: u64, measured: Duration) -> Res
             }
             let (store, queue, message) = (Arc::clone(&store), queue.clone(), message.clone());
             tokio::spawn(async move {
-                let change = UpdateMessage { visibility: 10 * VISIBILITY, text: None, late: Late::Refuse };
+                let change = UpdateMessage::new(10 * VISIBILITY);
                 let _ = store.update(&queue, &message, change).await;
             });
         }

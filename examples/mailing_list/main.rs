@@ -132,7 +132,7 @@ fn worker(storage: &Storage, database: &Database, outbox: &Outbox) -> WorkerBuil
         .state(database.clone())
         .state(outbox.clone())
         .concurrency(16)
-        .schedule_by(Schedule::every(Duration::from_secs(1)).named("mailing-list"), || Scan {})
+        .schedule_by(Schedule::every(Duration::from_secs(1)).name("mailing-list"), || Scan {})
         .handle(jobs::scan)
         .handle(jobs::fan_out)
         .handle(jobs::send)

@@ -49,7 +49,7 @@ pub(crate) async fn render(
     let library = atlas.of(request_id, &folder).await?;
     let slice = Arc::new(Slice::from_png(index, &folder.get(&blobs::slice(index)).await?)?);
     let rows = SliceRenderer::new(&library, &slice.picture)?.rows();
-    let done = ctx.resume::<Progress>()?.unwrap_or_default().rows;
+    let done = ctx.resume::<Progress>().await?.unwrap_or_default().rows;
     if done > 0 {
         tracing::info!(slice = index, row = done, "going on where the last attempt had come");
     }

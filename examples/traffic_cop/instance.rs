@@ -11,7 +11,7 @@ use super::Options;
 /// Stands for leader until standard input ends.
 pub async fn run(number: u32, options: &Options) -> Result<(), Failure> {
     let storage = open_storage(options.storage.as_deref(), "traffic_cop").await?;
-    let leader = Leader::new(&storage, "traffic-cop")?.lease(Duration::from_secs(options.lease))?;
+    let leader = Leader::new(&storage, "traffic-cop")?.lease(Duration::from_secs(options.lease));
     let stop = until_input_ends();
     let control = |leadership| control(number, leadership, stop.clone());
     tokio::select! {
@@ -25,9 +25,8 @@ pub async fn run(number: u32, options: &Options) -> Result<(), Failure> {
 /// Being in control: what only one process may do belongs here.
 async fn control(number: u32, leadership: Leadership, mut stop: watch::Receiver<bool>) {
     println!("instance {number}: in control (term {})", leadership.term());
-    let ending = leadership.token();
     tokio::select! {
-        () = ending.cancelled() => {}
+        () = leadership.token().cancelled() => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
     println!("instance {number}: lost control");

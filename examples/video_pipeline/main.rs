@@ -80,7 +80,7 @@ struct Standing {
 
 async fn process(video: Video, ctx: Context) -> Result<(), JobError> {
     let folder = folder(ctx.storage(), &video.name).await?;
-    let mut at = ctx.resume::<Standing>()?.unwrap_or_default();
+    let mut at = ctx.resume::<Standing>().await?.unwrap_or_default();
     if at.stage != Stage::Scan || at.frame > 0 {
         let stage = format!("{:?}", at.stage).to_lowercase();
         println!("{}: going on with {stage} at frame {}", video.name, at.frame);

@@ -14,8 +14,8 @@ use crate::codec::{Codec, decode_message, encode_message};
 use crate::{DecodeError, EncodeError, QueueMessage};
 use file::Golden;
 
-/// The environment variable that makes [`check`] write files: set it to `1`.
-pub const BLESS: &str = "JOBQUEUE_BLESS";
+/// The environment variable that makes [`check`] write files, if it is `1`.
+const BLESS: &str = "JOBQUEUE_BLESS";
 
 /// Compares a message with its golden file, and reads every golden file of the type's earlier versions.
 ///
@@ -58,7 +58,7 @@ macro_rules! assert_golden {
 }
 
 /// What [`assert_golden!`](crate::assert_golden) does, for the crate at `root`. `example` may be empty.
-/// Files are written when the environment variable [`BLESS`] is `1`.
+/// Files are written when the environment variable `JOBQUEUE_BLESS` is `1`.
 ///
 /// # Errors
 /// See [`GoldenError`].
@@ -67,7 +67,21 @@ pub fn check<M: QueueMessage>(root: impl AsRef<Path>, example: &str, message: &M
     check_in(&root.as_ref().join("golden"), example, message, bless)
 }
 
-/// As [`check`], with the folder of the files given, and whether to write them.
+/// As [`check`], with the folder of the files given, and whether to write them: for tests of tests, since a test cannot set an
+/// environment variable for itself alone, and for golden files that lie elsewhere.
+///
+/// ```
+/// # use jobqueue::{QueueMessage, golden}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "thumbnails", kind = "thumbnail")] struct Thumbnail { photo: String }
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?; let folder = folder.path();
+/// let example = Thumbnail { photo: "cat.png".into() };
+/// assert!(golden::check_in(folder, "", &example, false).is_err());   // there is no file yet
+/// golden::check_in(folder, "", &example, true)?;                     // writes it
+/// golden::check_in(folder, "", &example, false)?;                    // as it was
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 /// See [`GoldenError`].

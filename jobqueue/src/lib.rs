@@ -33,12 +33,15 @@ mod vocabulary;
 mod worker;
 
 pub use claim_check::{SweepOptions, Swept, sweep};
-pub use coordination::batch::{Batch, BatchSweep, ChildFailure, ChildResult, OnDeadLetters};
+pub use coordination::batch::{
+    Batch, BatchProgress, BatchSweepOptions, ChildFailure, ChildResult, OnDeadLetters, sweep_batches,
+};
 pub use coordination::{Leader, Leadership, Missed, Schedule};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
 pub use jobqueue_derive::{QueueMessage, Validate};
 pub use queue::{
-    Backlog, DeadLetter, DeadLetters, Delivery, Queue, RedriveOptions, Redriven, SendOptions, Sent, Unique,
+    Backlog, DeadLetter, DeadLetters, Delivery, Purged, Queue, RedriveOptions, Redriven, SendOptions, Sent,
+    Unique,
 };
 pub use storage::Storage;
 pub use vocabulary::clock::{Clock, ManualClock, SystemClock};

@@ -2,7 +2,7 @@
 
 use rusqlite::Transaction;
 
-use crate::queue::{Queue, SendOptions};
+use crate::queue::{Queue, SendOptions, Sent};
 use crate::sqlite::{put_blob_in, put_in};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
@@ -11,11 +11,11 @@ impl<M: QueueMessage> Queue<M> {
     /// Sends within `transaction`, a transaction of the caller's on its own connection to the same SQLite file: the
     /// message exists if and only if the transaction commits. Workers notice the commit by themselves.
     ///
-    /// Returns the job's id.
+    /// What it returns is good for [`cancel`](Self::cancel) once the transaction is committed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use jobqueue::{QueueMessage, SendOptions, Storage}; use serde::{Deserialize, Serialize};
+    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
     /// # #[message(queue = "welcomes", kind = "welcome")] struct Welcome { user: i64 }
     /// # let folder = tempfile::tempdir()?; let path = folder.path().join("app.db");
@@ -26,21 +26,29 @@ impl<M: QueueMessage> Queue<M> {
     /// connection.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT)", [])?;
     /// let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     /// transaction.execute("INSERT INTO users (name) VALUES ('Ada')", [])?;
-    /// welcomes.send_in(&transaction, &Welcome { user: transaction.last_insert_rowid() }, SendOptions::new())?;
+    /// welcomes.send_in(&Welcome { user: transaction.last_insert_rowid() }, &transaction)?;
     /// transaction.commit()?;                          // the user and the job, or neither
     /// assert_eq!(welcomes.len().await?, 1);
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// A message or option that is not valid; a connection to another file or a file of another version; what SQLite
+    /// A message that is not valid; a connection to another file or a file of another version; what SQLite
     /// says. After an error roll the transaction back.
-    pub fn send_in(
+    pub fn send_in(&self, message: &M, transaction: &Transaction<'_>) -> Result<Sent, Error> {
+        self.send_in_with(message, transaction, SendOptions::new())
+    }
+
+    /// The same with options, all but [`in_order`](SendOptions::in_order).
+    ///
+    /// # Errors
+    /// As [`send_in`](Self::send_in); also options that contradict each other.
+    pub fn send_in_with(
         &self,
-        transaction: &Transaction<'_>,
         message: &M,
+        transaction: &Transaction<'_>,
         options: SendOptions,
-    ) -> Result<String, Error> {
+    ) -> Result<Sent, Error> {
         let channel = self.channel();
         let prepared = channel.prepare(message, options)?;
         if prepared.in_order.is_some() {
@@ -52,7 +60,7 @@ impl<M: QueueMessage> Queue<M> {
             let (name, put) = channel.claim_checks.blob(&reference, prepared.expires)?;
             put_blob_in(transaction, &name, data, put)?;
         }
-        put_in(transaction, &channel.name, prepared.put)?;
-        Ok(prepared.id.to_string())
+        let outcome = put_in(transaction, &channel.name, prepared.put)?;
+        Ok(Sent::new(prepared.id, outcome.message))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
     Context, ErrorKind, JobError, JobInfo, ManualClock, Missed, QueueMessage, RedriveOptions, Schedule,
@@ -88,7 +88,7 @@ async fn many_sent_in_order_get_their_places_in_the_order_of_the_list() {
     // The first becomes visible last, and holds back the others of its key.
     let options = |n| {
         let delay = Duration::from_secs(if n == 0 { 30 } else { 0 });
-        SendOptions::new().in_order().key("one").id(format!("{n:03}")).delay(delay)
+        SendOptions::new().in_order(true).key("one").id(format!("{n:03}")).delay(delay)
     };
     let sent = orders.send_all_with(list.iter().enumerate().map(|(n, order)| (order, options(n)))).await;
     assert!(sent.unwrap().iter().all(Result::is_ok));
@@ -111,7 +111,7 @@ async fn the_message_that_spoils_a_list_is_named() {
 
     // Options that contradict each other refuse one message, and not the list.
     let (a, b) = (order("a"), order("b"));
-    let wrong = SendOptions::new().in_order().ttl(Duration::from_secs(60));
+    let wrong = SendOptions::new().in_order(true).ttl(Duration::from_secs(60));
     let sent = orders.send_all_with([(&a, wrong), (&b, SendOptions::new())]).await.unwrap();
     assert_eq!(sent[0].as_ref().unwrap_err().kind(), ErrorKind::Invalid);
     assert!(sent[1].is_ok());
@@ -160,11 +160,11 @@ async fn dead_letters_of_another_program_are_listed_and_put_back_as_they_are() {
     assert_eq!(dead.peek().await.unwrap(), letters);
     assert_eq!(letters.len(), 3);
     for letter in &letters {
-        assert_eq!((&*letter.reason, &*letter.kind, &*letter.queue), ("unknown", "order", "orders"));
+        assert_eq!((letter.reason.as_str(), &*letter.kind, &*letter.queue), ("unknown", "order", "orders"));
         assert!(letter.time.parse::<jiff::Timestamp>().is_ok(), "{}", letter.time);
     }
 
-    let redriven = dead.redrive(RedriveOptions::all()).await.unwrap();
+    let redriven = dead.redrive(RedriveOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.left), (3, 0));
     assert!(dead.is_empty().await.unwrap());
     let seen = Seen::default();
@@ -192,7 +192,7 @@ async fn dead_letters_of_another_program_can_be_purged() {
     buried_by_another_program(&storage, &[r#"{"id":"a"}"#, "hello"]).await;
     let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
     let purged = dead.purge(|letter| letter.reason == "unknown").await.unwrap();
-    assert_eq!(purged.moved.len(), 2);
+    assert_eq!(purged.deleted.len(), 2);
     assert!(dead.is_empty().await.unwrap());
 }
 
@@ -202,7 +202,7 @@ async fn f83_a_missed_slot_gets_a_message_for_its_own_time() {
     let at = |moment: &str| SystemTime::from(moment.parse::<jiff::Timestamp>().unwrap());
     let clock = Arc::new(ManualClock::at(at("2026-03-27T12:00:00Z")));
     let lead = async || {
-        let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").named("nightly").missed(Missed::All(7));
+        let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").name("nightly").missed(Missed::All(7));
         let make = |slot: SystemTime| Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() };
         let clock = Arc::<ManualClock>::clone(&clock);
         let worker =
@@ -233,11 +233,66 @@ async fn f83_a_panic_while_a_message_is_made_does_not_end_the_schedule() {
         assert!(calls.fetch_add(1, Ordering::Relaxed) >= 2, "not yet");
         Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() }
     };
-    let every = Schedule::every(Duration::from_secs(60)).named("minutely");
+    let every = Schedule::every(Duration::from_secs(60)).name("minutely");
     let worker = Worker::builder(storage.clone()).virtual_time(clock).schedule_with_slot(every, make);
     let worker = worker.build().unwrap();
     let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(120))).await.unwrap();
     let reports = storage.queue::<Report>().await.unwrap().peek().await.unwrap();
     let slots: Vec<String> = reports.into_iter().map(|report| report.unwrap().slot).collect();
     assert_eq!(slots, ["2026-01-01T12:01:00Z", "2026-01-01T12:02:00Z"]);
+}
+
+/// A report that must not be empty.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "checked", kind = "checked.report")]
+struct Checked {
+    #[message(non_empty)]
+    slot: String,
+}
+
+#[tokio::test(start_paused = true)]
+async fn f83_a_slot_whose_message_can_never_be_made_is_left_out_and_later_ones_are_sent() {
+    for panics in [true, false] {
+        let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
+        let clock = Arc::new(memory::TokioClock::at(moment.into()));
+        let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));
+        let tries = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&tries);
+        let make = move |slot: SystemTime| {
+            let slot = jiff::Timestamp::try_from(slot).unwrap().to_string();
+            let bad = slot == "2026-01-01T12:01:00Z";
+            counted.fetch_add(u32::from(bad), Ordering::Relaxed);
+            assert!(!(bad && panics), "never for this slot");
+            Checked { slot: if bad { String::new() } else { slot } }
+        };
+        let every = Schedule::every(Duration::from_secs(60)).name("minutely");
+        let worker = Worker::builder(storage.clone()).virtual_time(clock).schedule_with_slot(every, make);
+        let worker = worker.build().unwrap();
+        let _ = worker.run_until(tokio::time::sleep(Duration::from_secs(200))).await.unwrap();
+        let reports = storage.queue::<Checked>().await.unwrap().peek().await.unwrap();
+        let slots: Vec<String> = reports.into_iter().map(|report| report.unwrap().slot).collect();
+        assert_eq!(slots, ["2026-01-01T12:02:00Z", "2026-01-01T12:03:00Z"], "panics: {panics}");
+        assert_eq!(tries.load(Ordering::Relaxed), 6);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f83_no_slot_is_left_out_because_the_storage_fails() {
+    let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
+    let clock = Arc::new(memory::TokioClock::at(moment.into()));
+    let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));
+    let faulty = Faulty::new(&storage);
+    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Full));
+    let make = |slot: SystemTime| Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() };
+    let every = Schedule::every(Duration::from_secs(600)).name("seldom");
+    let worker = Worker::builder(faulty.storage()).virtual_time(clock).schedule_with_slot(every, make);
+    let worker = worker.build().unwrap();
+    let running = tokio::spawn(worker.run_until(tokio::time::sleep(Duration::from_secs(1000))));
+    tokio::time::sleep(Duration::from_secs(900)).await;
+    assert!(faulty.calls_of(Operation::Put) > 6);
+    faulty.heal();
+    let _ = running.await.unwrap().unwrap();
+    let reports = storage.queue::<Report>().await.unwrap().peek().await.unwrap();
+    let slots: Vec<String> = reports.into_iter().map(|report| report.unwrap().slot).collect();
+    assert_eq!(slots, ["2026-01-01T12:10:00Z"]);
 }

@@ -57,7 +57,7 @@ async fn the_probe_changes_nothing() {
     let queue = queue_with_one_message().await;
     options("raup").probe(&queue, Access::Process).await.unwrap();
     let storage = options("raup").open().await.unwrap();
-    let get = GetMessages { count: 32, visibility: std::time::Duration::from_secs(1) };
+    let get = GetMessages::new(32, std::time::Duration::from_secs(1));
     let messages = storage.queues().get(&queue, get).await.unwrap().messages;
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].dequeue_count, 1);

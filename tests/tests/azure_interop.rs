@@ -32,7 +32,7 @@ async fn a_python_producer_is_understood() {
         queue.as_str(),
         &[event, encoded, bare, settings],
     );
-    let options = GetMessages { count: 32, visibility: Duration::from_secs(30) };
+    let options = GetMessages::new(32, Duration::from_secs(30));
     let messages = storage.queues().get(&queue, options).await.unwrap().messages;
     let texts: Vec<_> = messages.into_iter().map(|message| message.text.unwrap()).collect();
     assert_eq!(texts.len(), 3);

@@ -61,7 +61,7 @@ impl Bench {
     }
 
     async fn get(&self, storage: &Storage) -> Result<Vec<jobqueue::storage::LeasedMessage>, StoreError> {
-        let options = GetMessages { count: 32, visibility: Duration::from_secs(1) };
+        let options = GetMessages::new(32, Duration::from_secs(1));
         storage.queues().get(&self.queue, options).await.map(|received| received.messages)
     }
 
@@ -71,7 +71,7 @@ impl Bench {
 
     async fn leased(&self) -> MessageRef {
         self.direct.queues().put(&self.queue, PutMessage::new("job")).await.unwrap();
-        let options = GetMessages { count: 1, visibility: MINUTE };
+        let options = GetMessages::new(1, MINUTE);
         self.direct.queues().get(&self.queue, options).await.unwrap().messages.remove(0).message
     }
 
@@ -85,7 +85,7 @@ async fn open(string: &str) -> Storage {
 }
 
 fn change(text: Option<&str>) -> UpdateMessage {
-    UpdateMessage { visibility: MINUTE, text: text.map(str::to_owned), late: Late::Refuse }
+    UpdateMessage::new(MINUTE).with_text(text.map(str::to_owned))
 }
 
 /// F1: the message is there, the sender cannot know, and is told so. The adapter does not send again by itself.

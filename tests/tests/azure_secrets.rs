@@ -35,9 +35,9 @@ async fn a_run(storage: &Storage, known: &mut Known) {
     queues.create_queue(&queue, &Metadata::new()).await.unwrap();
     let payload = format!("payload-{}", uuid::Uuid::new_v4().simple());
     let put = queues.put(&queue, PutMessage::new(&payload)).await.unwrap();
-    let options = GetMessages { count: 1, visibility: Duration::from_secs(60) };
+    let options = GetMessages::new(1, Duration::from_secs(60));
     let got = queues.get(&queue, options).await.unwrap().messages.remove(0);
-    let change = UpdateMessage { visibility: Duration::from_secs(60), text: None, late: Late::Refuse };
+    let change = UpdateMessage::new(Duration::from_secs(60));
     let updated = queues.update(&queue, &got.message, change.clone()).await.unwrap();
     known.error(queues.update(&queue, &got.message, change).await);
     known.error(queues.delete(&queue, &put.message, Late::Refuse).await);

@@ -41,31 +41,27 @@ async fn every_queue_operation(storage: &Storage) {
     let peeked = queues.peek(&queue, 32).await.unwrap();
     assert_eq!(peeked.len(), 2);
     assert_eq!(peeked[0].text.as_deref(), Ok(text));
-    let got = queues.get(&queue, GetMessages { count: 32, visibility: MINUTE }).await.unwrap().messages;
+    let got = queues.get(&queue, GetMessages::new(32, MINUTE)).await.unwrap().messages;
     assert_eq!(got.len(), 2);
     let (first, second) = (&got[0], &got[1]);
     assert_eq!((first.text.as_deref(), first.dequeue_count), (Ok(text), 1));
     assert_eq!((second.text.as_deref(), second.expires.is_some()), (Ok(""), true));
-    let change = |text: Option<&str>| UpdateMessage {
-        visibility: MINUTE,
-        text: text.map(str::to_owned),
-        late: Late::Refuse,
-    };
+    let change = |text: Option<&str>| UpdateMessage::new(MINUTE).with_text(text.map(str::to_owned));
     let updated = queues.update(&queue, &first.message, change(Some("new & better"))).await.unwrap();
     let stale = queues.update(&queue, &first.message, change(None)).await.unwrap_err();
     assert!(stale.is_lease_lost() && !stale.is_ambiguous(), "{stale}");
     let mut fresh = first.message.clone();
     fresh.receipt = updated.receipt;
-    let released = UpdateMessage { visibility: Duration::ZERO, ..change(None) };
+    let released = UpdateMessage::new(Duration::ZERO);
     queues.update(&queue, &fresh, released).await.unwrap();
-    let again = queues.get(&queue, GetMessages { count: 1, visibility: MINUTE }).await.unwrap().messages;
+    let again = queues.get(&queue, GetMessages::new(1, MINUTE)).await.unwrap().messages;
     assert_eq!((again[0].text.as_deref(), again[0].dequeue_count), (Ok("new & better"), 2));
     queues.delete(&queue, &again[0].message, Late::Refuse).await.unwrap();
     let gone = queues.delete(&queue, &again[0].message, Late::Refuse).await.unwrap_err();
     assert_eq!(gone.kind(), StoreErrorKind::MessageNotFound, "{gone}");
     let many = queues.put_all(&queue, (0..40).map(|n| PutMessage::new(n.to_string())).collect()).await;
     assert!(many.iter().all(Result::is_ok));
-    let got = queues.get(&queue, GetMessages { count: 32, visibility: MINUTE }).await.unwrap().messages;
+    let got = queues.get(&queue, GetMessages::new(32, MINUTE)).await.unwrap().messages;
     let gone = queues.delete_all(&queue, got.into_iter().map(|m| m.message).collect(), Late::Refuse).await;
     assert!(gone.len() == 32 && gone.iter().all(Result::is_ok));
 }

@@ -11,8 +11,8 @@ use futures_util::StreamExt;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    Context, JobError, OnDeadLetters, QueueMessage, QueueName, RedriveOptions, State, Storage, Worker,
-    WorkerBuilder,
+    Context, JobError, OnDeadLetters, QueueMessage, QueueName, Reason, RedriveOptions, State, Storage,
+    Worker, WorkerBuilder,
 };
 use jobqueue_tests::death;
 use rand::rngs::StdRng;
@@ -31,7 +31,7 @@ struct Join {
     name: String,
 }
 
-type Outcomes = Vec<(u64, Result<Option<u64>, String>)>;
+type Outcomes = Vec<(u64, Result<Option<u64>, Reason>)>;
 
 /// What handlers did.
 #[derive(Clone, Default)]
@@ -183,7 +183,7 @@ async fn a_dead_letter_counts_as_ended_if_the_batch_is_to_continue() {
     run(&storage, &log).await;
     let joins = log.joins.lock().unwrap();
     assert_eq!(joins.len(), 1);
-    assert_eq!(joins[0].1, [(0, Ok(Some(0))), (1, Err("rejected".into())), (2, Ok(Some(4)))]);
+    assert_eq!(joins[0].1, [(0, Ok(Some(0))), (1, Err(Reason::REJECTED)), (2, Ok(Some(4)))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,7 +195,7 @@ async fn a_dead_letter_holds_the_batch_up_until_it_is_redriven() {
     assert!(log.joins.lock().unwrap().is_empty());
     *log.failing.lock().unwrap() = None;
     let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
-    let _ = dead.redrive(RedriveOptions::all()).await.unwrap();
+    let _ = dead.redrive(RedriveOptions::new()).await.unwrap();
     run(&storage, &log).await;
     all_done(&log, 3);
 }
@@ -244,7 +244,7 @@ async fn a_producer_waits_while_the_queue_is_over_the_mark() {
     assert_eq!(backlog.length, 2);
     assert!(backlog.oldest.is_some());
     let third = Slice { n: 2 };
-    let waiting = slices.send_when_below(2, &third);
+    let waiting = slices.send_when_below(&third, 2);
     tokio::pin!(waiting);
     assert!(tokio::time::timeout(Duration::from_secs(60), &mut waiting).await.is_err());
     assert!(slices.cancel(sent[0].as_ref().unwrap()).await.unwrap());
@@ -309,4 +309,52 @@ async fn a_worker_that_dies_at_any_write_loses_and_doubles_no_continuation() {
     }
     println!("{} writes", nth - 1);
     assert!(nth > 5, "only {nth} writes");
+}
+
+/// The numbers of a batch's progress: children, done, failed, left.
+async fn progress(storage: &Storage) -> Option<(u64, u64, u64, u64)> {
+    let progress = storage.batch_progress("b").await.unwrap()?;
+    Some((progress.children, progress.done, progress.failed, progress.left()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_read_from_outside_at_every_stage() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    assert_eq!(progress(&storage).await, None, "no container yet");
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue);
+    assert_eq!(progress(&storage).await, None, "begun, and nothing sent");
+    batch.send_all((0..2).map(|n| Slice { n })).await.unwrap();
+    assert_eq!(progress(&storage).await, Some((2, 0, 0, 2)));
+    *log.failing.lock().unwrap() = Some(1);
+    run(&storage, &log).await;
+    assert_eq!(progress(&storage).await, Some((2, 1, 1, 0)));
+    batch.send_all((2..150).map(|n| Slice { n })).await.unwrap();
+    assert!(!storage.batch_progress("b").await.unwrap().unwrap().sealed);
+    batch.then(&Join { name: "b".into() }).await.unwrap();
+    let sealed = storage.batch_progress("b").await.unwrap().unwrap();
+    assert!(sealed.sealed && !sealed.finished);
+    assert_eq!(progress(&storage).await, Some((150, 1, 1, 148)));
+    run(&storage, &log).await;
+    assert_eq!(progress(&storage).await, Some((150, 149, 1, 0)));
+    assert!(storage.batch_progress("b").await.unwrap().unwrap().finished);
+    // A batch whose id begins like this one's is another one.
+    assert_eq!(storage.batch_progress("b-2").await.unwrap(), None);
+    assert!(storage.batch_progress("b/0").await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_counts_a_waiting_dead_letter_as_left_and_costs_a_few_requests() {
+    let (storage, log) = (Storage::memory(), Log::default());
+    *log.failing.lock().unwrap() = Some(3);
+    fan_out(&storage, 500, OnDeadLetters::Wait).await;
+    run(&storage, &log).await;
+    let faulty = Faulty::new(&storage);
+    assert_eq!(progress(&faulty.storage()).await, Some((500, 499, 0, 1)));
+    assert_eq!((faulty.calls_of(Operation::GetBlob), faulty.calls_of(Operation::ListBlobs)), (3, 1));
+    *log.failing.lock().unwrap() = None;
+    let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
+    let _ = dead.redrive(RedriveOptions::new()).await.unwrap();
+    run(&storage, &log).await;
+    assert_eq!(progress(&storage).await, Some((500, 500, 0, 0)));
 }

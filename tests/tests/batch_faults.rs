@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use jobqueue::storage::sharded::Sharded;
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    BatchSweep, BlobName, Clock, ContainerName, Context, JobError, OnDeadLetters, QueueMessage, QueueName,
-    RedriveOptions, State, Storage, WorkerBuilder, memory,
+    BatchSweepOptions, BlobName, ContainerName, Context, Error, JobError, OnDeadLetters, QueueMessage,
+    QueueName, Reason, RedriveOptions, State, Storage, WorkerBuilder, memory, sweep_batches,
 };
 use jobqueue_tests::jobs::{clock, in_memory, worker};
 use rand::rngs::StdRng;
@@ -44,7 +44,7 @@ struct Page {
 struct PageJoin {}
 
 /// A child's result, or the reason of its dead letter.
-type Ends = Vec<Result<Option<u64>, String>>;
+type Ends = Vec<Result<Option<u64>, Reason>>;
 
 /// What handlers did, and which children are to be dead-lettered.
 #[derive(Clone, Default)]
@@ -156,7 +156,7 @@ async fn ten_thousand_children_with_failures_copies_and_dead_letters_join_once()
     let joins = log.joins.lock().unwrap();
     assert_eq!(joins.len(), 1, "seed {seed}: the continuation runs once");
     for (n, end) in (0..).zip(&joins[0]) {
-        let expected = if hopeless.contains(&n) { Err("rejected".to_owned()) } else { Ok(Some(n)) };
+        let expected = if hopeless.contains(&n) { Err(Reason::REJECTED) } else { Ok(Some(n)) };
         assert_eq!(*end, expected, "seed {seed}: child {n}");
     }
     assert_eq!(joins[0].len() as u64, CHILDREN);
@@ -227,7 +227,7 @@ async fn an_inner_batch_that_counts_a_dead_letter_as_an_end_does_not_hold_up_the
     run(&storage, &log).await;
     let mut pages = log.page_joins.lock().unwrap().clone();
     pages.sort_by_key(|ends| ends[0].clone().unwrap());
-    let rejected = || Err("rejected".to_owned());
+    let rejected = || Err(Reason::REJECTED);
     assert_eq!(pages[1], [Ok(Some(20)), rejected(), Ok(Some(22))]);
     assert_eq!(pages.len(), 3);
     assert_eq!(*log.joins.lock().unwrap(), [vec![Ok(Some(33)), Ok(Some(42)), Ok(Some(93))]]);
@@ -242,7 +242,7 @@ async fn an_inner_batch_that_waits_for_a_dead_letter_holds_up_the_outer_one_unti
     assert_eq!((log.page_joins.lock().unwrap().len(), log.joins.lock().unwrap().len()), (2, 0));
     log.hopeless.lock().unwrap().clear();
     let dead = storage.queue::<Slice>().await.unwrap().dead_letters().unwrap();
-    assert_eq!(dead.redrive(RedriveOptions::all()).await.unwrap().moved.len(), 1);
+    assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
     run(&storage, &log).await;
     assert_eq!(log.page_joins.lock().unwrap().len(), 3);
     assert_eq!(*log.joins.lock().unwrap(), [vec![Ok(Some(33)), Ok(Some(63)), Ok(Some(93))]]);
@@ -281,8 +281,8 @@ async fn a_batch_over_shards_joins_once_also_when_they_become_more() {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn now() -> SystemTime {
-    clock().now()
+async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
+    sweep_batches(storage, options.clock(clock())).await
 }
 
 /// How many blobs batches have.
@@ -300,7 +300,7 @@ async fn small(storage: &Storage, id: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_sweep_removes_batches_that_ended_long_ago_and_keeps_all_others() {
     let (storage, log) = (in_memory(), Log::default());
-    assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 0, "no container yet");
+    assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 0, "no container yet");
     small(&storage, "old").await;
     run(&storage, &log).await;
     sleep(DAY * 10).await;
@@ -309,10 +309,10 @@ async fn a_sweep_removes_batches_that_ended_long_ago_and_keeps_all_others() {
     small(&storage, "waiting").await;
     sleep(DAY * 5).await;
     let waiting = left(&storage, "waiting/").await;
-    assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 1);
+    assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
     assert_eq!((left(&storage, "old/").await, left(&storage, "waiting/").await), (0, waiting));
     assert!(left(&storage, "new/").await > 0);
-    assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 0);
+    assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 0);
     // What was kept goes on.
     run(&storage, &log).await;
     assert_eq!(log.joins.lock().unwrap().len(), 3);
@@ -327,11 +327,9 @@ async fn a_sweep_removes_what_was_abandoned_only_if_told_to() {
     let (storage, log) = (in_memory(), Log::default());
     small(&storage, "left").await;
     sleep(DAY * 100).await;
-    assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 0);
-    let sweep = BatchSweep::default().abandoned(DAY * 101);
-    assert_eq!(sweep.run(&storage, now()).await.unwrap(), 0);
-    let sweep = BatchSweep::default().abandoned(DAY * 99);
-    assert_eq!(sweep.run(&storage, now()).await.unwrap(), 1);
+    assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 0);
+    assert_eq!(sweep(&storage, BatchSweepOptions::new().abandoned(DAY * 101)).await.unwrap(), 0);
+    assert_eq!(sweep(&storage, BatchSweepOptions::new().abandoned(DAY * 99)).await.unwrap(), 1);
     assert_eq!(left(&storage, "left/").await, 0);
     // Its children still run; their end leads nowhere.
     run(&storage, &log).await;
@@ -354,13 +352,13 @@ async fn a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next() {
             let dies = count.fetch_add(1, Ordering::SeqCst) + 1 >= nth;
             dies.then_some(Fault::Refuse(StoreErrorKind::Unavailable))
         });
-        let swept = BatchSweep::default().run(&faulty.storage(), now()).await;
+        let swept = sweep(&faulty.storage(), BatchSweepOptions::new()).await;
         if swept.is_ok() {
             break;
         }
         interrupted += 1;
         assert!(left(&storage, "old/done").await == 1, "the mark is gone before the rest at {nth}");
-        assert_eq!(BatchSweep::default().run(&storage, now()).await.unwrap(), 1);
+        assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
         assert_eq!(left(&storage, "old/").await, 0);
     }
     // Plan, cursor, sent, done, four claims, three markers.

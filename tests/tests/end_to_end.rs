@@ -92,11 +92,11 @@ async fn i11_a_job_that_always_fails_is_dead_lettered_after_its_attempts() {
     let letters = dead.peek().await.unwrap();
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].id, sent.id());
-    assert_eq!(letters[0].reason, Reason::ATTEMPTS_EXHAUSTED.as_str());
+    assert_eq!(letters[0].reason, Reason::ATTEMPTS_EXHAUSTED);
     assert_eq!(letters[0].error.as_deref(), Some("failure 3"));
     assert_eq!(letters[0].queue, "orders");
 
-    let redriven = dead.redrive(RedriveOptions::all()).await.unwrap();
+    let redriven = dead.redrive(RedriveOptions::new()).await.unwrap();
     assert_eq!(redriven.moved, [sent.id()]);
     assert_eq!((dead.len().await.unwrap(), orders.len().await.unwrap()), (0, 1));
     let delivery = orders.receive(Duration::ZERO).await.unwrap().unwrap();
@@ -135,7 +135,7 @@ async fn i10_a_later_attempt_finds_the_newest_checkpoint() {
     let orders = storage.queue::<Order>().await.unwrap();
     orders.send(&order("a")).await.unwrap();
     let handler = |_: Order, ctx: Context| async move {
-        let row: u32 = ctx.resume()?.unwrap_or(0);
+        let row: u32 = ctx.resume().await?.unwrap_or(0);
         // Each attempt does two rows and fails; a large checkpoint goes to a blob.
         ctx.checkpoint(&(row + 1)).await?;
         ctx.checkpoint(&(row + 2)).await?;
@@ -260,7 +260,7 @@ async fn i13_what_cannot_be_read_is_dead_lettered_and_kept_byte_for_byte() {
     let mut reasons: Vec<_> = dead.peek().await.unwrap().into_iter().map(|letter| letter.reason).collect();
     reasons.sort();
     assert_eq!(reasons, ["decode_error", "decode_error", "decode_error", "decode_error", "invalid"]);
-    let _ = dead.redrive(RedriveOptions::all()).await.unwrap();
+    let _ = dead.redrive(RedriveOptions::new()).await.unwrap();
     let back = storage.queues().peek(orders.name(), 32).await.unwrap();
     let back: Vec<String> = back.into_iter().map(|message| message.text.unwrap()).collect();
     for text in &texts[..3] {

@@ -97,7 +97,7 @@ async fn failures_are_retried_then_dead_lettered_and_can_be_put_back() {
     assert_eq!((&*listed[0].id, listed[0].error.as_deref()), (sent.id(), Some("failure 2")));
 
     is_mended.store(1, Ordering::SeqCst);
-    assert_eq!(letters.redrive(RedriveOptions::all()).await.unwrap().moved, [sent.id()]);
+    assert_eq!(letters.redrive(RedriveOptions::new()).await.unwrap().moved, [sent.id()]);
     assert_eq!(worker.ended().await.name(), "completed");
     drop(worker.stop().await);
     assert!(bench.orders.is_empty().await.unwrap() && letters.is_empty().await.unwrap());
@@ -109,7 +109,7 @@ async fn a_later_attempt_finds_the_newest_checkpoint() {
     bench.orders.send(&order("a")).await.unwrap();
     // The second checkpoint is too large for a message and goes to a blob.
     let handler = |_: Order, ctx: Context| async move {
-        match ctx.resume::<String>()? {
+        match ctx.resume::<String>().await? {
             None => {
                 ctx.checkpoint("small").await?;
                 ctx.checkpoint(&"x".repeat(100_000)).await?;

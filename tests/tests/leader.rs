@@ -20,8 +20,8 @@ const LEASE: Duration = Duration::from_secs(15);
 const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
 
 fn candidate(storage: &Storage) -> Leader {
-    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE).unwrap();
-    leader.poll(Duration::from_secs(1)).virtual_time(Arc::new(memory::TokioClock::new()))
+    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE);
+    leader.poll_interval(Duration::from_secs(1)).virtual_time(Arc::new(memory::TokioClock::new()))
 }
 
 fn pair() -> (Storage, Faulty, Leader, Leader) {
@@ -132,7 +132,7 @@ async fn calls_that_hang_hold_up_no_candidate() {
     death::now(&faulty);
     let stuck = Patched::new(faulty.storage().blobs()).apart(storage.blobs());
     let stuck = Storage::new(Arc::clone(storage.queues()), Arc::new(stuck), "stuck");
-    let leader = Leader::new(&stuck, "cop").unwrap().lease(LEASE).unwrap();
+    let leader = Leader::new(&stuck, "cop").unwrap().lease(LEASE);
     let held = timeout(LEASE, leader.lead()).await.expect("it waits for calls of others").unwrap();
     assert!(leader.has_control());
     held.release().await;
@@ -223,5 +223,16 @@ async fn i16_no_two_lead_at_once_and_none_after_its_deadline() {
         }
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         assert!(changes >= 10, "seed {seed}: control moved only {changes} times in half an hour");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_had_is_told_and_never_waited_for() {
+    for lease in [Duration::from_secs(14), Duration::from_secs(61), Duration::from_millis(15_500)] {
+        let leader = Leader::new(&Storage::memory(), "cop").unwrap().lease(lease);
+        for error in [leader.try_lead().await.unwrap_err(), leader.lead().await.unwrap_err()] {
+            assert!(error.to_string().contains("15 to 60") && !error.is_retryable(), "{error}");
+        }
+        assert!(!leader.has_control());
     }
 }

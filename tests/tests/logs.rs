@@ -82,7 +82,7 @@ async fn i20_f114_receipts_are_shown_nowhere() {
         Storage::connect(&format!("sqlite:{}", folder.path().join("jobs.db").display())).await.unwrap();
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&Task { name: "a".into(), data: SECRET.into() }).await.unwrap();
-    let get = GetMessages { count: 1, visibility: Duration::from_secs(1) };
+    let get = GetMessages::new(1, Duration::from_secs(1));
     let received = storage.queues().get(&"tasks".parse().unwrap(), get).await.unwrap();
     let receipt = received.messages[0].message.receipt.clone();
     tracing::info!(?received, ?receipt, "shown on purpose");

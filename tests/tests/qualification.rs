@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::storage::{GetMessages, Late, LeasedMessage, PutMessage, UpdateMessage};
-use jobqueue::{JobError, QueueName, SendOptions, SettingOverrides, Storage, Worker};
+use jobqueue::{JobError, QueueName, SettingOverrides, Storage, Worker};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::say;
@@ -42,7 +42,7 @@ fn tasks() -> QueueName {
 }
 
 async fn claim(storage: &Storage, lease: Duration) -> Option<LeasedMessage> {
-    let get = GetMessages { count: 1, visibility: lease };
+    let get = GetMessages::new(1, lease);
     storage.queues().get(&tasks(), get).await.unwrap().messages.into_iter().next()
 }
 
@@ -81,7 +81,7 @@ async fn i19_q1_a_job_commits_with_the_transaction_of_the_caller() {
     transaction.execute("INSERT INTO orders VALUES ('a')", []).unwrap();
     // A payload in a blob, in a container that does not exist yet.
     let large = Task { name: "a".into(), data: "x".repeat(100_000) };
-    queue.send_in(&transaction, &large, SendOptions::new()).unwrap();
+    queue.send_in(&large, &transaction).unwrap();
     assert_eq!(queue.len().await.unwrap(), 0, "nobody sees it before the commit");
     transaction.commit().unwrap();
     let found = queue.receive(Duration::ZERO).await.unwrap().unwrap();
@@ -97,7 +97,7 @@ async fn i19_q2_a_job_rolls_back_with_the_transaction_of_the_caller() {
     let mut connection = Connection::open(&subject.file).unwrap();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let large = Task { name: "a".into(), data: "x".repeat(100_000) };
-    queue.send_in(&transaction, &large, SendOptions::new()).unwrap();
+    queue.send_in(&large, &transaction).unwrap();
     transaction.rollback().unwrap();
     assert!(queue.receive(Duration::ZERO).await.unwrap().is_none());
     assert!(queue.is_empty().await.unwrap());
@@ -120,7 +120,7 @@ async fn i05_f27_q4_renewal_after_expiry_is_refused() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     let stale = expired(&storage).await;
-    let renewal = UpdateMessage { visibility: Duration::from_secs(30), text: None, late: Late::Refuse };
+    let renewal = UpdateMessage::new(Duration::from_secs(30));
     let error = storage.queues().update(&tasks(), &stale.message, renewal).await.unwrap_err();
     assert!(error.is_lease_lost(), "{error:?}");
     completes(storage, 1).await;

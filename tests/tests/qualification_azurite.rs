@@ -46,7 +46,7 @@ async fn completes(storage: Storage, queue: &QueueName, attempt: u32) {
 
 /// Gets the one message, waiting until it is visible.
 async fn claim(storage: &Storage, queue: &QueueName, seconds: u64) -> LeasedMessage {
-    let get = GetMessages { count: 1, visibility: Duration::from_secs(seconds) };
+    let get = GetMessages::new(1, Duration::from_secs(seconds));
     loop {
         if let Some(claimed) = storage.queues().get(queue, get).await.unwrap().messages.pop() {
             return claimed;
@@ -69,7 +69,7 @@ async fn i05_f23_f24_f25_q5_q6_stale_touches_are_refused() {
         for late in [Late::Refuse, Late::IfUnclaimed] {
             let deleted = first.queues().delete(&queue, &stale.message, late).await.unwrap_err();
             assert!(deleted.is_lease_lost(), "{deleted}");
-            let change = UpdateMessage { visibility: Duration::ZERO, text: Some("stale".into()), late };
+            let change = UpdateMessage::new(Duration::ZERO).with_text("stale".to_owned()).with_late(late);
             let updated = first.queues().update(&queue, &stale.message, change).await.unwrap_err();
             assert!(updated.is_lease_lost(), "{updated}");
         }

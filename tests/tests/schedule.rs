@@ -68,7 +68,7 @@ fn builder(storage: &Storage, wall: &Arc<Wall>) -> WorkerBuilder {
 }
 
 fn every(interval: Duration) -> Schedule {
-    Schedule::every(interval).named("tick")
+    Schedule::every(interval).name("tick")
 }
 
 /// A worker with the schedule until the task is aborted.
@@ -298,7 +298,7 @@ async fn f84_summer_time_fires_once_in_the_gap_and_once_in_the_fold() {
         ("2026-10-25T00:29:30Z", "2026-10-25T00:30:00Z"),
     ] {
         let (storage, wall) = (Storage::memory(), Wall::at(from));
-        let schedule = Schedule::cron("30 2 * * *", "Europe/Berlin").named("tick");
+        let schedule = Schedule::cron("30 2 * * *", "Europe/Berlin").name("tick");
         run_for(minutes(90), &storage, &wall, schedule).await;
         assert_eq!(sent(&storage).await, [expected]);
     }
@@ -312,9 +312,9 @@ async fn a_wrong_schedule_is_told_by_build() {
         (Schedule::cron("0 0 30 2 *", "UTC"), "never comes"),
         (Schedule::cron("0 6 * * *", "Europe/Berlim"), "Europe/Berlim"),
         (Schedule::every(Duration::from_millis(999)), "1 second"),
-        (Schedule::every(MINUTE).named("no spaces"), "name"),
-        (Schedule::every(MINUTE).named(""), "name"),
-        (Schedule::every(MINUTE).named("n".repeat(101)), "100 characters"),
+        (Schedule::every(MINUTE).name("no spaces"), "name"),
+        (Schedule::every(MINUTE).name(""), "name"),
+        (Schedule::every(MINUTE).name("n".repeat(101)), "100 characters"),
         (Schedule::every(MINUTE).lease(Duration::from_secs(14)), "15 to 60"),
     ];
     for (schedule, told) in wrong {

@@ -51,7 +51,7 @@ impl Setup {
     async fn drain(&self, sharded: &Sharded) -> HashSet<String> {
         let (storage, mut texts) = (sharded.storage(), HashSet::new());
         loop {
-            let options = GetMessages { count: 5, visibility: LONG };
+            let options = GetMessages::new(5, LONG);
             let got = storage.queues().get(&self.queue, options).await.unwrap().messages;
             if got.is_empty() {
                 return texts;
@@ -181,8 +181,7 @@ async fn f86_a_throttled_shard_does_not_slow_the_others() {
     let mut found = HashSet::new();
     let all = (before + 200) as usize;
     while found.len() < all - 1 {
-        let got =
-            storage.queues().get(&queue, GetMessages { count: 32, visibility: LONG }).await.unwrap().messages;
+        let got = storage.queues().get(&queue, GetMessages::new(32, LONG)).await.unwrap().messages;
         assert!(!got.is_empty(), "the others have more: {} of {all}", found.len());
         found.extend(got.into_iter().map(|message| message.text.unwrap()));
     }
@@ -192,7 +191,7 @@ async fn f86_a_throttled_shard_does_not_slow_the_others() {
     // Looked after again when it serves, and not asked all the time meanwhile.
     let poll = || async {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        storage.queues().get(&queue, GetMessages { count: 32, visibility: LONG }).await.unwrap().messages
+        storage.queues().get(&queue, GetMessages::new(32, LONG)).await.unwrap().messages
     };
     for _ in 0..300 {
         assert!(poll().await.is_empty());
@@ -220,7 +219,7 @@ async fn f86_a_shard_that_does_not_answer_is_left_alone_and_named_by_health() {
     let begun = tokio::time::Instant::now();
     let mut found = HashSet::new();
     while found.len() < 300 {
-        let options = GetMessages { count: 8, visibility: LONG };
+        let options = GetMessages::new(8, LONG);
         let got = storage.queues().get(&queue, options).await.unwrap().messages;
         assert!(!got.is_empty(), "the others have more");
         found.extend(got.into_iter().map(|message| message.text.unwrap()));

@@ -82,7 +82,7 @@ async fn a_kill_loses_nothing_that_was_acknowledged() {
     let storage = open(&path).await;
     let mut found = HashSet::new();
     loop {
-        let options = GetMessages { count: 32, visibility: Duration::from_secs(3600) };
+        let options = GetMessages::new(32, Duration::from_secs(3600));
         let got = storage.queues().get(&queue(), options).await.unwrap().messages;
         if got.is_empty() {
             break;

@@ -15,7 +15,7 @@ fn queue() -> QueueName {
 }
 
 fn get(count: u32, seconds: u64) -> GetMessages {
-    GetMessages { count, visibility: Duration::from_secs(seconds) }
+    GetMessages::new(count, Duration::from_secs(seconds))
 }
 
 async fn open(options: Options) -> Storage {
@@ -40,7 +40,7 @@ async fn the_clock_may_step_back() {
     let path = folder.path().join("jobs.db");
     let clock = Arc::new(ManualClock::new());
     let storage = open_at(&path, &clock).await;
-    let delayed = PutMessage::new("delayed").with_delay(Duration::from_secs(60));
+    let delayed = PutMessage::new("delayed").with_visibility_delay(Duration::from_secs(60));
     storage.queues().put(&queue(), PutMessage::new("leased")).await.unwrap();
     storage.queues().put(&queue(), delayed).await.unwrap();
     let lease = storage.queues().get(&queue(), get(1, 30)).await.unwrap().messages.remove(0);
@@ -95,7 +95,8 @@ async fn the_longest_time_to_live_does_not_overflow() {
     let storage = open(Options::new(folder.path().join("jobs.db"))).await;
     let queues = storage.queues();
     queues.put(&queue(), PutMessage::new("x").with_ttl(Some(Duration::MAX))).await.unwrap();
-    let error = queues.put(&queue(), PutMessage::new("x").with_delay(Duration::MAX)).await.unwrap_err();
+    let error =
+        queues.put(&queue(), PutMessage::new("x").with_visibility_delay(Duration::MAX)).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::InvalidInput);
     assert_eq!(queues.get(&queue(), get(32, 1)).await.unwrap().messages.len(), 1);
 }

@@ -27,7 +27,7 @@ async fn open(path: &Path) -> Storage {
 }
 
 fn get(count: u32) -> GetMessages {
-    GetMessages { count, visibility: Duration::from_secs(600) }
+    GetMessages::new(count, Duration::from_secs(600))
 }
 
 /// Holds the write lock until told to let go.
@@ -135,8 +135,7 @@ async fn no_snapshot_error_escapes_between_stores_that_write_at_once() {
                 let queues = storage.queues();
                 queues.put(&queue(), PutMessage::new("x")).await.unwrap();
                 for message in queues.get(&queue(), get(2)).await.unwrap().messages {
-                    let change =
-                        UpdateMessage { visibility: Duration::from_secs(60), text: None, late: Late::Refuse };
+                    let change = UpdateMessage::new(Duration::from_secs(60));
                     let updated = queues.update(&queue(), &message.message, change).await.unwrap();
                     let mut newest = message.message.clone();
                     newest.receipt = updated.receipt;

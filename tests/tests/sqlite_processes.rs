@@ -69,11 +69,7 @@ async fn f66_a_process_stops_before_its_first_write_to_a_newer_schema() {
     );
     for error in [
         storage.queues().peek(&queue(), 1).await.unwrap_err(),
-        storage
-            .queues()
-            .get(&queue(), GetMessages { count: 1, visibility: Duration::from_secs(1) })
-            .await
-            .unwrap_err(),
+        storage.queues().get(&queue(), GetMessages::new(1, Duration::from_secs(1))).await.unwrap_err(),
     ] {
         assert!(
             error.kind() == StoreErrorKind::Stopped && error.to_string().contains("schema version 2"),

@@ -27,7 +27,7 @@ async fn f72_workers_go_on_polling_while_a_transaction_that_has_sent_stays_open(
     let mut mine = Connection::open(&path).unwrap();
     let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let began = Instant::now();
-    let sent = queue.send_in(&transaction, &task("a"), SendOptions::new()).unwrap();
+    let sent = queue.send_in(&task("a"), &transaction).unwrap();
     let (mut refused, mut seen) = (0, 0);
     while refused < 2 || began.elapsed() < Duration::from_secs(seconds.unwrap_or(0)) {
         // Meanwhile others read, and do not see it.
@@ -45,7 +45,26 @@ async fn f72_workers_go_on_polling_while_a_transaction_that_has_sent_stays_open(
     println!("refused {refused} times, read {seen} times");
     transaction.commit().unwrap();
     let ended = worker.ended().await;
-    assert_eq!((ended.name(), ended.job.unwrap().id.to_string()), ("completed", sent));
+    assert_eq!((ended.name(), ended.job.unwrap().id.to_string()), ("completed", sent.id().to_owned()));
     let report = worker.stop().await;
     assert_eq!(report.completed, 1);
+}
+
+#[tokio::test]
+async fn what_was_sent_in_a_transaction_can_be_taken_back_once_it_is_committed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let queue = Options::new(&path).open().await.unwrap().queue::<Task>().await.unwrap();
+    let mut mine = Connection::open(&path).unwrap();
+    let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let named = SendOptions::new().id("a-1");
+    let sent = queue.send_in_with(&task("a"), &transaction, named).unwrap();
+    let kept = queue.send_in(&task("b"), &transaction).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(sent.id(), "a-1");
+    assert!(queue.cancel(&sent).await.unwrap() && !queue.cancel(&sent).await.unwrap());
+    let found = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(&*found.info().id, kept.id());
+    assert!(!queue.cancel(&kept).await.unwrap(), "somebody has received it");
+    found.complete().await.unwrap();
 }

@@ -68,7 +68,7 @@ impl<'a> Call<'a> {
             Err(_) => Err(self
                 .error(StoreErrorKind::Timeout)
                 .with_detail(format!("no answer within {} s", LONGEST.as_secs()))
-                .ambiguous(self.changes())),
+                .with_ambiguous(self.changes())),
         }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Call<'a> {
                 // An earlier attempt may have been applied, whatever the last one says.
                 Err(error) => {
                     let ambiguous = open || error.is_ambiguous();
-                    return Err(error.ambiguous(ambiguous));
+                    return Err(error.with_ambiguous(ambiguous));
                 }
                 Ok(answer) => return Ok(answer),
             }
@@ -111,7 +111,7 @@ impl<'a> Call<'a> {
 
     /// An answer that was received and not understood.
     pub(super) fn unreadable(self, detail: impl Into<String>) -> StoreError {
-        self.error(StoreErrorKind::Protocol).with_detail(detail).ambiguous(self.changes())
+        self.error(StoreErrorKind::Protocol).with_detail(detail).with_ambiguous(self.changes())
     }
 
     /// Whether the call may have changed something.

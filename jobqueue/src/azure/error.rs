@@ -58,7 +58,7 @@ fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
         ExchangeError::Lost(_) => (StoreErrorKind::Unavailable, call.changes()),
         ExchangeError::TooLong { .. } => (call.too_long, call.changes()),
     };
-    call.error(kind).with_detail(chain(error)).ambiguous(ambiguous)
+    call.error(kind).with_detail(chain(error)).with_ambiguous(ambiguous)
 }
 
 /// The reasons one after the other: the cause itself belongs to the SDK and cannot be kept.
@@ -95,7 +95,7 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
         .error(kind)
         .with_detail(detail)
         // A failure inside the service says nothing about what it did before.
-        .ambiguous(status >= 500 && call.changes())
+        .with_ambiguous(status >= 500 && call.changes())
         .with_retry_after(retry_after(headers));
     if let Some(id) = request {
         error = error.with_source(RequestId(id));

@@ -93,7 +93,7 @@ impl ClaimChecks {
                 Err(e) => return Err(e),
             }
         }
-        Err(StoreError::new(StoreErrorKind::Unavailable, "put payload", &name).ambiguous(true))
+        Err(StoreError::new(StoreErrorKind::Unavailable, "put payload", &name).with_ambiguous(true))
     }
 
     /// The bytes of a payload, wherever they are, of a message that was found in `queue`. No payload is JSON's `null`.

@@ -32,6 +32,20 @@ const REUSED: &str = "jobqueue-unique";
 type Progress = dyn Fn(&Swept) + Send + Sync;
 
 /// What a sweep may remove.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::{Storage, SweepOptions, sweep};
+///
+/// let storage = Storage::memory();
+/// // What would be removed, old payloads of queues that are empty now included; then at most 10,000 blobs of that.
+/// let options = SweepOptions::new().drained_queues(true).limit(10_000);
+/// let found = sweep(&storage, options.clone().dry_run(true)).await?;
+/// println!("{} blobs of {} bytes", found.removed, found.bytes);
+/// let swept = sweep(&storage, options).await?;
+/// # assert_eq!((found.removed, swept.removed), (0, 0));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct SweepOptions {
     grace: Duration,
@@ -71,17 +85,17 @@ impl SweepOptions {
 
     /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is more)
     /// and both the queue they were written for and its dead-letter queue are empty, invisible messages included. Do not
-    /// redrive that queue's dead letters meanwhile. Queues that are spread over shards are left alone.
+    /// redrive that queue's dead letters meanwhile. Queues that are spread over shards are left alone. Off by default.
     #[must_use]
     pub fn drained_queues(mut self, sweep: bool) -> Self {
         self.drained_queues = sweep;
         self
     }
 
-    /// Only counts.
+    /// Only counts what would be removed. Off by default.
     #[must_use]
-    pub fn dry_run(mut self) -> Self {
-        self.dry_run = true;
+    pub fn dry_run(mut self, dry: bool) -> Self {
+        self.dry_run = dry;
         self
     }
 

@@ -241,7 +241,8 @@ impl Lease {
         match timeout(limit, call).await {
             Ok(answer) => answer,
             Err(_) => {
-                Err(StoreError::new(StoreErrorKind::Timeout, "touch message", &self.queue).ambiguous(true))
+                Err(StoreError::new(StoreErrorKind::Timeout, "touch message", &self.queue)
+                    .with_ambiguous(true))
             }
         }
     }

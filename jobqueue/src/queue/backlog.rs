@@ -71,7 +71,7 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be stored.
-    pub async fn send_when_below(&self, mark: u64, message: &M) -> Result<Sent, Error> {
+    pub async fn send_when_below(&self, message: &M, mark: u64) -> Result<Sent, Error> {
         self.wait_until_below(mark).await?;
         self.send(message).await
     }

@@ -177,7 +177,7 @@ pub(super) async fn ensure(
             Err(e) => {
                 let retryable = e.is_retryable();
                 let text = format!("the queue `{name}` cannot be opened");
-                return Err(Error::new(ErrorKind::Storage, text).retryable(retryable).with_source(e));
+                return Err(Error::new(ErrorKind::Storage, text).with_retryable(retryable).with_source(e));
             }
         }
     }

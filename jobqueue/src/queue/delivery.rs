@@ -36,12 +36,14 @@ use crate::vocabulary::outcome::{Reason, printable};
 pub struct Delivery<M> {
     message: M,
     info: JobInfo,
+    token: CancellationToken,
     claimed: Option<Claimed>,
 }
 
 impl<M> Delivery<M> {
     pub(super) fn new(message: M, info: JobInfo, claimed: Claimed) -> Self {
-        Self { message, info, claimed: Some(claimed) }
+        let token = claimed.lease.lost().clone();
+        Self { message, info, token, claimed: Some(claimed) }
     }
 
     /// The message.
@@ -55,8 +57,8 @@ impl<M> Delivery<M> {
     }
 
     /// Fires when the lease is lost, before another worker can have got the message: stop working on it.
-    pub fn lost(&self) -> CancellationToken {
-        self.claimed.as_ref().map_or_else(CancellationToken::new, |claimed| claimed.lease.lost().clone())
+    pub fn token(&self) -> &CancellationToken {
+        &self.token
     }
 
     /// Deletes the message: the work is done.

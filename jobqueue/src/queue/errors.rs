@@ -13,7 +13,7 @@ impl From<StoreError> for Error {
             _ => ErrorKind::Storage,
         };
         let retryable = error.is_retryable();
-        Self::new(kind, "the storage failed").retryable(retryable).with_source(error)
+        Self::new(kind, "the storage failed").with_retryable(retryable).with_source(error)
     }
 }
 
@@ -43,7 +43,7 @@ impl From<TouchError> for Error {
             }
             _ => "the message could not be changed",
         };
-        Self::new(kind, text).retryable(retryable).with_source(error)
+        Self::new(kind, text).with_retryable(retryable).with_source(error)
     }
 }
 
@@ -57,5 +57,5 @@ pub(super) fn send_error(error: StoreError, maybe_stored: bool) -> Error {
         }
         _ => (ErrorKind::Rejected, "the message is not stored; send it again when the cause is mended"),
     };
-    Error::new(kind, text).retryable(retryable).with_source(error)
+    Error::new(kind, text).with_retryable(retryable).with_source(error)
 }

@@ -25,7 +25,7 @@ mod unique;
 mod virtual_time;
 
 pub use backlog::Backlog;
-pub use dead_letters::{DeadLetter, DeadLetters, RedriveOptions, Redriven};
+pub use dead_letters::{DeadLetter, DeadLetters, Purged, RedriveOptions, Redriven};
 pub use delivery::Delivery;
 pub use send::{SendOptions, Sent};
 pub use typed::Queue;

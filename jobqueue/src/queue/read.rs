@@ -1,6 +1,7 @@
 //! Reading a message that was only looked at.
 
 use super::channel::Channel;
+use crate::claim_check::PayloadError;
 use crate::codec::decode_message;
 use crate::envelope::{Parsed, parse};
 use crate::vocabulary::error::{Error, ErrorKind};
@@ -16,9 +17,14 @@ impl Channel {
         if !M::accepts(&envelope.kind) {
             return Err(Error::new(ErrorKind::Undecodable, "the message is of another kind"));
         }
-        let data = self.claim_checks.payload(&self.name, &envelope.payload).await.map_err(|e| {
-            Error::new(ErrorKind::Undecodable, "the message's payload cannot be had").with_source(e)
-        })?;
-        Ok(decode_message(envelope.version, &data)?)
+        let data = self.claim_checks.payload(&self.name, &envelope.payload).await;
+        Ok(decode_message(envelope.version, &data.map_err(payload_error)?)?)
+    }
+}
+
+pub(super) fn payload_error(error: PayloadError) -> Error {
+    match error {
+        PayloadError::Unreadable(failed) => Error::from(failed),
+        error => Error::new(ErrorKind::Undecodable, "the message's payload cannot be had").with_source(error),
     }
 }

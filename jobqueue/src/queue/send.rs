@@ -86,12 +86,12 @@ impl SendOptions {
     /// it: after those whose send had returned when this one's began. The next one's turn comes when it is done or
     /// dead-lettered, so that a message that fails, snoozes or is delayed holds back its key, and no other key.
     ///
-    /// Needs a key, and excludes a time to live. Costs a read and a conditional write of a small blob more to send it and
+    /// Off by default. Needs a key, and excludes a time to live. Costs a read and a conditional write of a small blob more to send it and
     /// twice that to handle it. Order is kept by [`Worker`](crate::Worker)s, not by [`Queue::receive`](crate::Queue::receive). See
     /// the [guide](crate::guide::coordination) for what is and what is not promised.
     #[must_use]
-    pub fn in_order(mut self) -> Self {
-        self.in_order = true;
+    pub fn in_order(mut self, ordered: bool) -> Self {
+        self.in_order = ordered;
         self
     }
 
@@ -122,6 +122,12 @@ pub struct Sent {
 }
 
 impl Sent {
+    /// What was stored without an order.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn new(id: Arc<str>, message: MessageRef) -> Self {
+        Self { id, message, in_order: None }
+    }
+
     /// The job's id.
     pub fn id(&self) -> &str {
         &self.id
@@ -218,7 +224,8 @@ impl Channel {
 
         let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
         let (text, blob) = self.fit(&mut envelope, data, self.settings().encoding)?;
-        let put = PutMessage::new(text).with_delay(delay.min(MAX_VISIBILITY)).with_ttl(options.ttl);
+        let put =
+            PutMessage::new(text).with_visibility_delay(delay.min(MAX_VISIBILITY)).with_ttl(options.ttl);
         let put = put.with_shard_key(envelope.subject);
         Ok(Prepared { id: envelope.id, put, blob: blob.map(Box::new), expires, in_order })
     }

@@ -144,7 +144,7 @@ impl Channel {
             }
             if Instant::now() >= give_up {
                 let text = "another sender holds the key of this unique work; try again later";
-                return Err(Error::new(ErrorKind::Conflict, text).retryable(true));
+                return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));

@@ -52,7 +52,7 @@ impl Cause {
 
     /// The error of `operation` on `subject`.
     pub(super) fn error(&self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
-        let mut error = StoreError::new(self.kind, operation, subject).ambiguous(self.ambiguous);
+        let mut error = StoreError::new(self.kind, operation, subject).with_ambiguous(self.ambiguous);
         if let Some(detail) = &self.detail {
             error = error.with_detail(&**detail);
         }

@@ -259,6 +259,7 @@ pub enum LeaseState {
 
 /// What is known about a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlobProperties {
     /// Its length in bytes.
     pub length: u64,
@@ -272,13 +273,42 @@ pub struct BlobProperties {
     pub lease: LeaseState,
 }
 
+impl BlobProperties {
+    /// Of a blob without metadata that nobody has leased.
+    pub fn new(length: u64, etag: ETag, modified: SystemTime) -> Self {
+        Self { length, etag, modified, metadata: Metadata::new(), lease: LeaseState::Available }
+    }
+
+    /// Sets the metadata.
+    #[must_use]
+    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = metadata;
+        self
+    }
+
+    /// Sets the state of its lease.
+    #[must_use]
+    pub fn with_lease(mut self, lease: LeaseState) -> Self {
+        self.lease = lease;
+        self
+    }
+}
+
 /// A blob that was read.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Blob {
     /// Its content.
     pub data: Bytes,
     /// What is known about it.
     pub properties: BlobProperties,
+}
+
+impl Blob {
+    /// A blob with the given values.
+    pub fn new(data: Bytes, properties: BlobProperties) -> Self {
+        Self { data, properties }
+    }
 }
 
 /// Payloads are not shown.
@@ -290,9 +320,24 @@ impl fmt::Debug for Blob {
 
 /// A page of a listing.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct BlobListing {
     /// Names within the container, and what is known about each.
     pub blobs: Vec<(String, BlobProperties)>,
     /// Where the next page begins; `None` after the last.
     pub next: Option<String>,
+}
+
+impl BlobListing {
+    /// The last page.
+    pub fn new(blobs: Vec<(String, BlobProperties)>) -> Self {
+        Self { blobs, next: None }
+    }
+
+    /// Sets where the next page begins; `None` after the last.
+    #[must_use]
+    pub fn with_next(mut self, marker: impl Into<Option<String>>) -> Self {
+        self.next = marker.into();
+        self
+    }
 }

@@ -5,11 +5,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::vocabulary::outcome::chain;
+
 /// An error of a storage operation.
 ///
 /// Its text names the operation and the queue or blob, and what to do; the cause is its `source`. It never
-/// contains keys, signatures, receipts or payloads.
-#[derive(Debug)]
+/// contains keys, signatures, receipts or payloads. `{:?}` shows text and causes in one line, `{:#?}` how it is made up.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::storage::{PutMessage, StoreErrorKind};
+/// use jobqueue::{QueueName, Storage};
+///
+/// let storage = Storage::memory();
+/// let error = storage.queues().put(&QueueName::new("jobs")?, PutMessage::new("{}")).await.unwrap_err();
+/// assert_eq!(error.kind(), StoreErrorKind::QueueNotFound);
+/// // What to do about it: not by waiting, and nothing was done.
+/// assert!(!error.is_retryable() && !error.is_ambiguous());
+/// assert!(error.to_string().contains("jobs"));
+/// # Ok(()) }
+/// ```
 pub struct StoreError(Box<Inner>);
 
 #[derive(Debug)]
@@ -152,15 +167,15 @@ impl StoreError {
 
     /// Says that the operation may have been applied.
     #[must_use]
-    pub fn ambiguous(mut self, ambiguous: bool) -> Self {
+    pub fn with_ambiguous(mut self, ambiguous: bool) -> Self {
         self.0.ambiguous = ambiguous;
         self
     }
 
     /// Adds how long the storage asks to wait.
     #[must_use]
-    pub fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
-        self.0.retry_after = wait;
+    pub fn with_retry_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.0.retry_after = wait.into();
         self
     }
 
@@ -220,6 +235,12 @@ impl StoreError {
     /// The operation that failed.
     pub fn operation(&self) -> &'static str {
         self.0.operation
+    }
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() { self.0.fmt(f) } else { f.write_str(&chain(self)) }
     }
 }
 

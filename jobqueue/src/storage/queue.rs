@@ -261,22 +261,22 @@ impl PutMessage {
 
     /// Sets how long it stays invisible at first.
     #[must_use]
-    pub fn with_delay(mut self, delay: Duration) -> Self {
+    pub fn with_visibility_delay(mut self, delay: Duration) -> Self {
         self.visibility_delay = delay;
         self
     }
 
-    /// Sets the time to live.
+    /// Sets the time to live; `None` is never.
     #[must_use]
-    pub fn with_ttl(mut self, ttl: Option<Duration>) -> Self {
-        self.ttl = ttl;
+    pub fn with_ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
+        self.ttl = ttl.into();
         self
     }
 
     /// Sets what chooses the shard.
     #[must_use]
-    pub fn with_shard_key(mut self, key: Option<String>) -> Self {
-        self.shard_key = key;
+    pub fn with_shard_key(mut self, key: impl Into<Option<String>>) -> Self {
+        self.shard_key = key.into();
         self
     }
 }
@@ -294,6 +294,7 @@ impl fmt::Debug for PutMessage {
 
 /// What a put returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PutOutcome {
     /// The new message, with a receipt that is good until the first get.
     pub message: MessageRef,
@@ -305,13 +306,35 @@ pub struct PutOutcome {
     pub next_visible: SystemTime,
 }
 
+impl PutOutcome {
+    /// A message that never expires.
+    pub fn new(message: MessageRef, inserted: SystemTime, next_visible: SystemTime) -> Self {
+        Self { message, inserted, expires: None, next_visible }
+    }
+
+    /// Sets when it vanishes; `None` is never.
+    #[must_use]
+    pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
+        self.expires = moment.into();
+        self
+    }
+}
+
 /// How to get messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GetMessages {
     /// How many at most: 1–32.
     pub count: u32,
     /// How long they become invisible: up to 7 days, and at least 1 second on Azure, positive elsewhere.
     pub visibility: Duration,
+}
+
+impl GetMessages {
+    /// Up to `count` messages, invisible to others for `visibility`.
+    pub fn new(count: u32, visibility: Duration) -> Self {
+        Self { count, visibility }
+    }
 }
 
 /// What a get returns.
@@ -333,14 +356,15 @@ impl Received {
 
     /// Adds what is known about the next message.
     #[must_use]
-    pub fn with_next_visible_in(mut self, wait: Option<Duration>) -> Self {
-        self.next_visible_in = wait;
+    pub fn with_next_visible_in(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.next_visible_in = wait.into();
         self
     }
 }
 
 /// A leased message.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeasedMessage {
     /// The message and its receipt.
     pub message: MessageRef,
@@ -357,6 +381,26 @@ pub struct LeasedMessage {
     pub next_visible: SystemTime,
 }
 
+impl LeasedMessage {
+    /// A message that never expires.
+    pub fn new(
+        message: MessageRef,
+        text: Result<String, String>,
+        dequeue_count: u32,
+        inserted: SystemTime,
+        next_visible: SystemTime,
+    ) -> Self {
+        Self { message, text, dequeue_count, inserted, expires: None, next_visible }
+    }
+
+    /// Sets when it vanishes; `None` is never.
+    #[must_use]
+    pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
+        self.expires = moment.into();
+        self
+    }
+}
+
 /// Payloads are not shown.
 impl fmt::Debug for LeasedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -371,6 +415,7 @@ impl fmt::Debug for LeasedMessage {
 
 /// A message that was only looked at.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PeekedMessage {
     /// The message.
     pub id: MessageId,
@@ -382,6 +427,25 @@ pub struct PeekedMessage {
     pub inserted: SystemTime,
     /// When it vanishes; `None` is never.
     pub expires: Option<SystemTime>,
+}
+
+impl PeekedMessage {
+    /// A message that never expires.
+    pub fn new(
+        id: MessageId,
+        text: Result<String, String>,
+        dequeue_count: u32,
+        inserted: SystemTime,
+    ) -> Self {
+        Self { id, text, dequeue_count, inserted, expires: None }
+    }
+
+    /// Sets when it vanishes; `None` is never.
+    #[must_use]
+    pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
+        self.expires = moment.into();
+        self
+    }
 }
 
 /// Payloads are not shown.
@@ -397,6 +461,7 @@ impl fmt::Debug for PeekedMessage {
 
 /// A change to a leased message.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UpdateMessage {
     /// In how long it becomes visible: 0 to 7 days from now.
     pub visibility: Duration,
@@ -404,6 +469,27 @@ pub struct UpdateMessage {
     pub text: Option<String>,
     /// What to do if the receipt has expired.
     pub late: Late,
+}
+
+impl UpdateMessage {
+    /// Visible in so long, with the text it has; refused if the receipt has expired.
+    pub fn new(visibility: Duration) -> Self {
+        Self { visibility, text: None, late: Late::Refuse }
+    }
+
+    /// Sets the text; `None` keeps the present one.
+    #[must_use]
+    pub fn with_text(mut self, text: impl Into<Option<String>>) -> Self {
+        self.text = text.into();
+        self
+    }
+
+    /// Sets what to do if the receipt has expired.
+    #[must_use]
+    pub fn with_late(mut self, late: Late) -> Self {
+        self.late = late;
+        self
+    }
 }
 
 /// Payloads are not shown.
@@ -419,6 +505,7 @@ impl fmt::Debug for UpdateMessage {
 
 /// What an update returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Updated {
     /// The new receipt.
     pub receipt: PopReceipt,
@@ -426,7 +513,16 @@ pub struct Updated {
     pub next_visible: SystemTime,
 }
 
+impl Updated {
+    /// An answer with the given values.
+    pub fn new(receipt: PopReceipt, next_visible: SystemTime) -> Self {
+        Self { receipt, next_visible }
+    }
+}
+
 /// Whether a receipt is still good after its visibility timeout, as long as nobody else has got the message.
+///
+/// Exhaustive, as [`Condition`](super::Condition) and [`LeaseDuration`](super::LeaseDuration): an adapter must not pass over one it does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Late {
     /// It is not: an expired lease is lost.

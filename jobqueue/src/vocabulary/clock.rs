@@ -8,7 +8,26 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::{Duration, SystemTime};
 
-/// Tells the wall-clock time.
+/// Tells the wall-clock time. An application implements it to have jobs see another time than the system's.
+///
+/// ```
+/// use jobqueue::{Clock, SystemClock, memory};
+/// use std::sync::Arc;
+/// use std::time::{Duration, SystemTime};
+///
+/// /// What will happen tomorrow.
+/// #[derive(Debug)]
+/// struct Tomorrow;
+///
+/// impl Clock for Tomorrow {
+///     fn now(&self) -> SystemTime {
+///         SystemClock.now() + Duration::from_secs(86_400)
+///     }
+/// }
+///
+/// let storage = memory::open_with_clock(Arc::new(Tomorrow));
+/// # drop(storage);
+/// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> SystemTime;

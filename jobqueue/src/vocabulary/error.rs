@@ -4,12 +4,15 @@ use std::fmt;
 
 use super::message::{DecodeError, EncodeError};
 use super::name::NameError;
-use super::outcome::BoxError;
+use super::outcome::{BoxError, chain};
 
 /// What went wrong, and what the caller can do about it.
 ///
 /// One opaque type with predicates. Its text tells what was tried and what to do; its `source` is the cause.
 /// It never contains keys, signatures, receipts or payloads.
+///
+/// `{}` shows its own text, as the conventions for errors with a source ask. `{:?}` shows the text and all its causes in one line: what
+/// a `main` that returns it prints. `{:#?}` shows how it is made up.
 ///
 /// ```
 /// # use jobqueue::{Error, Queue, QueueMessage, SendOptions};
@@ -23,7 +26,6 @@ use super::outcome::BoxError;
 ///     }
 /// }
 /// ```
-#[derive(Debug)]
 pub struct Error(Box<Inner>);
 
 #[derive(Debug)]
@@ -76,7 +78,7 @@ impl Error {
 
     /// Says whether the same call may succeed later.
     #[must_use]
-    pub fn retryable(mut self, retryable: bool) -> Self {
+    pub fn with_retryable(mut self, retryable: bool) -> Self {
         self.0.retryable = retryable;
         self
     }
@@ -112,6 +114,13 @@ impl Error {
     }
 }
 
+/// For people: `main` prints the error it returns by `Debug`. As `anyhow` and `jiff` do it, the form for programmers is the alternate one.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() { self.0.fmt(f) } else { f.write_str(&chain(self)) }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.text)
@@ -139,5 +148,19 @@ impl From<EncodeError> for Error {
 impl From<DecodeError> for Error {
     fn from(error: DecodeError) -> Self {
         Self::new(ErrorKind::Undecodable, "the message cannot be read").with_source(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_is_one_line_with_all_causes_as_main_prints_it() {
+        let cause = "x".parse::<u8>().unwrap_err();
+        let error = Error::new(ErrorKind::Storage, "the queue cannot be read").with_source(cause);
+        assert_eq!(error.to_string(), "the queue cannot be read");
+        assert_eq!(format!("{error:?}"), "the queue cannot be read: invalid digit found in string");
+        assert!(format!("{error:#?}").contains("kind: Storage"));
     }
 }

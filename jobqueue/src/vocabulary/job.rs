@@ -8,6 +8,20 @@ use super::name::QueueName;
 use super::trace::TraceContext;
 
 /// A delivery of a job as the handler sees it. Also an extractor: `async fn handle(msg: M, info: JobInfo)`.
+///
+/// ```
+/// # use jobqueue::{JobError, JobInfo, QueueMessage}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "charges", kind = "charge")] struct Charge { cents: u64 }
+/// # async fn charge_card(_cents: u64, _idempotency_key: &str) -> Result<(), std::io::Error> { Ok(()) }
+/// async fn charge(charge: Charge, info: JobInfo) -> Result<(), JobError> {
+///     if info.attempt == info.max_attempts {
+///         eprintln!("the last attempt of {}, sent by {}", info.id, info.source);
+///     }
+///     // The same id at every delivery: a card is charged once, however often the message comes.
+///     Ok(charge_card(charge.cents, &info.id).await?)
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobInfo {

@@ -7,6 +7,15 @@ use std::collections::BTreeMap;
 /// Names are compared without regard to case and kept as they were first written, as Azure does. They
 /// must be C# identifiers (a letter or `_`, then letters, digits, `_`), and all names and values
 /// together may have at most 8 KiB; [`Metadata::check`] tells.
+///
+/// ```
+/// use jobqueue::Metadata;
+///
+/// let metadata = Metadata::new().with("PoisonThreshold", "3").with("paused", "true");
+/// assert_eq!(metadata.get("poisonthreshold"), Some("3"));
+/// assert!(metadata.check().is_ok());
+/// assert!(metadata.with("no-identifier", "").check().is_err());
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Metadata {
     // Lower-cased name → (name as written, value).

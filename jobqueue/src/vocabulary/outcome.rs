@@ -140,7 +140,7 @@ impl fmt::Display for JobError {
 }
 
 /// Why a message was dead-lettered: a short code that programs can compare.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reason(Cow<'static, str>);
 
 impl Reason {
@@ -167,6 +167,9 @@ impl Reason {
     /// The payload is larger than this program accepts.
     pub const PAYLOAD_TOO_LARGE: Self = Self(Cow::Borrowed("payload_too_large"));
 
+    /// Another program put it there, and does not say why.
+    pub const UNKNOWN: Self = Self(Cow::Borrowed("unknown"));
+
     /// A reason of the application's own: up to 64 lower-case letters, digits and underscores; anything else is
     /// replaced by underscores.
     pub fn new(code: &str) -> Self {
@@ -177,6 +180,18 @@ impl Reason {
     /// The code.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl PartialEq<str> for Reason {
+    fn eq(&self, code: &str) -> bool {
+        self.0 == code
+    }
+}
+
+impl PartialEq<&str> for Reason {
+    fn eq(&self, code: &&str) -> bool {
+        self.0 == *code
     }
 }
 

@@ -25,6 +25,38 @@ use crate::vocabulary::settings::SettingOverrides;
 type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 
 /// Collects what a worker is made of. Begun by [`Worker::builder`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::{Event, JobError, QueueMessage, State, Storage, Worker};
+/// use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "mails", kind = "mail")]
+/// struct Mail { to: String }
+/// #[derive(Clone)]
+/// struct Smtp { relay: &'static str }
+///
+/// async fn deliver(mail: Mail, State(smtp): State<Smtp>) -> Result<(), JobError> {
+///     println!("{} by {}", mail.to, smtp.relay);
+///     Ok(())
+/// }
+///
+/// let storage = Storage::memory();
+/// storage.queue::<Mail>().await?.send(&Mail { to: "ada@example.org".into() }).await?;
+/// let worker = Worker::builder(storage)
+///     .handle(deliver)
+///     .state(Smtp { relay: "mx.example.org" })
+///     .concurrency(16)                                     // handlers at once, over all queues
+///     .max_run_time(Duration::from_secs(600))              // then a job is cancelled and counts as failed
+///     .shutdown_timeout(Duration::from_secs(10))           // what running handlers get to finish
+///     .on_event(|event| if let Event::PollFailed { error, .. } = event { eprintln!("{error}") })
+///     .build()?;                                           // says what is missing or does not fit
+/// let report = worker.run_until_idle().await?;             // in a service: `run()` until SIGTERM
+/// assert_eq!(report.completed, 1);
+/// # Ok(()) }
+/// ```
 #[must_use = "a worker is made by `build`"]
 pub struct WorkerBuilder {
     storage: Storage,
@@ -80,7 +112,8 @@ impl WorkerBuilder {
     /// Puts a [`tower::Layer`] around every handler; the layer added last is outermost, as in axum.
     ///
     /// The layer sees a [`Job`] and answers `()` or an error. An error of the layer's own, a timeout for instance,
-    /// counts as a failed attempt. Layers that call their service twice (tower's `Retry`) do not work: the message is
+    /// counts as a failed attempt. What it is put around is tower's
+    /// [`BoxCloneSyncService<Job, (), BoxError>`](tower::util::BoxCloneSyncService); a layer for any service fits. Layers that call their service twice (tower's `Retry`) do not work: the message is
     /// consumed by the first call; use the queue's own retries.
     pub fn layer<L>(mut self, layer: L) -> Self
     where

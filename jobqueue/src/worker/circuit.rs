@@ -27,8 +27,8 @@ use crate::vocabulary::outcome::{Outcome, Reason};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CircuitBreaker {
-    failures: usize,
-    jobs: usize,
+    failures: u32,
+    jobs: u32,
     first: Duration,
     longest: Duration,
 }
@@ -47,7 +47,7 @@ impl CircuitBreaker {
 
     /// How many attempts must have failed one after the other; at least 1.
     #[must_use]
-    pub fn failures(mut self, attempts: usize) -> Self {
+    pub fn failures(mut self, attempts: u32) -> Self {
         self.failures = attempts.max(1);
         self.jobs = self.jobs.min(self.failures);
         self
@@ -55,7 +55,7 @@ impl CircuitBreaker {
 
     /// Of how many different jobs they must be, so that one bad job alone does not stop a queue; at most the failures.
     #[must_use]
-    pub fn jobs(mut self, jobs: usize) -> Self {
+    pub fn jobs(mut self, jobs: u32) -> Self {
         self.jobs = jobs.clamp(1, self.failures);
         self
     }
@@ -164,10 +164,10 @@ impl Circuit {
             }
             Some(false) => {
                 state.failed.extend(job.cloned());
-                let excess = state.failed.len().saturating_sub(terms.failures);
+                let excess = state.failed.len().saturating_sub(terms.failures as usize);
                 state.failed.drain(..excess);
                 let jobs: HashSet<&Arc<str>> = state.failed.iter().collect();
-                let open = state.failed.len() >= terms.failures && jobs.len() >= terms.jobs;
+                let open = state.failed.len() >= terms.failures as usize && jobs.len() >= terms.jobs as usize;
                 open.then(|| {
                     state.pause = terms.first;
                     state.open_until = Some(Instant::now() + terms.first);

@@ -26,7 +26,7 @@ use crate::vocabulary::message::QueueMessage;
 /// struct Progress { row: u64 }
 ///
 /// async fn import(job: Import, ctx: Context) -> Result<(), JobError> {
-///     let start: Progress = ctx.resume()?.unwrap_or_default();   // what the last attempt saved
+///     let start: Progress = ctx.resume().await?.unwrap_or_default();   // what the last attempt saved
 ///     for row in start.row..job.rows {
 ///         // … the work of one row …
 ///         ctx.checkpoint(&Progress { row: row + 1 }).await?;     // a crash costs at most this row
@@ -44,8 +44,6 @@ struct Inner {
     claimed: Arc<Claimed>,
     shared: Arc<Shared>,
     token: CancellationToken,
-    /// The checkpoint as it was when the handler started.
-    resumed: Option<String>,
     /// What the handler leaves for the hooks.
     left: Mutex<Left>,
 }
@@ -65,9 +63,8 @@ impl Context {
         claimed: Arc<Claimed>,
         shared: Arc<Shared>,
         token: CancellationToken,
-        resumed: Option<String>,
     ) -> Self {
-        Self { inner: Arc::new(Inner { info, claimed, shared, token, resumed, left: Mutex::default() }) }
+        Self { inner: Arc::new(Inner { info, claimed, shared, token, left: Mutex::default() }) }
     }
 
     /// What is known about the job besides its message.
@@ -105,12 +102,16 @@ impl Context {
         self.inner.claimed.save_progress(to_json(progress)?).await
     }
 
-    /// What [`checkpoint`](Self::checkpoint) saved last in an earlier attempt; `None` in the first.
+    /// What [`checkpoint`](Self::checkpoint) saved last, in this or an earlier attempt; `None` if nothing was saved yet. Asks the
+    /// storage only if the checkpoint was large, and then once.
     ///
     /// # Errors
-    /// When it is not a `T`: keep reading what former releases saved.
-    pub fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        self.inner.resumed.as_deref().map(from_json).transpose()
+    /// When it is not a `T`: keep reading what former releases saved; or its blob cannot be had.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        self.inner.claimed.saved().await?.progress().map(from_json).transpose()
     }
 
     /// The queue of `N`, for sending what follows from this job. Messages sent through it belong to the job's trace.

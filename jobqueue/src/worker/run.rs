@@ -20,7 +20,6 @@ use super::shared::Shared;
 use crate::handler::{Job, Registration, recover};
 use crate::queue::{Channel, Claimed, Examined, Rejection};
 use crate::storage::LeasedMessage;
-use crate::vocabulary::error::Error;
 use crate::vocabulary::job::JobInfo;
 use crate::vocabulary::name::QueueName;
 use crate::vocabulary::outcome::{JobError, Outcome, Reason};
@@ -170,21 +169,9 @@ async fn run(
     message: Box<dyn std::any::Any + Send>,
     done: &Done,
 ) -> Finished {
-    let resumed = match resumed(&claimed).await {
-        Ok(resumed) => resumed,
-        Err(error) => {
-            let failed = Ending::Failed(
-                JobError::retry(error),
-                registration.defaults.backoff,
-                Reason::ATTEMPTS_EXHAUSTED,
-            );
-            return Box::pin(settle::end(shared, &claimed, Some(info), failed, Duration::ZERO)).await;
-        }
-    };
     let token = CancellationToken::new();
     let _cancelled_when_dropped = token.clone().drop_guard();
-    let context =
-        Context::new(Arc::clone(&info), Arc::clone(&claimed), Arc::clone(shared), token.clone(), resumed);
+    let context = Context::new(Arc::clone(&info), Arc::clone(&claimed), Arc::clone(shared), token.clone());
     let mut job = Job::new(Arc::clone(&info), Arc::clone(&shared.states), message);
     job.insert(context.clone());
 
@@ -235,14 +222,6 @@ async fn run(
         }
     };
     settle::end(shared, &claimed, Some(info), ending, ran).await
-}
-
-/// The progress of the last attempt.
-async fn resumed(claimed: &Claimed) -> Result<Option<String>, Error> {
-    if claimed.with_envelope(|envelope| envelope.history.checkpoint.is_none()).unwrap_or(true) {
-        return Ok(None);
-    }
-    Ok(Box::pin(claimed.saved()).await?.progress().map(str::to_owned))
 }
 
 type Returned = Result<Result<(), crate::BoxError>, Box<dyn std::any::Any + Send>>;

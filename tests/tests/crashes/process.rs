@@ -88,7 +88,7 @@ async fn work(storage: &Storage, ledger: Arc<Ledger>, drain: bool) {
         let book = Arc::clone(&book);
         async move {
             let job = task.name.as_str();
-            let from: u32 = ctx.resume()?.unwrap_or_default();
+            let from: u32 = ctx.resume().await?.unwrap_or_default();
             book.note("start", from, job);
             book.note("attempt", ctx.info().attempt, job);
             for stage in from..3 {

@@ -25,8 +25,8 @@ async fn part_of_a_candidate() {
     let newest = Arc::clone(&taken);
     let blobs = Patched::new(storage.blobs()).on_taken(move |lease| *newest.lock().unwrap() = Some(lease));
     let watched = Storage::new(Arc::clone(storage.queues()), Arc::new(blobs), "watched");
-    let leader = Leader::new(&watched, &name).unwrap().lease(LEASE).unwrap();
-    let leader = leader.poll(Duration::from_millis(500));
+    let leader = Leader::new(&watched, &name).unwrap().lease(LEASE);
+    let leader = leader.poll_interval(Duration::from_millis(500));
     let candidate = Candidate { role, name, storage, taken };
     let mut first = true;
     let led = leader.run_while_leader(|leadership| {

@@ -40,7 +40,7 @@ async fn part_of_a_schedule() {
         }
         _ => None,
     });
-    let schedule = Schedule::every(Duration::from_secs(1)).named(name).lease(LEASE);
+    let schedule = Schedule::every(Duration::from_secs(1)).name(name).lease(LEASE);
     let make = move || {
         say!("makes");
         Tick { by: role.clone() }

@@ -101,7 +101,7 @@ async fn refused(storage: &Storage) -> (Vec<String>, Vec<String>) {
     let _ = worker.run_until(after(3600)).await.unwrap();
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap().list().await.unwrap();
     let log = log.lock().unwrap().clone();
-    (log, letters.into_iter().map(|letter| letter.reason).collect())
+    (log, letters.into_iter().map(|letter| letter.reason.to_string()).collect())
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use jobqueue::sqlite::Options;
-use jobqueue::storage::{GetMessages, Late, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{ErrorKind, JobError, Metadata, QueueName, SendOptions, memory};
 use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
 
@@ -24,11 +24,12 @@ async fn f75_delays_beyond_all_bounds_are_refused_at_the_api() {
         for long in FOR_EVER {
             let error = tasks.send_with(&task("a"), SendOptions::new().delay(long)).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-            let error = queues.put(&name, PutMessage::new("x").with_delay(long)).await.unwrap_err();
+            let error =
+                queues.put(&name, PutMessage::new("x").with_visibility_delay(long)).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
-            let error = queues.get(&name, GetMessages { count: 1, visibility: long }).await.unwrap_err();
+            let error = queues.get(&name, GetMessages::new(1, long)).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
-            let change = UpdateMessage { visibility: long, text: None, late: Late::Refuse };
+            let change = UpdateMessage::new(long);
             let error = queues.update(&name, &put, change).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
             // A time to live beyond the calendar is none.

@@ -25,13 +25,15 @@ async fn i10_a_step_runs_once_however_often_the_job_fails_after_it() {
                 Ok("frame".repeat(20_000))
             };
             assert_eq!(ctx.step("scan", scan).await?.len(), 100_000);
+            let before = (attempt > 1).then(|| attempt - 1);
+            assert_eq!(ctx.resume::<u32>().await?, before, "of the attempt before");
             ctx.checkpoint(&attempt).await?;
             let encode = async || {
                 note("encode");
                 if attempt < 2 { Err(JobError::retry("codec crashed")) } else { Ok(7) }
             };
             assert_eq!(ctx.step("encode", encode).await?, 7);
-            assert_eq!(ctx.resume::<u32>()?, (attempt > 1).then(|| attempt - 1), "steps keep the progress");
+            assert_eq!(ctx.resume::<u32>().await?, Some(attempt), "steps keep the progress");
             if attempt < 3 { Err(JobError::retry("after the steps")) } else { Ok(()) }
         }
     };
@@ -78,7 +80,8 @@ async fn i10_no_checkpoint_after_a_lost_answer_and_the_newest_one_is_found() {
     let handler = move |_: Task, ctx: Context| {
         let sink = Arc::clone(&sink);
         async move {
-            sink.lock().unwrap().push(format!("resume {:?}", ctx.resume::<u32>()?));
+            let found = ctx.resume::<u32>().await?;
+            sink.lock().unwrap().push(format!("resume {found:?}"));
             if ctx.info().dequeue_count > 1 {
                 return Ok(());
             }
@@ -126,7 +129,7 @@ async fn i14_snoozes_keep_checkpoint_and_attempts() {
     let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
     let handler = |_: Task, ctx: Context| async move {
         assert_eq!(ctx.info().attempt, 1);
-        let times: u32 = ctx.resume()?.unwrap_or_default();
+        let times: u32 = ctx.resume().await?.unwrap_or_default();
         ctx.checkpoint(&(times + 1)).await?;
         if times < 50 { Err(JobError::snooze(Duration::from_secs(5))) } else { Ok(()) }
     };

@@ -14,7 +14,7 @@ async fn queue(faulty: &Faulty) -> Queue<Task> {
 }
 
 fn in_order() -> SendOptions {
-    SendOptions::new().in_order()
+    SendOptions::new().in_order(true)
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,13 +13,13 @@ fn tasks() -> QueueName {
 }
 
 async fn one(storage: &Storage) -> MessageRef {
-    let get = GetMessages { count: 1, visibility: Duration::from_secs(30) };
+    let get = GetMessages::new(1, Duration::from_secs(30));
     let received = storage.queues().get(&tasks(), get).await.unwrap();
     received.messages.into_iter().next().unwrap().message
 }
 
 fn update(seconds: u64, text: Option<&str>, late: Late) -> UpdateMessage {
-    UpdateMessage { visibility: Duration::from_secs(seconds), text: text.map(str::to_owned), late }
+    UpdateMessage::new(Duration::from_secs(seconds)).with_text(text.map(str::to_owned)).with_late(late)
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ async fn f29_receipts_swapped_within_a_batch_are_refused() {
         queues.create_queue(&queue, &Metadata::new()).await.unwrap();
         let texts = (0..32).map(|n| PutMessage::new(n.to_string())).collect();
         queues.put_all(&queue, texts).await.into_iter().for_each(|put| drop(put.unwrap()));
-        let options = GetMessages { count: 32, visibility: Duration::from_secs(600) };
+        let options = GetMessages::new(32, Duration::from_secs(600));
         let got: Vec<_> =
             queues.get(&queue, options).await.unwrap().messages.into_iter().map(|m| m.message).collect();
         assert_eq!(got.len(), 32);
@@ -32,10 +32,10 @@ async fn f29_receipts_swapped_within_a_batch_are_refused() {
         for answer in queues.delete_all(&queue, swapped.clone(), Late::IfUnclaimed).await {
             assert!(answer.unwrap_err().is_lease_lost());
         }
-        let change = |text: &str| UpdateMessage {
-            visibility: Duration::from_secs(600),
-            text: Some(text.to_owned()),
-            late: Late::IfUnclaimed,
+        let change = |text: &str| {
+            UpdateMessage::new(Duration::from_secs(600))
+                .with_text(Some(text.to_owned()))
+                .with_late(Late::IfUnclaimed)
         };
         for message in &swapped {
             assert!(queues.update(&queue, message, change("wrong")).await.unwrap_err().is_lease_lost());

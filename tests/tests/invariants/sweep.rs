@@ -52,7 +52,7 @@ async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_nev
     after(DAY).await;
     assert_eq!(sweep(&storage, options()).await.unwrap().removed, 0, "its time and a day have not passed");
     after(2 * 3600).await;
-    assert_eq!(sweep(&storage, options().dry_run()).await.unwrap().removed, 1);
+    assert_eq!(sweep(&storage, options().dry_run(true)).await.unwrap().removed, 1);
     assert_eq!(sweep(&storage, options()).await.unwrap().removed, 1);
     // The one without a time goes only if that is asked for, and not before 8 days.
     let drained = || options().drained_queues(true);
@@ -229,7 +229,7 @@ async fn work(storage: &Storage, seconds: u64, seed: u64) -> u64 {
     let missing = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let handler = move |task: Task, ctx: Context| async move {
         assert_eq!(task.data.len(), 70_000);
-        let _: Option<String> = ctx.resume()?;
+        let _: Option<String> = ctx.resume().await?;
         let dice = (seed ^ task.name.bytes().map(u64::from).sum::<u64>()).wrapping_mul(0x9E37_79B9) >> 7;
         if dice & 1 == 0 {
             ctx.checkpoint(&"p".repeat(20_000)).await?;
@@ -274,7 +274,7 @@ async fn run_model(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 prop_assert_eq!(work(&storage, seconds, seed).await, 0, "a worker missed a payload");
             }
             Step::Redrive => {
-                let _ = queue.dead_letters().unwrap().redrive(RedriveOptions::all()).await.unwrap();
+                let _ = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
             }
             Step::Wait(seconds) => after(seconds).await,
             Step::Sweep { drained } => {

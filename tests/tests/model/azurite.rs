@@ -65,7 +65,7 @@ impl Two {
     async fn get(&mut self, seconds: u64) {
         let mut got = Vec::new();
         for side in &self.sides {
-            let options = GetMessages { count: 32, visibility: Duration::from_secs(seconds) };
+            let options = GetMessages::new(32, Duration::from_secs(seconds));
             let mut messages = side.queues().get(&self.queue, options).await.unwrap().messages;
             messages.sort_by_key(|message| message.text.clone());
             got.push(messages);
@@ -98,7 +98,7 @@ impl Two {
         let mut answers = Vec::new();
         for (side, message) in self.sides.iter().zip(&refs) {
             let visibility = Duration::from_secs(seconds);
-            let change = UpdateMessage { visibility, text: text.clone(), late: Late::IfUnclaimed };
+            let change = UpdateMessage::new(visibility).with_text(text.clone()).with_late(Late::IfUnclaimed);
             let updated = side.queues().update(&self.queue, message, change).await;
             let receipt = updated.map(|updated| updated.receipt);
             answers.push(receipt.map(|receipt| MessageRef { id: message.id.clone(), receipt }));

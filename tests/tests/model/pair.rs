@@ -91,7 +91,8 @@ impl Side {
                 plain(queues.set_queue_metadata(&name(*queue), &metadata(*kind)).await)
             }
             Op::Put { queue, text, delay, ttl } => {
-                let message = PutMessage::new(string(*text)).with_delay(ms(*delay)).with_ttl(ttl.map(ms));
+                let message =
+                    PutMessage::new(string(*text)).with_visibility_delay(ms(*delay)).with_ttl(ttl.map(ms));
                 let put = queues.put(&name(*queue), message).await;
                 self.put_answer(put)
             }
@@ -101,7 +102,7 @@ impl Side {
                 puts.into_iter().map(|put| self.put_answer(put) + "; ").collect()
             }
             Op::Get { queue, count, visibility } => {
-                let options = GetMessages { count: *count, visibility: ms(*visibility) };
+                let options = GetMessages::new(*count, ms(*visibility));
                 let received = queues.get(&name(*queue), options).await;
                 plain(received.map(|received| {
                     let messages: Vec<_> = received.messages.into_iter().map(|m| self.leased(m)).collect();
@@ -120,7 +121,7 @@ impl Side {
             Op::Update { queue, message, visibility, text, late } => {
                 let message = self.pick(*message);
                 let text = text.map(string);
-                let change = UpdateMessage { visibility: ms(*visibility), text, late: lateness(*late) };
+                let change = UpdateMessage::new(ms(*visibility)).with_text(text).with_late(lateness(*late));
                 let updated = queues.update(&name(*queue), &message, change).await;
                 plain(updated.map(|updated| {
                     self.refs.push(MessageRef { id: message.id, receipt: updated.receipt });

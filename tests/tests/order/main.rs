@@ -36,7 +36,7 @@ fn step(of: impl Into<String>, number: u32) -> Step {
 }
 
 async fn send(queue: &Queue<Step>, step: &Step) {
-    queue.send_with(step, SendOptions::new().in_order()).await.unwrap();
+    queue.send_with(step, SendOptions::new().in_order(true)).await.unwrap();
 }
 
 /// What handlers saw of each key.

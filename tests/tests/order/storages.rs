@@ -70,7 +70,7 @@ async fn keeps_order(seed: u64, faulty: bool) {
             let fails = [0, 0, 0, 1, 2, if faulty { 0 } else { 3 }][random.random_range(0..6)];
             let step = Step { of: key.to_string(), number, fails, millis: random.random_range(1..3000) };
             let id = format!("{key}-{number}");
-            let options = || SendOptions::new().in_order().id(id.clone());
+            let options = || SendOptions::new().in_order(true).id(id.clone());
             // As the documentation says: again, under the same id.
             while let Err(error) = queue.send_with(&step, options()).await {
                 assert!(faulty && error.kind() != ErrorKind::Invalid, "{error:?}");
@@ -131,7 +131,7 @@ async fn a_failing_job_holds_back_its_key_and_no_other() {
 
     // Put back, it is the last of its key, whatever it was before.
     send(&queue, &step("a", 4)).await;
-    let _ = queue.dead_letters().unwrap().redrive(RedriveOptions::all()).await.unwrap();
+    let _ = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
     let watch = Watch::default();
     let seen = watch.clone();
     let worker = jobqueue_tests::jobs::worker(&storage).state(watch.clone()).handle(handle);
@@ -149,7 +149,7 @@ async fn a_message_that_is_delayed_or_taken_back_or_cleared_away_is_waited_for_o
         let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
         worker.run_until(async move { seen.ends(ends).await })
     };
-    let later = SendOptions::new().in_order().delay(Duration::from_secs(3600));
+    let later = SendOptions::new().in_order(true).delay(Duration::from_secs(3600));
     queue.send_with(&step("a", 0), later.clone()).await.unwrap();
     send(&queue, &step("a", 1)).await;
     let _ = run(2).await.unwrap();
@@ -173,7 +173,7 @@ async fn unique_work_that_is_taken_back_by_its_key_gives_up_its_place() {
     let storage = in_memory();
     let queue = storage.queue::<Step>().await.unwrap();
     let watch = Watch::default();
-    let later = SendOptions::new().in_order().delay(Duration::from_secs(3600));
+    let later = SendOptions::new().in_order(true).delay(Duration::from_secs(3600));
     assert!(
         queue.send_unique_with(&step("a", 0), Duration::from_secs(86_400), later).await.unwrap().is_sent()
     );
@@ -193,9 +193,9 @@ async fn unique_work_that_is_taken_back_by_its_key_gives_up_its_place() {
 async fn an_order_needs_a_key_and_excludes_a_time_to_live() {
     let storage = in_memory();
     let queue = storage.queue::<Step>().await.unwrap();
-    let no_key = queue.send_with(&step("", 0), SendOptions::new().in_order()).await.unwrap_err();
+    let no_key = queue.send_with(&step("", 0), SendOptions::new().in_order(true)).await.unwrap_err();
     assert!(no_key.kind() == ErrorKind::Invalid && no_key.to_string().contains("key"), "{no_key}");
-    let short = SendOptions::new().in_order().ttl(Duration::from_secs(60));
+    let short = SendOptions::new().in_order(true).ttl(Duration::from_secs(60));
     let expires = queue.send_with(&step("a", 0), short).await.unwrap_err();
     assert!(expires.kind() == ErrorKind::Invalid && expires.to_string().contains("expire"), "{expires}");
     assert!(queue.is_empty().await.unwrap());

@@ -72,10 +72,10 @@ fn f57_without_room_a_message_cannot_be_settled_but_afterwards_it_can() {
     scene.block_on(async {
         queues.create_queue(&queue(0), &Metadata::new()).await.unwrap();
         queues.put(&queue(0), PutMessage::new("text")).await.unwrap();
-        let options = GetMessages { count: 1, visibility: Duration::from_secs(600) };
+        let options = GetMessages::new(1, Duration::from_secs(600));
         let leased = queues.get(&queue(0), options).await.unwrap().messages.remove(0).message;
         scene.recorder.leave_room(Some(0));
-        let longer = UpdateMessage { visibility: Duration::from_secs(900), text: None, late: Late::Refuse };
+        let longer = UpdateMessage::new(Duration::from_secs(900));
         for error in [
             queues.put(&queue(0), PutMessage::new("x")).await.unwrap_err(),
             queues.update(&queue(0), &leased, longer).await.unwrap_err(),

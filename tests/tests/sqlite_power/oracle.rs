@@ -173,7 +173,7 @@ fn look_at(connection: &Connection, task: usize) -> Option<State> {
 /// Takes every message out as a worker would, long after all leases are over, and compares with what `look` found.
 pub(crate) async fn deliver(storage: &Storage, clock: &Arc<ManualClock>, found: &[Option<State>]) {
     clock.advance(Duration::from_secs(3600));
-    let options = GetMessages { count: 32, visibility: Duration::from_secs(3600) };
+    let options = GetMessages::new(32, Duration::from_secs(3600));
     for (task, state) in found.iter().enumerate() {
         let Some(state) = state else { continue };
         let mut delivered = BTreeMap::new();

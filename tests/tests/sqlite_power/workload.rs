@@ -178,8 +178,7 @@ impl Task {
     }
 
     async fn get(&mut self) -> Result<(), StoreError> {
-        let options =
-            GetMessages { count: self.random.random_range(1..5), visibility: Duration::from_secs(600) };
+        let options = GetMessages::new(self.random.random_range(1..5), Duration::from_secs(600));
         let (queues, queue) = (Arc::clone(self.storage.queues()), queue(self.number));
         let received = self.perform(None, queues.get(&queue, options)).await?;
         for message in received.messages {
@@ -205,7 +204,7 @@ impl Task {
             meant.messages.get_mut(&name).expect("a leased message").0.clone_from(text);
         }
         let visibility = Duration::from_secs(if new_text { 600 } else { 0 });
-        let change = UpdateMessage { visibility, text, late: Late::Refuse };
+        let change = UpdateMessage::new(visibility).with_text(text);
         let (queues, queue) = (Arc::clone(self.storage.queues()), queue(self.number));
         let updated = self.perform(Some(Some(meant)), queues.update(&queue, &message, change)).await?;
         if new_text {
@@ -275,7 +274,7 @@ impl Task {
             }
             Err(error) => {
                 let kept =
-                    StoreError::new(error.kind(), error.operation(), "").ambiguous(error.is_ambiguous());
+                    StoreError::new(error.kind(), error.operation(), "").with_ambiguous(error.is_ambiguous());
                 self.history.failure = Some(Failure { error: Arc::new(error), meant });
                 Err(kept)
             }

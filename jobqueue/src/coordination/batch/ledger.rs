@@ -13,10 +13,13 @@ use serde_json::value::RawValue;
 use super::names::{BatchId, FAN, container, group_size, is, width};
 use crate::storage::{MessageId, PutBlob, PutMessage, Storage, StoreErrorKind as K};
 use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::{BlobName, QueueName};
 
 /// The most bytes of a marker or plan.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
+/// Metadata of the marker of a child that failed, so that a listing tells.
+pub(super) const FAILED: &str = "failed";
 /// How often a request is tried that the storage could not serve.
 const TRIES: u32 = 5;
 
@@ -120,7 +123,11 @@ impl Ledger<'_> {
 
     /// Marks a child as ended, the groups that this completes, and sends the continuation if it completes all.
     pub(super) async fn end_child(&self, index: u64, marker: &Marker) -> Result<(), Error> {
-        self.create(&self.id.marker(0, index)?, marker).await?;
+        let mut options = PutBlob::if_absent();
+        if matches!(marker, Marker::Failed { .. }) {
+            options = options.with_metadata(Metadata::new().with(FAILED, "true"));
+        }
+        self.write(&self.id.marker(0, index)?, json(marker)?, &options).await?;
         self.climb(index).await
     }
 

@@ -20,6 +20,7 @@
 mod ledger;
 mod membership;
 mod names;
+mod progress;
 mod results;
 mod sweep;
 
@@ -29,8 +30,9 @@ use std::sync::Arc;
 use futures_util::{Stream, StreamExt, stream};
 
 pub(crate) use membership::Membership;
+pub use progress::BatchProgress;
 pub use results::{ChildFailure, ChildResult};
-pub use sweep::BatchSweep;
+pub use sweep::{BatchSweepOptions, sweep_batches};
 
 use crate::queue::{Channel, SendOptions};
 use crate::storage::Storage;

@@ -6,7 +6,7 @@
 //! <id>/sent                 the continuation was sent
 //! <id>/done                 the continuation has run
 //! <id>/claim/<who>          which message of a child, or of the continuation (`then`), counts
-//! <id>/0/<leaf>/<place>     a child is done: its result or failure
+//! <id>/0/<leaf>/<place>     a child is done: its result or failure (then with metadata that says so)
 //! <id>/1/<group>/<place>    a leaf of 100 children is done, <id>/2/… a hundred leaves, and so on up to one
 //! ```
 

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use super::ledger::{Ledger, Marker};
 use super::names::{BatchId, FAN, OF};
 use crate::vocabulary::error::{Error, ErrorKind};
+use crate::vocabulary::outcome::Reason;
 use crate::worker::Context;
 
 /// How many results are read at once.
@@ -26,8 +27,8 @@ pub struct ChildResult<T> {
 #[error("the child was dead-lettered ({reason}): {detail}")]
 #[non_exhaustive]
 pub struct ChildFailure {
-    /// The reason's code; see [`Reason`](crate::Reason).
-    pub reason: String,
+    /// The dead letter's reason.
+    pub reason: Reason,
     /// The last error.
     pub detail: String,
 }
@@ -73,7 +74,7 @@ fn index(name: &str) -> Option<u64> {
 
 fn outcome<T: DeserializeOwned>(marker: Marker) -> Result<Result<Option<T>, ChildFailure>, Error> {
     match marker {
-        Marker::Failed { reason, detail } => Ok(Err(ChildFailure { reason, detail })),
+        Marker::Failed { reason, detail } => Ok(Err(ChildFailure { reason: Reason::new(&reason), detail })),
         Marker::Done(None) | Marker::Group => Ok(Ok(None)),
         Marker::Done(Some(raw)) => {
             serde_json::from_str(raw.get()).map(|result| Ok(Some(result))).map_err(|e| {

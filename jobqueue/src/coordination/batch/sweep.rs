@@ -1,30 +1,34 @@
 //! Removing what finished batches leave.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::names::{BatchId, container, is};
 use crate::storage::{Storage, StoreErrorKind as K};
+use crate::vocabulary::clock::{Clock, SystemClock};
 use crate::vocabulary::error::Error;
 
-/// Which batches [`BatchSweep::run`] removes.
-///
-/// A batch's blobs stay after its continuation, so that late copies of its messages are recognised. Run a sweep once a
-/// day, on a schedule for instance.
-#[derive(Debug, Clone, Copy)]
-pub struct BatchSweep {
+/// Which batches [`sweep_batches`] removes.
+#[derive(Debug, Clone)]
+pub struct BatchSweepOptions {
     finished: Duration,
     abandoned: Option<Duration>,
+    clock: Arc<dyn Clock>,
 }
 
-impl Default for BatchSweep {
-    /// Batches whose continuation ended 14 days ago; unfinished ones are kept for ever.
+impl Default for BatchSweepOptions {
     fn default() -> Self {
-        Self { finished: Duration::from_secs(14 * 86_400), abandoned: None }
+        Self { finished: Duration::from_secs(14 * 86_400), abandoned: None, clock: Arc::new(SystemClock) }
     }
 }
 
-impl BatchSweep {
+impl BatchSweepOptions {
+    /// Batches whose continuation ended 14 days ago; unfinished ones are kept for ever.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// Batches that finished this long ago. Longer than a message can wait in a queue, visibility and redeliveries
     /// included, is safe; 8 days are, unless jobs are sent with longer delays.
     #[must_use]
@@ -41,48 +45,59 @@ impl BatchSweep {
         self
     }
 
-    /// Removes them, as of `now`; returns how many batches. Safe to run anywhere, by several at once, and to interrupt.
-    ///
-    /// # Errors
-    /// What the storage says.
-    ///
-    /// # Cancel safety
-    /// What is removed stays removed, a batch by half perhaps; the next run goes on.
-    pub async fn run(&self, storage: &Storage, now: SystemTime) -> Result<u64, Error> {
-        let container = container()?;
-        let mut batches: BTreeMap<String, Found> = BTreeMap::new();
-        let mut next: Option<String> = None;
-        loop {
-            let page = match storage.blobs().list_blobs(&container, "", next.as_deref()).await {
-                Err(e) if is(&e, K::ContainerNotFound) => return Ok(0),
-                page => page?,
-            };
-            for (name, properties) in page.blobs {
-                let Some((id, rest)) = name.split_once('/') else { continue };
-                let found = batches.entry(id.to_owned()).or_default();
-                found.newest = found.newest.max(Some(properties.modified));
-                if rest == "done" {
-                    found.done = Some(properties.modified);
-                }
-            }
-            next = page.next;
-            if next.is_none() {
-                break;
-            }
-        }
-        let mut removed = 0;
-        for (id, found) in batches {
-            let older = |at: Option<SystemTime>, age| {
-                at.is_some_and(|at| now.duration_since(at).is_ok_and(|passed| passed > age))
-            };
-            let abandoned = self.abandoned.is_some_and(|age| older(found.newest, age));
-            if older(found.done, self.finished) || abandoned {
-                remove(storage, &id).await?;
-                removed += 1;
-            }
-        }
-        Ok(removed)
+    /// Takes the time from `clock`, for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
     }
+}
+
+/// Removes what old batches have left; returns how many batches. Safe to run anywhere, by several at once, and to interrupt.
+///
+/// A batch's blobs stay after its continuation, so that late copies of its messages are recognised. Run a sweep once a
+/// day, on a schedule for instance; [`sweep`](crate::sweep) leaves batches alone.
+///
+/// # Errors
+/// What the storage says.
+///
+/// # Cancel safety
+/// What is removed stays removed, a batch by half perhaps; the next run goes on.
+pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
+    let now = options.clock.now();
+    let container = container()?;
+    let mut batches: BTreeMap<String, Found> = BTreeMap::new();
+    let mut next: Option<String> = None;
+    loop {
+        let page = match storage.blobs().list_blobs(&container, "", next.as_deref()).await {
+            Err(e) if is(&e, K::ContainerNotFound) => return Ok(0),
+            page => page?,
+        };
+        for (name, properties) in page.blobs {
+            let Some((id, rest)) = name.split_once('/') else { continue };
+            let found = batches.entry(id.to_owned()).or_default();
+            found.newest = found.newest.max(Some(properties.modified));
+            if rest == "done" {
+                found.done = Some(properties.modified);
+            }
+        }
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    let mut removed = 0;
+    for (id, found) in batches {
+        let older = |at: Option<SystemTime>, age| {
+            at.is_some_and(|at| now.duration_since(at).is_ok_and(|passed| passed > age))
+        };
+        let abandoned = options.abandoned.is_some_and(|age| older(found.newest, age));
+        if older(found.done, options.finished) || abandoned {
+            remove(storage, &id).await?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
 }
 
 #[derive(Debug, Default)]

@@ -131,7 +131,7 @@ impl LeaderBlob {
         operation: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let late = |_| StoreError::new(Kind::Timeout, operation, &self.name).ambiguous(true);
+        let late = |_| StoreError::new(Kind::Timeout, operation, &self.name).with_ambiguous(true);
         timeout(self.lease / 6, call).await.map_err(late)?
     }
 }
@@ -149,6 +149,6 @@ fn unavailable(error: StoreError) -> Error {
     // Permissions come and go; only a call that is wrong in itself stays wrong.
     let lasting = matches!(error.kind(), Kind::Unsupported | Kind::InvalidInput);
     Error::new(ErrorKind::Storage, "the lease that decides who leads cannot be taken")
-        .retryable(!lasting)
+        .with_retryable(!lasting)
         .with_source(error)
 }

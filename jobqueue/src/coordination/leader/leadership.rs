@@ -38,8 +38,8 @@ impl Leadership {
     }
 
     /// Fires when the work has to end: a sixth of the lease before it can expire, or when it is lost.
-    pub fn token(&self) -> CancellationToken {
-        self.hold.ending.clone()
+    pub fn token(&self) -> &CancellationToken {
+        &self.hold.ending
     }
 
     /// Whether the lease cannot have expired yet, by the monotonic clock. To be asked before every step that only a leader

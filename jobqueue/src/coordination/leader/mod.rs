@@ -107,19 +107,17 @@ impl Leader {
         })
     }
 
-    /// How long the lease lasts: 15–60 whole seconds; the default is 30. It is renewed every third of that.
-    ///
-    /// # Errors
-    /// Another duration.
-    pub fn lease(mut self, lease: Duration) -> Result<Self, Error> {
-        check_lease(lease)?;
+    /// How long the lease lasts: 15–60 whole seconds; the default is 30. It is renewed every third of that. Another duration
+    /// is reported by [`try_lead`](Self::try_lead) and what is built on it.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
-        Ok(self)
+        self
     }
 
     /// How often a candidate tries while another leads, give or take a fifth. The default is a sixth of the lease.
     #[must_use]
-    pub fn poll(mut self, interval: Duration) -> Self {
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll = Some(interval.max(Duration::from_millis(10)));
         self
     }
@@ -159,11 +157,12 @@ impl Leader {
     /// Tries once to become the leader; `None` while another leads, or this candidate does already.
     ///
     /// # Errors
-    /// What the storage says.
+    /// A [lease](Self::lease) that cannot be had, or what the storage says.
     ///
     /// # Cancel safety
     /// If the future is dropped after the lease was taken, the lease is taken up by the next call, or expires.
     pub async fn try_lead(&self) -> Result<Option<Leadership>, Error> {
+        check_lease(self.lease)?;
         let candidacy = Arc::clone(&self.candidacy).lock_owned().await;
         if self.held().is_some_and(|hold| !hold.is_closed()) {
             return Ok(None);
@@ -203,7 +202,8 @@ impl Leader {
     /// Waits until this candidate leads. What goes wrong on the way is logged and tried again.
     ///
     /// # Errors
-    /// What no waiting will mend: a storage without leases, a thread that cannot be started.
+    /// What no waiting will mend: a [lease](Self::lease) that cannot be had, a storage without leases, a thread that cannot be
+    /// started.
     ///
     /// # Cancel safety
     /// As [`try_lead`](Self::try_lead).

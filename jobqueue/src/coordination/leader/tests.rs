@@ -9,7 +9,7 @@ use crate::memory::TokioClock;
 const LEASE: Duration = Duration::from_secs(15);
 
 fn candidate(storage: &Storage) -> Leader {
-    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE).unwrap().poll(Duration::from_secs(1));
+    let leader = Leader::new(storage, "cop").unwrap().lease(LEASE).poll_interval(Duration::from_secs(1));
     leader.with(Arc::new(TokioClock::new()), Some(Keeper::on_this_runtime()))
 }
 

@@ -48,7 +48,7 @@ pub enum Missed {
 ///
 /// # Names
 /// State and job ids belong to a schedule's name. Workers that give the same name are one schedule; change the expression under
-/// one name, and it goes on from the slot that was sent last. Without [`named`](Self::named), the name comes from the kind
+/// one name, and it goes on from the slot that was sent last. Without [`name`](Self::name), the name comes from the kind
 /// of message and the expression, so changing the expression begins a new schedule.
 ///
 /// # Summer time
@@ -71,7 +71,7 @@ pub enum Missed {
 /// #[message(queue = "reports", kind = "report.daily")]
 /// struct DailyReport {}
 ///
-/// let at_six = Schedule::cron("0 6 * * *", "Europe/Berlin").named("daily-report").missed(Missed::Once);
+/// let at_six = Schedule::cron("0 6 * * *", "Europe/Berlin").name("daily-report").missed(Missed::Once);
 /// let worker = Worker::builder(Storage::memory()).schedule_by(at_six, || DailyReport {}).build()?;
 /// # drop(worker);
 /// # Ok(()) }
@@ -113,7 +113,7 @@ impl Schedule {
 
     /// Gives the schedule a durable name: 1–100 ASCII letters, digits and `-_.=/`.
     #[must_use]
-    pub fn named(mut self, name: impl Into<String>) -> Self {
+    pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
@@ -165,7 +165,8 @@ impl WorkerBuilder {
     /// the storage. See [`Schedule`] for names, summer time and clocks.
     ///
     /// If `make` panics, or what it returns breaks the rules of its type, that is logged, and the slot is tried again every 5
-    /// seconds; the slots behind it wait.
+    /// seconds while the slots behind it wait. After 6 tries it is left out, with an error in the log, and they go on. When
+    /// the storage fails, slots are not left out for that.
     ///
     /// The job's id is `schedule/<name>/<slot>`. A slot is sent once; after a crash at the wrong moment there may be two messages of
     /// the same id. Runs also in processes that do not handle the message, or nothing at all.
@@ -211,7 +212,7 @@ impl WorkerBuilder {
     /// # async fn report(_: Report) -> Result<(), JobError> { Ok(()) }
     ///
     /// // After a week without a worker: seven reports, each on its own day.
-    /// let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").named("nightly").missed(Missed::All(7));
+    /// let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").name("nightly").missed(Missed::All(7));
     /// let worker = Worker::builder(Storage::memory()).handle(report).schedule_with_slot(nightly, |slot| {
     ///     Report { until: slot.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() }
     /// });

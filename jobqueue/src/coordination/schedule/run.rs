@@ -26,6 +26,9 @@ const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
 const AHEAD: SignedDuration = SignedDuration::from_secs(300);
 /// Between two tries after an error.
 const RETRY: Duration = Duration::from_secs(5);
+/// How often the message of a slot is made before the slot is left out. Half a minute, so that the slots behind it are still
+/// on time.
+const TRIES: u32 = 6;
 
 /// One schedule, put together.
 pub(super) struct Runner<M> {
@@ -66,7 +69,7 @@ impl<M: QueueMessage> Runner<M> {
     fn candidate(&self, context: &BackgroundContext) -> Result<Leader, Error> {
         let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
         let leader = match self.lease {
-            Some(lease) => leader.lease(lease)?,
+            Some(lease) => leader.lease(lease),
             None => leader,
         };
         Ok(leader.with(context.clock(), context.keeper()))
@@ -78,8 +81,9 @@ impl<M: QueueMessage> Runner<M> {
         if let Err(error) = self.warn_of_the_future(context, &*clock).await {
             tracing::debug!(schedule = %self.name, error = %chain(&error), "the state was not looked at");
         }
+        let mut failures = Failures::default();
         while !leadership.token().is_cancelled() {
-            let pause = match self.step(context, &*clock, &leadership).await {
+            let pause = match self.step(context, &*clock, &leadership, &mut failures).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::warn!(schedule = %self.name, error = %chain(&error), "a slot was not sent; trying again");
@@ -110,6 +114,7 @@ impl<M: QueueMessage> Runner<M> {
         context: &BackgroundContext,
         clock: &dyn Clock,
         leadership: &Leadership,
+        failures: &mut Failures,
     ) -> Result<Duration, Error> {
         let now = timestamp(clock)?;
         let mut state = State::load(context.storage().blobs(), &self.state, now).await?;
@@ -117,7 +122,7 @@ impl<M: QueueMessage> Runner<M> {
         if let Some(slot) = state.pending {
             // Whoever led before may have sent it.
             if !self.is_waiting(&queue, slot).await {
-                self.send(&queue, slot).await?;
+                self.send_or_skip(&queue, slot, failures).await?;
             }
             state.finish(slot).await?;
         }
@@ -126,7 +131,7 @@ impl<M: QueueMessage> Runner<M> {
                 return Ok(Duration::ZERO);
             }
             state.begin(slot).await?;
-            self.send(&queue, slot).await?;
+            self.send_or_skip(&queue, slot, failures).await?;
             state.finish(slot).await?;
         }
         if let Some(slot) = self.timetable.last_until(now).filter(|slot| *slot > state.done) {
@@ -150,6 +155,26 @@ impl<M: QueueMessage> Runner<M> {
         }
     }
 
+    /// Sends a slot. One whose message cannot be made is left out in the end: what is wrong with it may concern no other slot,
+    /// and must not hold them up for ever. A storage that fails is waited for.
+    async fn send_or_skip(
+        &self,
+        queue: &Queue<M>,
+        slot: Timestamp,
+        failures: &mut Failures,
+    ) -> Result<(), Error> {
+        let Err(error) = self.send(queue, slot).await else { return Ok(()) };
+        let is_of_message = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge);
+        if !is_of_message || failures.another(slot) < TRIES {
+            return Err(error);
+        }
+        tracing::error!(
+            schedule = %self.name, %slot, error = %chain(&error), tries = TRIES,
+            "the slot is left out: its message cannot be made"
+        );
+        Ok(())
+    }
+
     async fn send(&self, queue: &Queue<M>, slot: Timestamp) -> Result<(), Error> {
         // A panic would end the schedule on this worker for good, and without a word.
         let made = catch_unwind(AssertUnwindSafe(|| (self.make)(slot.into())));
@@ -168,6 +193,24 @@ impl<M: QueueMessage> Runner<M> {
     /// Whether the slot's message is seen in the queue; a peek shows the first 32.
     async fn is_waiting(&self, queue: &Queue<M>, slot: Timestamp) -> bool {
         queue.channel().shows(&self.id(slot)).await
+    }
+}
+
+/// How often the message of a slot could not be made by this leader.
+#[derive(Debug, Default)]
+struct Failures {
+    slot: Option<Timestamp>,
+    count: u32,
+}
+
+impl Failures {
+    /// Counts one more of `slot`.
+    fn another(&mut self, slot: Timestamp) -> u32 {
+        if self.slot != Some(slot) {
+            *self = Self { slot: Some(slot), count: 0 };
+        }
+        self.count += 1;
+        self.count
     }
 }
 

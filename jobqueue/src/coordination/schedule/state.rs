@@ -70,7 +70,7 @@ impl State {
             }
         }
         Err(Error::new(ErrorKind::Storage, "the state of a schedule is deleted again and again")
-            .retryable(true))
+            .with_retryable(true))
     }
 
     /// Writes that `slot` is about to be sent.

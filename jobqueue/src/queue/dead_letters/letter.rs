@@ -7,11 +7,9 @@ use crate::envelope::{Envelope, Parsed, parse};
 use crate::queue::send::rfc3339;
 use crate::storage::MessageId;
 use crate::vocabulary::name::QueueName;
+use crate::vocabulary::outcome::Reason;
 
-/// The reason of what does not tell one.
-const UNKNOWN: &str = "unknown";
-
-/// A message in a dead-letter queue.
+/// A message in a dead-letter queue. Keeps the text, at most 64 KiB, for [`DeadLetters::message`](super::DeadLetters::message).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
@@ -19,8 +17,8 @@ pub struct DeadLetter {
     pub id: String,
     /// The kind.
     pub kind: String,
-    /// Why: a code, see [`Reason`](crate::Reason); `unknown` if another program put it there, which does not say.
-    pub reason: String,
+    /// Why; [`Reason::UNKNOWN`] if another program put it there, which does not say.
+    pub reason: Reason,
     /// The queue it came from.
     pub queue: String,
     /// When it was dead-lettered (RFC 3339).
@@ -39,15 +37,18 @@ pub struct DeadLetter {
     pub key: Option<String>,
     /// Earlier dead letters of the same job, before it was redriven: a JSON list.
     pub past: Option<String>,
+    /// What lies in the queue.
+    pub(super) text: String,
 }
 
 impl DeadLetter {
-    pub(super) fn of(envelope: &Envelope) -> Self {
+    /// Of what a worker has put there: `text` is what `envelope` was read from.
+    pub(super) fn of(envelope: &Envelope, text: &str) -> Self {
         let note = envelope.dead_letter.as_ref();
         Self {
             id: envelope.id.to_string(),
             kind: envelope.kind.to_string(),
-            reason: note.map_or_else(|| UNKNOWN.to_owned(), |note| note.reason.clone()),
+            reason: note.map_or(Reason::UNKNOWN, |note| Reason::new(&note.reason)),
             queue: note.map(|note| note.queue.clone()).unwrap_or_default(),
             time: note.map(|note| note.time.clone()).unwrap_or_default(),
             error: envelope.history.last_error.clone(),
@@ -57,15 +58,22 @@ impl DeadLetter {
             trace: envelope.traceparent.clone(),
             key: envelope.subject.clone(),
             past: envelope.history.past.clone(),
+            text: text.to_owned(),
         }
     }
 
     /// Of a text that says nothing about its end: what the storage knows of it.
-    pub(super) fn foreign(id: &MessageId, inserted: SystemTime, kind: &str, queue: &QueueName) -> Self {
+    pub(super) fn foreign(
+        id: &MessageId,
+        inserted: SystemTime,
+        kind: &str,
+        queue: &QueueName,
+        text: &str,
+    ) -> Self {
         Self {
             id: id.as_str().to_owned(),
             kind: kind.to_owned(),
-            reason: UNKNOWN.to_owned(),
+            reason: Reason::UNKNOWN,
             queue: queue.to_string(),
             time: rfc3339(Some(inserted)).unwrap_or_default(),
             error: None,
@@ -75,10 +83,12 @@ impl DeadLetter {
             trace: None,
             key: None,
             past: None,
+            text: text.to_owned(),
         }
     }
 }
 
+/// The message is not shown: it may be confidential.
 impl fmt::Debug for DeadLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetter")
@@ -96,14 +106,14 @@ pub(super) enum Buried {
     /// What a worker has put there.
     Event(Box<Envelope>),
     /// What somebody else has: a WebJobs host for instance, that shares the queue.
-    Foreign(String),
+    Foreign,
 }
 
 impl Buried {
     pub(super) fn read(text: &str) -> Self {
         match parse(text) {
             Ok(Parsed::Event(envelope)) => Self::Event(envelope),
-            _ => Self::Foreign(text.to_owned()),
+            _ => Self::Foreign,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use letter::DeadLetter;
-pub use options::{RedriveOptions, Redriven};
+pub use options::{Purged, RedriveOptions, Redriven};
 
 use super::channel::Channel;
 use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
@@ -42,7 +42,7 @@ use sweep::Action;
 /// for letter in dead.peek().await? {
 ///     println!("{}: {} after {} attempts", letter.id, letter.reason, letter.attempts);
 /// }
-/// let options = RedriveOptions::all().filter(|letter| letter.reason == "rejected").per_second(10);
+/// let options = RedriveOptions::new().filter(|letter| letter.reason == "rejected").per_second(10);
 /// let redriven = dead.redrive(options).await?;
 /// assert_eq!(redriven.moved.len(), 1);
 /// # Ok(()) }
@@ -105,21 +105,65 @@ impl<M: QueueMessage> DeadLetters<M> {
         };
         let mut seen = HashSet::new();
         let letters = peeked.iter().filter_map(|message| {
-            let buried = Buried::read(message.text.as_deref().ok()?);
-            Some(self.letter(&buried, &message.id, message.inserted))
+            let text = message.text.as_deref().ok()?;
+            Some(self.letter(&Buried::read(text), text, &message.id, message.inserted))
         });
         Ok(letters.filter(|letter| seen.insert(letter.id.clone())).collect())
     }
 
-    fn letter(&self, buried: &Buried, id: &MessageId, inserted: SystemTime) -> DeadLetter {
+    fn letter(&self, buried: &Buried, text: &str, id: &MessageId, inserted: SystemTime) -> DeadLetter {
         match buried {
-            Buried::Event(envelope) => DeadLetter::of(envelope),
-            Buried::Foreign(_) => DeadLetter::foreign(id, inserted, M::KIND, &self.channel.name),
+            Buried::Event(envelope) => DeadLetter::of(envelope, text),
+            Buried::Foreign => DeadLetter::foreign(id, inserted, M::KIND, &self.channel.name, text),
         }
     }
 
-    /// Reads all dead letters. They are invisible to others while it reads, for at most 10 minutes, and visible again
-    /// afterwards.
+    /// The message of a dead letter, read as a worker would read it: by the codec of its type, upgraded from a former version,
+    /// checked by the rules of its type, from its blob if it was too large for the queue. Changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, RedriveOptions, Storage}; use serde::{Deserialize, Serialize};
+    /// # use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// # let mails = Storage::memory().queue::<Mail>().await?;
+    /// # for to in ["ada@example.org", "bob@example.com"] {
+    /// #     mails.send(&Mail { to: to.into() }).await?;
+    /// #     mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("host not found").await?;
+    /// # }
+    /// let dead = mails.dead_letters()?;
+    /// let mut mended = Vec::new();
+    /// for letter in dead.list().await? {
+    ///     match dead.message(&letter).await {
+    ///         Ok(mail) if mail.to.ends_with("@example.org") => mended.push(letter.id),
+    ///         Ok(_) => {}
+    ///         Err(error) => eprintln!("{}: {error}", letter.id),
+    ///     }
+    /// }
+    /// let redriven = dead.redrive(RedriveOptions::new().filter(move |letter| mended.contains(&letter.id))).await?;
+    /// assert_eq!((redriven.moved.len(), redriven.left), (1, 1));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Undecodable`](crate::ErrorKind::Undecodable) when it is of another kind or of a newer version, cannot be read, breaks the
+    /// rules of its type, or its payload's blob is gone: what was dead-lettered for such a reason fails here for the same.
+    /// Retryable errors when the storage fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn message(&self, letter: &DeadLetter) -> Result<M, Error> {
+        if let Buried::Event(envelope) = Buried::read(&letter.text)
+            && let Some(text) = self.kept_text(&envelope).await?
+        {
+            return self.channel.read(&text).await;
+        }
+        self.channel.read(&letter.text).await
+    }
+
+    /// Reads all dead letters, each with its text of at most 64 KiB. They are invisible to others while it reads, for at most 10
+    /// minutes, and visible again afterwards.
     ///
     /// # Errors
     /// What the storage says.
@@ -128,8 +172,9 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// If the future is dropped, dead letters it held come back after at most 10 minutes.
     pub async fn list(&self) -> Result<Vec<DeadLetter>, Error> {
         let mut found = Vec::new();
-        let _ =
-            self.sweep(&RedriveOptions::all().dry_run(), &mut |letter| found.push(letter.clone())).await?;
+        let _ = self
+            .sweep(&RedriveOptions::new().dry_run(true), &mut |letter| found.push(letter.clone()))
+            .await?;
         Ok(found)
     }
 
@@ -145,8 +190,8 @@ impl<M: QueueMessage> DeadLetters<M> {
         self.sweep(&options, &mut |_| {}).await
     }
 
-    /// Deletes the dead letters for which `filter` says true, with their payloads, and returns which in
-    /// [`Redriven::moved`].
+    /// Deletes the dead letters for which `filter` says true, with their payloads, and returns which. There is no way back:
+    /// look at what it would take by [`list`](Self::list) first.
     ///
     /// # Errors
     /// What the storage says.
@@ -157,9 +202,10 @@ impl<M: QueueMessage> DeadLetters<M> {
     pub async fn purge(
         &self,
         filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static,
-    ) -> Result<Redriven, Error> {
-        let options = RedriveOptions::all().filter(filter);
-        self.each(&options, Action::Delete, &mut |_| {}).await
+    ) -> Result<Purged, Error> {
+        let options = RedriveOptions::new().filter(filter);
+        let Redriven { moved, left } = self.each(&options, Action::Delete, &mut |_| {}).await?;
+        Ok(Purged { deleted: moved, left })
     }
 }
 

@@ -8,17 +8,28 @@ use super::letter::DeadLetter;
 type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
 
 /// Which dead letters are put back, and how fast.
+///
+/// ```
+/// use jobqueue::{Reason, RedriveOptions};
+///
+/// // The oldest few first, to see whether the cause is mended; then all that failed for it, gently.
+/// let probe = RedriveOptions::new().limit(3);
+/// let rest = RedriveOptions::new()
+///     .filter(|letter| letter.reason == Reason::ATTEMPTS_EXHAUSTED && letter.kind == "charge")
+///     .per_second(20);
+/// # let _ = (probe, rest);
+/// ```
 #[derive(Clone, Default)]
 pub struct RedriveOptions {
     filter: Option<Arc<Filter>>,
-    pub(super) limit: Option<usize>,
+    pub(super) limit: Option<u64>,
     pub(super) per_second: Option<u32>,
     pub(super) dry_run: bool,
 }
 
 impl RedriveOptions {
     /// All, as fast as possible.
-    pub fn all() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
@@ -29,10 +40,10 @@ impl RedriveOptions {
         self
     }
 
-    /// At most `limit`.
+    /// At most this many.
     #[must_use]
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = Some(limit);
+    pub fn limit(mut self, letters: u64) -> Self {
+        self.limit = Some(letters);
         self
     }
 
@@ -43,10 +54,10 @@ impl RedriveOptions {
         self
     }
 
-    /// Only tells what would be put back.
+    /// Only tells what would be put back. Off by default.
     #[must_use]
-    pub fn dry_run(mut self) -> Self {
-        self.dry_run = true;
+    pub fn dry_run(mut self, dry: bool) -> Self {
+        self.dry_run = dry;
         self
     }
 
@@ -66,13 +77,24 @@ impl fmt::Debug for RedriveOptions {
     }
 }
 
-/// What a redrive or purge did.
+/// What a [redrive](super::DeadLetters::redrive) did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct Redriven {
-    /// The ids of the jobs that were put back (or deleted, or would be).
+    /// The ids of the jobs that were put back, or in a dry run would be.
     pub moved: Vec<String>,
     /// How many were looked at and left.
-    pub left: usize,
+    pub left: u64,
+}
+
+/// What a [purge](super::DeadLetters::purge) did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Purged {
+    /// The ids of the jobs whose dead letters were deleted.
+    pub deleted: Vec<String>,
+    /// How many were looked at and left.
+    pub left: u64,
 }

@@ -10,8 +10,9 @@ use super::letter::{Buried, DeadLetter};
 use super::options::{RedriveOptions, Redriven};
 use crate::envelope::{Envelope, to_wire};
 use crate::queue::bury::{UNREADABLE_KIND, unwrap_unreadable};
+use crate::queue::read::payload_error;
 use crate::storage::{
-    GetMessages, Late, LeasedMessage, MAX_MESSAGES, MessageRef, PutMessage, StoreErrorKind, UpdateMessage,
+    GetMessages, Late, MAX_MESSAGES, MessageRef, PutMessage, StoreErrorKind, UpdateMessage,
 };
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
@@ -81,14 +82,14 @@ impl<M: QueueMessage> DeadLetters<M> {
                 return Ok(());
             }
             for leased in received {
-                let buried = leased.text.as_deref().ok().map(Buried::read);
-                let full = options.limit.is_some_and(|limit| done.moved.len() >= limit);
-                let Some(buried) = buried.filter(|_| !full) else {
+                let full = options.limit.is_some_and(|limit| done.moved.len() as u64 >= limit);
+                let Some(text) = leased.text.as_deref().ok().filter(|_| !full) else {
                     done.left += 1;
                     held.push(leased.message);
                     continue;
                 };
-                let letter = self.letter(&buried, &leased.message.id, leased.inserted);
+                let buried = Buried::read(text);
+                let letter = self.letter(&buried, text, &leased.message.id, leased.inserted);
                 if !options.picks(&letter) {
                     done.left += 1;
                     held.push(leased.message);
@@ -98,13 +99,13 @@ impl<M: QueueMessage> DeadLetters<M> {
                 match action {
                     Action::Tell => held.push(leased.message),
                     _ if twin => self.delete(leased.message).await?,
-                    Action::Delete => self.discard(leased, &buried).await?,
+                    Action::Delete => self.discard(leased.message, &buried).await?,
                     Action::PutBack => {
                         if let Some(rate) = options.per_second {
                             tokio::time::sleep_until(next).await;
                             next = next.max(Instant::now()) + Duration::from_secs(1) / rate;
                         }
-                        self.put_back(leased, buried).await?;
+                        self.put_back(leased.message, buried, &letter.text).await?;
                     }
                 }
                 if !twin {
@@ -112,18 +113,18 @@ impl<M: QueueMessage> DeadLetters<M> {
                     done.moved.push(letter.id);
                 }
             }
-            if options.limit.is_some_and(|limit| done.moved.len() >= limit) {
+            if options.limit.is_some_and(|limit| done.moved.len() as u64 >= limit) {
                 return Ok(());
             }
         }
     }
 
-    async fn put_back(&self, leased: LeasedMessage, buried: Buried) -> Result<(), Error> {
+    async fn put_back(&self, message: MessageRef, buried: Buried, text: &str) -> Result<(), Error> {
         let envelope = match buried {
             Buried::Event(envelope) => *envelope,
-            Buried::Foreign(text) => {
+            Buried::Foreign => {
                 self.channel.store().put(&self.channel.name, PutMessage::new(text)).await?;
-                return self.delete(leased.message).await;
+                return self.delete(message).await;
             }
         };
         let home = envelope.dead_letter.as_ref().map(|note| note.queue.clone());
@@ -131,21 +132,25 @@ impl<M: QueueMessage> DeadLetters<M> {
         let key = envelope.subject.clone();
         let text = self.revived(envelope).await?;
         self.channel.store().put(&home, PutMessage::new(text).with_shard_key(key)).await?;
-        self.delete(leased.message).await
+        self.delete(message).await
+    }
+
+    /// The text that was kept as it was because it could not be read as a job; `None` if this is a job.
+    pub(super) async fn kept_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
+        if envelope.kind != UNREADABLE_KIND {
+            return Ok(None);
+        }
+        let data = self.channel.claim_checks.payload(&self.name, &envelope.payload).await;
+        let text = unwrap_unreadable(envelope, &data.map_err(payload_error)?);
+        text.map(Some).ok_or_else(|| {
+            Error::new(ErrorKind::Undecodable, "the text of an unreadable message was not kept")
+        })
     }
 
     /// The text with which a dead letter begins anew.
     async fn revived(&self, mut envelope: Envelope) -> Result<String, Error> {
-        if envelope.kind == UNREADABLE_KIND {
-            let data =
-                self.channel.claim_checks.payload(&self.name, &envelope.payload).await.map_err(|e| {
-                    Error::new(ErrorKind::Undecodable, "the payload of a dead letter cannot be had")
-                        .with_source(e)
-                })?;
-            let text = unwrap_unreadable(&envelope, &data);
-            return text.ok_or_else(|| {
-                Error::new(ErrorKind::Undecodable, "the text of an unreadable message was not kept")
-            });
+        if let Some(text) = self.kept_text(&envelope).await? {
+            return Ok(text);
         }
         if let Some(note) = envelope.dead_letter.take() {
             let mut past: Vec<serde_json::Value> = envelope
@@ -170,8 +175,8 @@ impl<M: QueueMessage> DeadLetters<M> {
         Ok(to_wire(envelope.to_json()?, encoding))
     }
 
-    async fn discard(&self, leased: LeasedMessage, buried: &Buried) -> Result<(), Error> {
-        self.delete(leased.message).await?;
+    async fn discard(&self, message: MessageRef, buried: &Buried) -> Result<(), Error> {
+        self.delete(message).await?;
         let Buried::Event(envelope) = buried else { return Ok(()) };
         for reference in crate::queue::claimed::references(envelope) {
             self.channel.claim_checks.remove(&reference).await?;

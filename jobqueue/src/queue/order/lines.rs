@@ -149,6 +149,6 @@ fn invalid(queue: &QueueName, source: impl std::error::Error + Send + Sync + 'st
 fn unavailable(error: StoreError) -> Error {
     let retryable = error.is_retryable() || error.is_ambiguous() || raced(error.kind());
     Error::new(ErrorKind::Storage, "the order of a key cannot be read or changed")
-        .retryable(retryable)
+        .with_retryable(retryable)
         .with_source(error)
 }

@@ -43,18 +43,18 @@ impl Channel {
         let error = match self.lines().join(&ticket).await {
             Ok(true) => return Ok(()),
             Ok(false) => Error::new(ErrorKind::Rejected, "too many messages of this key wait for their turn")
-                .retryable(true),
+                .with_retryable(true),
             Err(error) => error,
         };
         // Taken back if no worker has it yet.
         match self.store().delete(&self.name, message, Late::IfUnclaimed).await {
             Ok(()) => Err(Error::new(ErrorKind::Rejected, "the message could not be given its place")
-                .retryable(error.is_retryable())
+                .with_retryable(error.is_retryable())
                 .with_source(error)),
             Err(delete) => {
                 tracing::debug!(queue = %self.name, error = %delete, "message without a place not taken back");
                 let text = "the message is stored and may run out of order; send it again under the same id";
-                Err(Error::new(ErrorKind::Unknown, text).retryable(true).with_source(error))
+                Err(Error::new(ErrorKind::Unknown, text).with_retryable(true).with_source(error))
             }
         }
     }

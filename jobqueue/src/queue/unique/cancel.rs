@@ -57,7 +57,7 @@ impl<M: QueueMessage> Queue<M> {
             Standing::Nothing => return Ok(false),
             Standing::Busy => {
                 let text = "somebody is sending or cancelling under this key; try again";
-                return Err(Error::new(ErrorKind::Conflict, text).retryable(true));
+                return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
             }
         };
         match channel.delete_unreceived(&message).await {
@@ -94,7 +94,7 @@ impl Channel {
                 Err(e) if unanswered > 0 && e.kind() == StoreErrorKind::MessageNotFound => return Ok(true),
                 Err(e) if e.is_lease_lost() => return Ok(false),
                 Err(e) if e.is_ambiguous() && unanswered < RESENDS => unanswered += 1,
-                Err(e) if unanswered > 0 => return Err(e.ambiguous(true)),
+                Err(e) if unanswered > 0 => return Err(e.with_ambiguous(true)),
                 Err(e) => return Err(e),
             }
         }

@@ -237,7 +237,7 @@ impl Records {
 fn unavailable(error: StoreError) -> Error {
     let retryable = error.is_retryable();
     Error::new(ErrorKind::Rejected, "nothing was sent: the key of unique work could not be claimed")
-        .retryable(retryable)
+        .with_retryable(retryable)
         .with_source(error)
 }
 

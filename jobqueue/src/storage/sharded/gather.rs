@@ -72,7 +72,7 @@ impl ShardedQueues {
     ) -> (Shard, Result<Received, StoreError>) {
         let got = async {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
-            let late = |_| StoreError::new(K::Timeout, "get messages", &physical).ambiguous(true);
+            let late = |_| StoreError::new(K::Timeout, "get messages", &physical).with_ambiguous(true);
             timeout(PATIENCE, storage.queues().get(&physical, options)).await.map_err(late)?
         };
         let got = got.await;

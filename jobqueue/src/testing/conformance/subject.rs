@@ -22,6 +22,20 @@ type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///
 /// All queues and containers that promises make have names of their own, so that several subjects and several
 /// promises may use one storage at once, as long as its time is real.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use jobqueue::testing::conformance::{Subject, exercise};
+/// use jobqueue::{ManualClock, Storage, memory};
+/// use std::sync::Arc;
+///
+/// # fn my_storage(clock: Arc<ManualClock>) -> Storage { memory::open_with_clock(clock) }
+/// // A storage that takes its time from a clock is tested without waiting; one with a clock of its own by `real_time`.
+/// let clock = Arc::new(ManualClock::new());
+/// let subject = Subject::virtual_time(my_storage(clock.clone()), clock);
+/// exercise(&subject).await.assert_kept();
+/// # }
+/// ```
 pub struct Subject {
     storage: Storage,
     advance: Box<dyn Fn(Duration) -> Passing + Send + Sync>,

@@ -33,6 +33,26 @@ use plan::Plan;
 pub use plan::{Call, Fault};
 
 /// A storage that fails as planned, and records its calls. Cheap to clone; all clones are the same plan.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{JobError, QueueMessage, Storage, Worker, memory}; use serde::{Deserialize, Serialize};
+/// # use std::{sync::Arc, time::Duration};
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "mails", kind = "mail")] struct Mail {}
+/// # async fn deliver(_: Mail) -> Result<(), JobError> { Ok(()) }
+/// use jobqueue::storage::{Operation, StoreErrorKind};
+/// use jobqueue::testing::faults::{Fault, Faulty};
+///
+/// let faulty = Faulty::new(&Storage::memory());
+/// faulty.storage().queue::<Mail>().await?.send(&Mail {}).await?;
+/// // Nobody is told that the message is deleted: the job is not run again all the same.
+/// faulty.plan(Operation::Delete, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+/// let worker = Worker::builder(faulty.storage()).handle(deliver).virtual_time(Arc::new(memory::TokioClock::new()));
+/// let report = worker.build()?.run_until(tokio::time::sleep(Duration::from_secs(120))).await?;
+/// assert_eq!(report.completed + report.uncertain, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Faulty {
     storage: Storage,

@@ -34,6 +34,7 @@ pub enum Fault {
 
 /// A call of an operation.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Call {
     /// The operation.
     pub operation: Operation,
@@ -132,7 +133,7 @@ impl Plan {
         let for_each = |error_of_all: StoreError| {
             let (kind, ambiguous) = (error_of_all.kind(), error_of_all.is_ambiguous());
             let wait = error_of_all.retry_after();
-            (0..count).map(|_| Err(error(kind).ambiguous(ambiguous).with_retry_after(wait))).collect()
+            (0..count).map(|_| Err(error(kind).with_ambiguous(ambiguous).with_retry_after(wait))).collect()
         };
         if let Err(refused) = before(&faults, error).await {
             return for_each(refused);
@@ -167,7 +168,7 @@ async fn before(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) 
             Fault::Throttle(wait) => {
                 return Err(error(StoreErrorKind::Throttled).with_retry_after(Some(wait)));
             }
-            Fault::LoseRequest(kind) => return Err(error(kind).ambiguous(true)),
+            Fault::LoseRequest(kind) => return Err(error(kind).with_ambiguous(true)),
             Fault::DelayBefore(wait) => tokio::time::sleep(wait).await,
             Fault::Hang => std::future::pending().await,
             Fault::DropAnswer(_) | Fault::DelayAfter(_) | Fault::HangAfter => {}
@@ -179,7 +180,7 @@ async fn before(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) 
 async fn after(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) -> Result<(), StoreError> {
     for fault in faults {
         match *fault {
-            Fault::DropAnswer(kind) => return Err(error(kind).ambiguous(true)),
+            Fault::DropAnswer(kind) => return Err(error(kind).with_ambiguous(true)),
             Fault::DelayAfter(wait) => tokio::time::sleep(wait).await,
             Fault::HangAfter => std::future::pending().await,
             Fault::Refuse(_)

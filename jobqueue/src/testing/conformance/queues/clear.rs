@@ -11,7 +11,7 @@ promises! { "clear";
         let queue = subject.queue().await?;
         queue.put_and_get("leased", LONG).await?;
         queue.put("visible").await?;
-        queue.put_with(PutMessage::new("delayed").with_delay(LONG)).await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
         queue.store.clear(&queue.name).await?;
         ensure_eq!(queue.count().await?, 0, "messages");
         ensure!(queue.get(32, LONG).await?.is_empty(), "a message is left");

@@ -141,8 +141,8 @@ promises! { "get";
     /// The answer tells in how long the next message becomes visible.
     async fn tells_when_the_next_becomes_visible(subject) {
         let queue = subject.queue().await?;
-        queue.put_with(PutMessage::new("second").with_delay(secs(200))).await?;
-        queue.put_with(PutMessage::new("first").with_delay(secs(100))).await?;
+        queue.put_with(PutMessage::new("second").with_visibility_delay(secs(200))).await?;
+        queue.put_with(PutMessage::new("first").with_visibility_delay(secs(100))).await?;
         let received = queue.store.get(&queue.name, GetMessages { count: 1, visibility: LONG }).await?;
         match received.next_visible_in {
             None => ensure!(subject.deviates(Deviation::NextVisibleUnknown), "it does not"),

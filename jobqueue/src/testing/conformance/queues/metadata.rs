@@ -85,7 +85,7 @@ promises! { "metadata";
         queue.put("leased").await?;
         queue.get_one(LONG).await?;
         queue.put("visible").await?;
-        queue.put_with(PutMessage::new("delayed").with_delay(LONG)).await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
         ensure_eq!(queue.count().await?, 3, "messages");
     }
 

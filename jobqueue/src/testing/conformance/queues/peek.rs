@@ -39,7 +39,7 @@ promises! { "peek";
     /// A peek shows no delayed and no leased messages.
     async fn shows_no_invisible_messages(subject) {
         let queue = subject.queue().await?;
-        queue.put_with(PutMessage::new("delayed").with_delay(LONG)).await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
         queue.put_and_get("leased", LONG).await?;
         ensure!(queue.peek(32).await?.is_empty(), "an invisible message was shown");
     }

@@ -30,7 +30,7 @@ promises! { "put";
     /// The answer tells when the message was inserted, becomes visible and vanishes.
     async fn tells_the_times(subject) {
         let queue = subject.queue().await?;
-        let message = PutMessage::new("text").with_delay(secs(100)).with_ttl(Some(secs(1000)));
+        let message = PutMessage::new("text").with_visibility_delay(secs(100)).with_ttl(Some(secs(1000)));
         let put = queue.put_with(message).await?;
         let tolerance = subject.tolerance();
         ensure!(near(put.next_visible, put.inserted + secs(100), tolerance), "next visible: {put:?}");
@@ -43,7 +43,7 @@ promises! { "put";
     /// A message with a delay is invisible until the delay is over.
     async fn with_a_delay_hides_the_message(subject) {
         let queue = subject.queue().await?;
-        queue.put_with(PutMessage::new("later").with_delay(secs(2))).await?;
+        queue.put_with(PutMessage::new("later").with_visibility_delay(secs(2))).await?;
         ensure!(queue.get(1, LONG).await?.is_empty(), "got before its time");
         subject.advance(secs(2)).await;
         ensure_eq!(queue.get_one(LONG).await?.dequeue_count, 1, "dequeue count");
@@ -52,8 +52,8 @@ promises! { "put";
     /// A delay of 7 days is taken, a longer one refused.
     async fn takes_delays_up_to_7_days(subject) {
         let queue = subject.queue().await?;
-        queue.put_with(PutMessage::new("a").with_delay(MAX_VISIBILITY)).await?;
-        let longer = PutMessage::new("b").with_delay(MAX_VISIBILITY + secs(1));
+        queue.put_with(PutMessage::new("a").with_visibility_delay(MAX_VISIBILITY)).await?;
+        let longer = PutMessage::new("b").with_visibility_delay(MAX_VISIBILITY + secs(1));
         refused(queue.put_with(longer).await, &[K::InvalidInput])?;
     }
 
@@ -62,7 +62,7 @@ promises! { "put";
         let queue = subject.queue().await?;
         let delay = std::time::Duration::from_millis(1500);
         let whole = subject.deviates(Deviation::WholeSeconds);
-        match queue.put_with(PutMessage::new("a").with_delay(delay)).await {
+        match queue.put_with(PutMessage::new("a").with_visibility_delay(delay)).await {
             Ok(put) if whole => ensure!(put.next_visible >= put.inserted + secs(2), "cut: {put:?}"),
             Ok(put) => ensure!(
                 near(put.next_visible, put.inserted + delay, std::time::Duration::from_millis(1)),
@@ -78,7 +78,7 @@ promises! { "put";
     /// A put that is refused stores nothing.
     async fn that_is_refused_stores_nothing(subject) {
         let queue = subject.queue().await?;
-        let bad = PutMessage::new("text").with_delay(MAX_VISIBILITY + secs(1));
+        let bad = PutMessage::new("text").with_visibility_delay(MAX_VISIBILITY + secs(1));
         refused(queue.put_with(bad).await, &[K::InvalidInput])?;
         ensure_eq!(queue.count().await?, 0, "messages");
     }
@@ -102,7 +102,7 @@ promises! { "put";
     /// The receipt of a put with a delay is good before and after the delay is over.
     async fn receipt_outlives_the_delay(subject) {
         let queue = subject.queue().await?;
-        let delayed = PutMessage::new("text").with_delay(secs(1));
+        let delayed = PutMessage::new("text").with_visibility_delay(secs(1));
         let (one, two) = (queue.put_with(delayed.clone()).await?, queue.put_with(delayed).await?);
         queue.delete(&one.message).await?;
         subject.advance(secs(2)).await;

@@ -34,9 +34,9 @@ promises! { "ttl";
     async fn is_longer_than_the_delay(subject) {
         let queue = subject.queue().await?;
         for delay in [60, 61] {
-            refused(queue.put_with(living(60).with_delay(secs(delay))).await, &[K::InvalidInput])?;
+            refused(queue.put_with(living(60).with_visibility_delay(secs(delay))).await, &[K::InvalidInput])?;
         }
-        queue.put_with(living(60).with_delay(secs(59))).await?;
+        queue.put_with(living(60).with_visibility_delay(secs(59))).await?;
         ensure_eq!(queue.count().await?, 1, "messages");
     }
 

@@ -1,0 +1,147 @@
+//! The messages of dead letters, read as their type. In paused time on memory.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{
+    DeadLetters, ErrorKind, JobError, QueueMessage, Reason, RedriveOptions, SendOptions, Storage, memory,
+};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use serde::{Deserialize, Serialize};
+
+/// What the first release sent.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order")]
+struct OrderV1 {
+    count: u32,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order", version = 2, upgrade_from = OrderV1)]
+struct Order {
+    #[message(range(1..=9))]
+    pieces: u32,
+}
+
+impl From<OrderV1> for Order {
+    fn from(old: OrderV1) -> Self {
+        Self { pieces: old.count }
+    }
+}
+
+async fn reject_all(storage: &Storage) {
+    let handler = |_: Task| async { Err::<(), _>(JobError::dead_letter("no")) };
+    let worker = worker(storage).handle(handler).build().unwrap();
+    let _ = worker.run_until(after(60)).await.unwrap();
+}
+
+/// Puts a text into the dead-letter queue as another program does.
+async fn bury<M: QueueMessage>(storage: &Storage, texts: &[&str]) -> DeadLetters<M> {
+    let dead = storage.queue::<M>().await.unwrap().dead_letters().unwrap();
+    storage.queues().create_queue(dead.name(), &Default::default()).await.unwrap();
+    for text in texts {
+        storage.queues().put(dead.name(), PutMessage::new(*text)).await.unwrap();
+    }
+    dead
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letters_message_is_what_was_sent_however_large_and_stays_where_it_is() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let large = Task { name: "large".into(), data: "x".repeat(100_000) };
+    let expiring = Task { name: "expiring".into(), ..large.clone() };
+    queue.send(&task("small")).await.unwrap();
+    queue.send(&large).await.unwrap();
+    queue.send_with(&expiring, SendOptions::new().ttl(Duration::from_secs(600))).await.unwrap();
+    reject_all(&storage).await;
+    // The one that was to expire lies there for good, with its payload.
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let dead = queue.dead_letters().unwrap();
+    for letters in [dead.peek().await.unwrap(), dead.list().await.unwrap()] {
+        let mut found = Vec::new();
+        for letter in &letters {
+            let message = dead.message(letter).await.unwrap();
+            assert_eq!(letter.key.as_ref(), Some(&message.name));
+            found.push(message);
+        }
+        found.sort_by(|a, b| b.name.cmp(&a.name));
+        assert_eq!(found, [task("small"), large.clone(), expiring.clone()]);
+    }
+    assert_eq!(dead.len().await.unwrap(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letters_message_is_upgraded_and_checked_as_a_workers_is() {
+    let storage = memory::open();
+    let orders = storage.queue::<OrderV1>().await.unwrap();
+    for count in [3, 10] {
+        orders.send(&OrderV1 { count }).await.unwrap();
+        let delivery = orders.receive(Duration::ZERO).await.unwrap().unwrap();
+        delivery.dead_letter("not in stock").await.unwrap();
+    }
+    let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
+    let letters = dead.peek().await.unwrap();
+    let mut read = Vec::new();
+    for letter in &letters {
+        read.push(dead.message(letter).await.map_err(|error| error.kind()));
+    }
+    assert_eq!(read.len(), 2);
+    assert!(
+        read.contains(&Ok(Order { pieces: 3 })) && read.contains(&Err(ErrorKind::Undecodable)),
+        "{read:?}"
+    );
+    // An old program knows that it cannot read what a newer one sent.
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.dead_letters().unwrap().purge(|_| true).await.map(drop).unwrap();
+    orders.send(&Order { pieces: 1 }).await.unwrap();
+    orders.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("no").await.unwrap();
+    let old = storage.queue::<OrderV1>().await.unwrap().dead_letters().unwrap();
+    let letter = &old.peek().await.unwrap()[0];
+    assert_eq!(old.message(letter).await.unwrap_err().kind(), ErrorKind::Undecodable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_message_of_the_type_is_told_and_what_another_program_put_there_is_read() {
+    let storage = memory::open();
+    let dead = bury::<Task>(&storage, &[r#"{"name":"theirs"}"#, "hello"]).await;
+    let letters = dead.list().await.unwrap();
+    assert!(letters.iter().all(|letter| letter.reason == Reason::UNKNOWN));
+    let mut read = Vec::new();
+    for letter in &letters {
+        read.push(dead.message(letter).await.map_err(|error| error.kind()));
+    }
+    assert!(read.contains(&Ok(task("theirs"))) && read.contains(&Err(ErrorKind::Undecodable)), "{read:?}");
+    dead.purge(|_| true).await.map(drop).unwrap();
+
+    // A text that no worker could read, kept byte for byte: no more readable than it was.
+    let queue = storage.queue::<Task>().await.unwrap();
+    storage.queues().put(queue.name(), PutMessage::new("hello")).await.unwrap();
+    reject_all(&storage).await;
+    let letter = &dead.peek().await.unwrap()[0];
+    assert_eq!(letter.reason, Reason::DECODE_ERROR);
+    assert_eq!(dead.message(letter).await.unwrap_err().kind(), ErrorKind::Undecodable);
+    assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_cannot_be_had_now_is_told_from_one_that_is_gone() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    queue.send(&Task { name: "large".into(), data: "x".repeat(100_000) }).await.unwrap();
+    reject_all(&storage).await;
+    let dead = queue.dead_letters().unwrap();
+    let letter = &dead.peek().await.unwrap()[0];
+    faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    let error = dead.message(letter).await.unwrap_err();
+    assert!(error.is_retryable() && error.kind() == ErrorKind::Storage, "{error:?}");
+    faulty.heal();
+    dead.purge(|_| true).await.map(drop).unwrap();
+    let error = dead.message(letter).await.unwrap_err();
+    assert!(!error.is_retryable() && error.kind() == ErrorKind::Undecodable, "{error:?}");
+    assert!(!format!("{letter:?}{error:?}").contains("xxx"), "no payload is shown");
+}
