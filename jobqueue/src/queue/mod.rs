@@ -16,6 +16,7 @@ mod read;
 mod receive;
 mod send;
 mod send_all;
+mod send_options;
 mod settings;
 mod settle;
 pub(crate) mod trace;
@@ -27,7 +28,8 @@ mod virtual_time;
 pub use backlog::Backlog;
 pub use dead_letters::{DeadLetter, DeadLetters, Purged, RedriveOptions, Redriven};
 pub use delivery::Delivery;
-pub use send::{SendOptions, Sent};
+pub use send::Sent;
+pub use send_options::SendOptions;
 pub use typed::Queue;
 pub use unique::Unique;
 

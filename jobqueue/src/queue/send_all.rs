@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::channel::Channel;
 use super::errors::send_error;
-use super::send::{Draft, Prepared, SendOptions, Sent};
+use super::send::{Draft, Prepared, Sent};
+use super::send_options::SendOptions;
 use crate::storage::{PutOutcome, StoreError};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;

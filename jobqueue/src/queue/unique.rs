@@ -21,7 +21,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::channel::Channel;
-use super::send::{SendOptions, Sent};
+use super::send::Sent;
+use super::send_options::SendOptions;
 use super::typed::Queue;
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;

@@ -9,9 +9,11 @@ mod arrivals;
 mod blob;
 mod error;
 mod handle;
+mod message;
 mod operation;
 mod pressure;
 mod queue;
+mod request;
 pub mod rules;
 pub mod sharded;
 mod short_text;
@@ -25,11 +27,10 @@ pub use blob::{
 };
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::Storage;
+pub use message::{LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received};
 pub use operation::Operation;
-pub use queue::{
-    Created, GetMessages, Late, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, UpdateMessage, Updated,
-};
+pub use queue::{Created, QueueProperties, QueueStore};
+pub use request::{GetMessages, Late, PutMessage, PutOutcome, UpdateMessage, Updated};
 pub use traced::traced;
 
 /// The most bytes the text of a message may have, as sent: 64 KiB ([Put Message]).
