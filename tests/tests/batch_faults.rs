@@ -213,6 +213,39 @@ async fn a_copy_of_a_child_with_a_large_payload_does_not_end_the_child() {
     a_copy_ends_nothing(70_000, false).await;
 }
 
+/// A copy whose payload is gone ends as a dead letter, and is not taken for the child.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_child_that_is_dead_lettered_does_not_end_the_child() {
+    let (storage, log) = (in_memory(), Log::default());
+    let payloads = ContainerName::new("jobqueue-payloads").unwrap();
+    let mut stored = Vec::new();
+    for _ in 0..2 {
+        let mut batch = storage.batch("b").await.unwrap();
+        batch.on_dead_letters(OnDeadLetters::Continue);
+        batch.send_all([Sheet { data: "x".repeat(70_000) }]).await.unwrap();
+        drop(batch);
+        storage.blobs().delete_blob(&blob("b/cursor"), None).await.unwrap();
+        let now = storage.blobs().list_blobs(&payloads, "", None).await.unwrap().blobs;
+        stored.push(now.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
+    }
+    let of_the_copy = stored[1].iter().find(|name| !stored[0].contains(name)).unwrap();
+    storage.blobs().delete_blob(&BlobName::new(payloads, of_the_copy).unwrap(), None).await.unwrap();
+    storage.blobs().put_blob(&blob("b/cursor"), "1".into(), PutBlob::new()).await.unwrap();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send_all([Sheet { data: "x".repeat(70_000) }]).await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+
+    let sheet = async |_: Sheet, ctx: Context| match ctx.info().attempt {
+        1 => Err(JobError::retry_after(Duration::from_secs(86_400), "planted")),
+        _ => Ok(ctx.set_result(&7_u64)?),
+    };
+    let worker = builder(&storage, &log).handle(sheet).concurrency(1).build().unwrap();
+    let _ = worker.run_until(sleep(Duration::from_secs(100_000))).await.unwrap();
+    let dead = storage.queue::<Sheet>().await.unwrap().dead_letters().unwrap();
+    assert_eq!(dead.len().await.unwrap(), 1);
+    assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(7))]]);
+}
+
 async fn book(storage: &Storage, waits: bool) {
     let mut batch = storage.batch("book").await.unwrap();
     batch.send_all((1..=3).map(|n| Page { n, waits })).await.unwrap();

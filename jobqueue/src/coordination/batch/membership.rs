@@ -16,6 +16,11 @@ pub(crate) struct Membership;
 /// The claim of the continuation.
 const THEN: &str = "then";
 
+/// The claim of a child.
+fn claim(index: u64) -> String {
+    format!("{index:010}")
+}
+
 struct Child<'a> {
     ledger: Ledger<'a>,
     index: u64,
@@ -50,7 +55,7 @@ impl Hook for Membership {
             return Ok(if elected { Admission::Run } else { Admission::Duplicate });
         }
         let Some(Child { ledger, index, .. }) = child(visit) else { return Ok(Admission::Run) };
-        if !ledger.elect(&format!("{index:010}"), visit.message).await? {
+        if !ledger.elect(&claim(index), visit.message).await? {
             return Ok(Admission::Duplicate);
         }
         // A second delivery of a child that had ended, but whose end perhaps led no further.
@@ -80,20 +85,22 @@ impl Hook for Membership {
     }
 
     async fn burying(&self, visit: Visit<'_>, reason: &str, detail: &str) -> Result<(), Error> {
-        let continuation = continued(visit);
-        if let Some(Child { ledger, index, waits }) = child(visit) {
-            if !waits {
-                let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
-                ledger.end_child(index, &failed).await?;
-            }
-            if continuation.is_none() {
-                // It may be redriven, and then is another message.
-                ledger.step_down(&format!("{index:010}")).await?;
-            }
+        // Its membership in a batch above is that of the job it continues, and claims nothing of its own.
+        let (own, who) = match (continued(visit), child(visit)) {
+            (Some(ledger), _) => (ledger, THEN.to_owned()),
+            (None, Some(Child { ledger, index, .. })) => (ledger, claim(index)),
+            (None, None) => return Ok(()),
+        };
+        if !own.elect(&who, visit.message).await? {
+            // A copy: another message of the job counts, and has not failed.
+            return Ok(());
         }
-        if let Some(ledger) = continuation {
-            ledger.step_down(THEN).await?;
+        if let Some(Child { ledger, index, waits: false }) = child(visit) {
+            let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
+            ledger.end_child(index, &failed).await?;
         }
+        // It may be redriven, and then is another message.
+        own.step_down(&who).await?;
         Ok(())
     }
 }
