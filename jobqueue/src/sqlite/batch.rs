@@ -1,6 +1,6 @@
 //! One write transaction, in which many operations may run: its time, its source of ids, and the queues it touches.
 //!
-//! Counts and arrivals of a queue are gathered here and written once when the transaction ends.
+//! What arrives in a queue is noted here, and told when the transaction is committed.
 
 use std::time::SystemTime;
 
@@ -32,20 +32,18 @@ pub(super) struct Batch<'c> {
 }
 
 /// A queue as this transaction knows it.
+#[derive(Clone, Copy)]
 struct QueueRow {
     id: i64,
-    arrivals: i64,
-    arrived: i64,
-    messages: i64,
+    /// Whether messages have arrived, and whether some of them are not visible at once.
+    arrived: bool,
+    delayed: bool,
 }
-
-/// A queue in which messages arrived, and the count of all arrivals by then.
-pub(super) type Arrived = (QueueName, i64);
 
 /// What a transaction leaves, if it is committed.
 pub(super) struct Finished {
     /// Where messages arrived.
-    pub(super) arrived: Vec<Arrived>,
+    pub(super) arrived: Vec<QueueName>,
     /// What is left of the numbers that were set aside.
     pub(super) ids: Ids,
 }
@@ -135,30 +133,23 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Notes that the queue has `messages` more messages, or less.
-    pub(super) fn count(&mut self, name: &QueueName, messages: i64) -> rusqlite::Result<()> {
+    /// Notes that messages of the queue have become visible at `visible_at` at the latest, or will then.
+    pub(super) fn arrive(&mut self, name: &QueueName, visible_at: i64) -> rusqlite::Result<()> {
         self.changed = true;
+        let delayed = visible_at > self.now;
         if let Some(row) = self.row(name)? {
-            row.messages += messages;
+            row.arrived = true;
+            row.delayed |= delayed;
         }
         Ok(())
     }
 
-    /// Notes that so many messages of the queue may be visible now.
-    pub(super) fn arrive(&mut self, name: &QueueName, messages: i64) -> rusqlite::Result<()> {
-        self.changed = true;
-        if let Some(row) = self.row(name)? {
-            row.arrived += messages;
-        }
-        Ok(())
-    }
-
-    /// Writes what is gathered about a queue and forgets it, before its row is changed directly.
+    /// Writes what is noted about a queue and forgets it, before its row is changed directly.
     pub(super) fn flush(&mut self, name: &QueueName) -> rusqlite::Result<()> {
         if let Some(at) = self.queues.iter().position(|(known, _)| known == name)
             && let (_, Some(row)) = self.queues.swap_remove(at)
         {
-            self.write_queue(&row)?;
+            self.write_queue(row)?;
         }
         Ok(())
     }
@@ -189,11 +180,11 @@ impl<'c> Batch<'c> {
                 .execute(params![self.now, self.sequence])?;
         }
         let mut arrived = Vec::new();
-        for (name, row) in &self.queues {
+        for (name, row) in std::mem::take(&mut self.queues) {
             let Some(row) = row else { continue };
             self.write_queue(row)?;
-            if row.arrived > 0 {
-                arrived.push((name.clone(), row.arrivals + row.arrived));
+            if row.arrived {
+                arrived.push(name);
             }
         }
         Ok(Some(Finished { arrived, ids: self.ids }))
@@ -215,22 +206,19 @@ impl<'c> Batch<'c> {
 
     fn find(&self, name: &QueueName) -> rusqlite::Result<Option<QueueRow>> {
         self.connection
-            .prepare_cached("SELECT id, arrivals FROM jobqueue_queue WHERE name = ?1")?
+            .prepare_cached("SELECT id FROM jobqueue_queue WHERE name = ?1")?
             .query_row([name.as_str()], |row| {
-                Ok(QueueRow { id: row.get(0)?, arrivals: row.get(1)?, arrived: 0, messages: 0 })
+                Ok(QueueRow { id: row.get(0)?, arrived: false, delayed: false })
             })
             .optional()
     }
 
-    fn write_queue(&self, row: &QueueRow) -> rusqlite::Result<()> {
-        if row.messages == 0 && row.arrived == 0 {
-            return Ok(());
+    fn write_queue(&self, row: QueueRow) -> rusqlite::Result<()> {
+        if row.delayed {
+            self.connection
+                .prepare_cached("UPDATE jobqueue_queue SET delayed = delayed + 1 WHERE id = ?1")?
+                .execute([row.id])?;
         }
-        self.connection
-            .prepare_cached(
-                "UPDATE jobqueue_queue SET messages = messages + ?2, arrivals = arrivals + ?3 WHERE id = ?1",
-            )?
-            .execute(params![row.id, row.messages, row.arrived])?;
         Ok(())
     }
 }

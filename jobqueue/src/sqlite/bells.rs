@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::batch::Arrived;
 use crate::storage::{Arrivals, Bell};
 use crate::vocabulary::name::QueueName;
 
@@ -15,8 +14,16 @@ pub(super) struct Bells(Mutex<HashMap<QueueName, Entry>>);
 #[derive(Debug, Default)]
 struct Entry {
     bell: Bell,
-    /// The count of arrivals for which it has rung.
+    /// The count of delayed arrivals for which it has rung.
     rung: i64,
+}
+
+/// A queue as the watcher found it.
+pub(super) struct Seen {
+    /// The count of transactions that put messages which are not visible at once.
+    pub(super) delayed: i64,
+    /// Whether there is a visible message.
+    pub(super) visible: bool,
 }
 
 impl Bells {
@@ -26,30 +33,30 @@ impl Bells {
     }
 
     /// Rings for what this process has just committed.
-    pub(super) fn ring_own(&self, arrived: &[Arrived]) {
+    pub(super) fn ring_own(&self, arrived: &[QueueName]) {
         if arrived.is_empty() {
             return;
         }
-        let mut bells = self.lock();
-        for (queue, arrivals) in arrived {
-            if let Some(entry) = bells.get_mut(queue) {
-                entry.rung = entry.rung.max(*arrivals);
+        let bells = self.lock();
+        for queue in arrived {
+            if let Some(entry) = bells.get(queue) {
                 entry.bell.ring();
             }
         }
     }
 
-    /// Rings where the file counts more arrivals than we have rung for: another process has committed.
-    pub(super) fn ring_for_others(&self, counted: &[(String, i64)]) {
-        let mut bells = self.lock();
-        for (queue, entry) in bells.iter_mut() {
-            let Some((_, arrivals)) = counted.iter().find(|(name, _)| name == queue.as_str()) else {
-                continue;
-            };
-            if *arrivals > entry.rung {
-                entry.rung = *arrivals;
-                entry.bell.ring();
-            }
+    /// The queues somebody listens to.
+    pub(super) fn queues(&self) -> Vec<QueueName> {
+        self.lock().keys().cloned().collect()
+    }
+
+    /// Rings if there may be something to get that we have not rung for: another process has committed.
+    pub(super) fn ring_for_others(&self, queue: &QueueName, seen: &Seen) {
+        if let Some(entry) = self.lock().get_mut(queue)
+            && (seen.visible || seen.delayed > entry.rung)
+        {
+            entry.rung = entry.rung.max(seen.delayed);
+            entry.bell.ring();
         }
     }
 

@@ -1,8 +1,6 @@
 //! Removes, a bounded number of rows at a time, what nobody can reach any more: expired messages, and what was in
 //! queues and containers that are gone.
 
-use std::collections::HashMap;
-
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::batch::Batch;
@@ -12,10 +10,10 @@ use super::ids::Ids;
 use super::schema;
 
 /// How many messages to remove in one transaction.
-const MESSAGES: i64 = 500;
+const MESSAGES: usize = 500;
 
 /// How many blobs to remove in one transaction.
-const BLOBS: i64 = 16;
+const BLOBS: usize = 16;
 
 /// Does one step; true if there is more to do. Does nothing while another holds the write lock.
 pub(super) fn step(connection: &Connection, clock: &StoreClock) -> Result<bool, Cause> {
@@ -50,28 +48,16 @@ fn in_transaction(connection: &Connection, clock: &StoreClock) -> rusqlite::Resu
 }
 
 fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
-    let mut removed: HashMap<i64, i64> = HashMap::new();
+    let now = batch.now();
     let mut statement = batch.connection().prepare_cached(
         "DELETE FROM jobqueue_message WHERE id IN
-             (SELECT id FROM jobqueue_message WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
-         RETURNING queue",
+             (SELECT id FROM jobqueue_message WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)",
     )?;
-    let mut rows = statement.query(params![batch.now(), MESSAGES])?;
-    while let Some(row) = rows.next()? {
-        *removed.entry(row.get(0)?).or_default() += 1;
-    }
-    drop(rows);
-    for (queue, messages) in &removed {
-        batch
-            .connection()
-            .prepare_cached("UPDATE jobqueue_queue SET messages = messages - ?2 WHERE id = ?1")?
-            .execute(params![queue, messages])?;
-    }
-    let total: i64 = removed.values().sum();
-    if total > 0 {
+    let removed = statement.execute(params![now, MESSAGES as i64])?;
+    if removed > 0 {
         batch.touch();
     }
-    Ok(total == MESSAGES)
+    Ok(removed == MESSAGES)
 }
 
 fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
@@ -95,7 +81,7 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
             BLOBS,
         )
     };
-    if batch.connection().execute(sql, params![owner, limit])? == 0 {
+    if batch.connection().execute(sql, params![owner, limit as i64])? == 0 {
         batch
             .connection()
             .execute("DELETE FROM jobqueue_garbage WHERE kind = ?1 AND owner = ?2", params![kind, owner])?;

@@ -34,6 +34,7 @@ pub(super) struct Store {
     questions: Option<Sender<Question>>,
     health: Arc<Health>,
     bells: Arc<Bells>,
+    clock: Arc<StoreClock>,
     watch: OnceLock<Watch>,
     writer: OnceLock<JoinHandle<()>>,
     /// Those that only read.
@@ -141,6 +142,7 @@ impl Store {
             _presence: presence,
             connection: open::reader(&self.file)?,
             bells: Arc::clone(&self.bells),
+            clock: Arc::clone(&self.clock),
             health: Arc::clone(&self.health),
             changes,
             stop: Arc::clone(&stop),
@@ -221,6 +223,7 @@ fn assemble(options: Options, presence: Arc<Presence>) -> Result<(Store, Writer)
         questions: Some(questions),
         health: Arc::clone(&health),
         bells: Arc::clone(&bells),
+        clock: Arc::clone(&clock),
         watch: OnceLock::new(),
         writer: OnceLock::new(),
         readers: Mutex::new(vec![reader]),

@@ -15,10 +15,10 @@ use super::health::Health;
 use super::purge;
 
 /// After how many pages in the log to checkpoint: 8 MiB.
-const CHECKPOINT_PAGES: u32 = 2_000;
+const CHECKPOINT_PAGES: u32 = 1_000;
 
 /// From how many pages on to warn that the log cannot be cut: 64 MiB.
-const WARN_PAGES: u32 = 16_000;
+const WARN_PAGES: u32 = 8_000;
 
 /// After how long without work the log is emptied.
 const IDLE: Duration = Duration::from_secs(2);

@@ -6,19 +6,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::bells::Bells;
+use super::bells::{Bells, Seen};
+use super::clock::StoreClock;
 use super::error::from_sql;
 use super::health::Health;
 use super::open::leave_log;
 use super::open::platform::Changes;
 use super::process::Presence;
+use crate::vocabulary::name::QueueName;
 
 /// The watcher's end of a store.
 pub(super) struct Watcher {
     pub(super) connection: Connection,
     pub(super) bells: Arc<Bells>,
+    pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
     pub(super) changes: Changes,
     /// Set when the store is closed.
@@ -52,12 +55,29 @@ impl Watcher {
         if newest == *version {
             return Ok(());
         }
-        let mut statement = self.connection.prepare_cached("SELECT name, arrivals FROM jobqueue_queue")?;
-        let counted = statement
-            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect::<rusqlite::Result<Vec<(String, i64)>>>()?;
-        self.bells.ring_for_others(&counted);
+        for queue in self.bells.queues() {
+            if let Some(seen) = self.seen(&queue)? {
+                self.bells.ring_for_others(&queue, &seen);
+            }
+        }
         *version = newest;
         Ok(())
+    }
+
+    fn seen(&self, queue: &QueueName) -> rusqlite::Result<Option<Seen>> {
+        let newest: i64 = self
+            .connection
+            .prepare_cached("SELECT now FROM jobqueue_store WHERE id = 1")?
+            .query_row([], |row| row.get(0))?;
+        let now = self.clock.now(newest);
+        self.connection
+            .prepare_cached(
+                "SELECT delayed, EXISTS (SELECT 1 FROM jobqueue_message WHERE queue = q.id AND visible_at <= ?2)
+                 FROM jobqueue_queue q WHERE name = ?1",
+            )?
+            .query_row(params![queue.as_str(), now], |row| {
+                Ok(Seen { delayed: row.get(0)?, visible: row.get(1)? })
+            })
+            .optional()
     }
 }

@@ -14,7 +14,6 @@ use crate::vocabulary::name::QueueName;
 pub(super) struct Found {
     pub(super) id: i64,
     metadata: String,
-    messages: i64,
 }
 
 /// Makes a queue unless it is there with the same metadata.
@@ -27,9 +26,9 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
         .optional()?;
     match present {
         None => {
-            // Arrivals never start below those of a former queue of this name, for which bells have rung.
-            let arrivals = batch.next()?;
-            insert(batch, name, &metadata::to_text(wanted), arrivals)?;
+            // Never below that of a former queue of this name, for which bells have rung.
+            let delayed = batch.next()?;
+            insert(batch, name, &metadata::to_text(wanted), delayed)?;
             Ok(Created::New)
         }
         Some(text) if metadata::from_text(&text)? == *wanted => Ok(Created::Existed),
@@ -48,13 +47,13 @@ pub(super) fn delete(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
 pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     let id = batch.queue(Operation::Clear, name)?;
     batch.flush(name)?;
-    let (text, arrivals): (String, i64) = batch.connection().query_row(
-        "SELECT metadata, arrivals FROM jobqueue_queue WHERE id = ?1",
+    let (text, delayed): (String, i64) = batch.connection().query_row(
+        "SELECT metadata, delayed FROM jobqueue_queue WHERE id = ?1",
         [id],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
     discard(batch, name, id)?;
-    insert(batch, name, &text, arrivals)?;
+    insert(batch, name, &text, delayed)?;
     Ok(())
 }
 
@@ -69,14 +68,19 @@ pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &M
     Ok(())
 }
 
-/// Metadata and count. Expired messages that are not yet removed are counted apart, from their index; they are few.
+/// Metadata and count. The messages are counted in their index (20 ms for a million); expired ones that are not yet removed
+/// apart, in theirs: they are few.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
     let found = find(view, Operation::QueueProperties, name)?;
+    let messages: i64 = view
+        .connection
+        .prepare_cached("SELECT count(*) FROM jobqueue_message WHERE queue = ?1")?
+        .query_row([found.id], |row| row.get(0))?;
     let expired: i64 = view
         .connection
         .prepare_cached("SELECT count(*) FROM jobqueue_message WHERE expires_at <= ?1 AND queue = ?2")?
         .query_row([view.now, found.id], |row| row.get(0))?;
-    let count = u64::try_from(found.messages - expired).unwrap_or(0);
+    let count = u64::try_from(messages - expired).unwrap_or(0);
     Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
 }
 
@@ -103,10 +107,8 @@ pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
 /// `QueueNotFound`.
 pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> Applied<Found> {
     view.connection
-        .prepare_cached("SELECT id, metadata, messages FROM jobqueue_queue WHERE name = ?1")?
-        .query_row([name.as_str()], |row| {
-            Ok(Found { id: row.get(0)?, metadata: row.get(1)?, messages: row.get(2)? })
-        })
+        .prepare_cached("SELECT id, metadata FROM jobqueue_queue WHERE name = ?1")?
+        .query_row([name.as_str()], |row| Ok(Found { id: row.get(0)?, metadata: row.get(1)? }))
         .optional()?
         .ok_or_else(|| refuse(StoreErrorKind::QueueNotFound, operation, name))
 }
@@ -120,11 +122,11 @@ fn discard(batch: &mut Batch<'_>, name: &QueueName, id: i64) -> rusqlite::Result
     Ok(())
 }
 
-fn insert(batch: &mut Batch<'_>, name: &QueueName, metadata: &str, arrivals: i64) -> rusqlite::Result<()> {
+fn insert(batch: &mut Batch<'_>, name: &QueueName, metadata: &str, delayed: i64) -> rusqlite::Result<()> {
     batch.touch();
     batch.connection().execute(
-        "INSERT INTO jobqueue_queue (name, metadata, messages, arrivals) VALUES (?1, ?2, 0, ?3)",
-        params![name.as_str(), metadata, arrivals],
+        "INSERT INTO jobqueue_queue (name, metadata, delayed) VALUES (?1, ?2, ?3)",
+        params![name.as_str(), metadata, delayed],
     )?;
     Ok(())
 }

@@ -76,7 +76,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
         for candidate in found {
             if candidate.expires_at.is_some_and(|end| end <= batch.now()) {
                 batch.statement(REMOVE)?.execute([candidate.id])?;
-                batch.count(name, -1)?;
+                batch.touch();
                 expired += 1;
             } else {
                 rows.push(lease(batch, candidate, visible_at)?);

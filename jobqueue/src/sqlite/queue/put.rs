@@ -81,8 +81,7 @@ pub(in crate::sqlite) fn put(
     let queue = batch.queue(Operation::Put, name)?;
     let row = NewRow::draw(batch, message)?;
     batch.put_off(Pending { queue, row, message: Arc::clone(message) });
-    batch.count(name, 1)?;
-    batch.arrive(name, 1)?;
+    batch.arrive(name, row.visible_at)?;
     Ok(row)
 }
 
@@ -105,8 +104,9 @@ pub(super) fn put_all<'m>(
     let row = |message: &'m PutMessage| Ok((NewRow::draw(batch, message)?, &message.text));
     let rows: Vec<_> = messages.map(row).collect::<Applied<_>>()?;
     insert(batch, queue, &rows)?;
-    batch.count(name, rows.len() as i64)?;
-    batch.arrive(name, rows.len() as i64)?;
+    for (row, _) in &rows {
+        batch.arrive(name, row.visible_at)?;
+    }
     Ok(rows.into_iter().map(|(row, _)| row).collect())
 }
 
@@ -140,14 +140,14 @@ mod tests {
     use crate::sqlite::ids::Ids;
     use crate::vocabulary::clock::ManualClock;
     use rusqlite::Connection;
+    use std::time::Duration;
 
     #[test]
     fn what_is_put_off_is_in_the_transaction_with_its_own_queue_text_and_answer() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();
         for name in ["first", "second"] {
-            let sql =
-                "INSERT INTO jobqueue_queue (name, metadata, messages, arrivals) VALUES (?1, '{}', 0, 0)";
+            let sql = "INSERT INTO jobqueue_queue (name, metadata, delayed) VALUES (?1, '{}', 0)";
             connection.execute(sql, [name]).unwrap();
         }
         let queues: [QueueName; 2] = ["first".parse().unwrap(), "second".parse().unwrap()];
@@ -156,11 +156,13 @@ mod tests {
         let mut batch = Batch::begin(&connection, &clock, Ids::in_blocks()).unwrap();
         let mut answers = Vec::new();
         for number in 0..108 {
-            let message = Arc::new(PutMessage::new(number.to_string()));
+            let delay = Duration::from_secs(u64::from(number == 107));
+            let message = Arc::new(PutMessage::new(number.to_string()).with_visibility_delay(delay));
             let row = put(&mut batch, &queues[number / 27 % 2], &message);
             answers.push(row.unwrap_or_else(|_| panic!("put {number}")));
         }
-        assert!(batch.finish().unwrap().is_some());
+        let finished = batch.finish().unwrap().unwrap();
+        assert_eq!(finished.arrived, queues);
 
         for (number, row) in answers.iter().enumerate() {
             let sql = "SELECT m.text, m.receipt, q.name FROM jobqueue_message m JOIN jobqueue_queue q ON q.id = m.queue
@@ -171,7 +173,7 @@ mod tests {
             let queue = queues[number / 27 % 2].as_str().to_owned();
             assert_eq!(found, (number.to_string(), row.receipt.bytes().to_vec(), queue));
         }
-        let counts = "SELECT group_concat(messages || ' ' || arrivals) FROM jobqueue_queue";
-        assert_eq!(connection.query_row(counts, [], |row| row.get::<_, String>(0)).unwrap(), "54 54,54 54");
+        let delayed = "SELECT group_concat(delayed) FROM jobqueue_queue";
+        assert_eq!(connection.query_row(delayed, [], |row| row.get::<_, String>(0)).unwrap(), "0,1");
     }
 }

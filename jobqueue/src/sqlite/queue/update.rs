@@ -43,7 +43,7 @@ pub(super) fn update(
     }
     batch.touch();
     if visible_at <= now {
-        batch.arrive(name, 1)?;
+        batch.arrive(name, visible_at)?;
     }
     Ok(Updated { receipt: receipt.expose(), next_visible: to_instant(visible_at) })
 }

@@ -8,13 +8,14 @@ CREATE TABLE jobqueue_store (
 ) STRICT;
 INSERT INTO jobqueue_store (id, now, sequence) VALUES (1, 0, 1);
 
--- `messages` counts the rows in jobqueue_message; `arrivals` grows with every put, so that other processes see it.
+-- `delayed` grows with every transaction that puts messages which are not visible at once, so that other processes see it; those
+-- that are visible they find by themselves. Nothing here changes when messages come and go: a row that did would be a page more
+-- to sync for each.
 CREATE TABLE jobqueue_queue (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
     name     TEXT    NOT NULL UNIQUE,
     metadata TEXT    NOT NULL,
-    messages INTEGER NOT NULL,
-    arrivals INTEGER NOT NULL
+    delayed  INTEGER NOT NULL
 ) STRICT;
 
 -- Instants are milliseconds since 1970. `leased` tells the receipt of a get or update, which expires, from that
