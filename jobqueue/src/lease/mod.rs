@@ -17,6 +17,7 @@
 
 mod keeper;
 mod owner;
+mod together;
 mod touch;
 mod wheel;
 
@@ -26,3 +27,5 @@ pub(crate) use touch::{Deleted, TouchError};
 
 #[cfg(test)]
 mod tests;
+#[cfg(all(test, feature = "testing"))]
+mod together_tests;

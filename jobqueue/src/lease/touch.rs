@@ -92,34 +92,55 @@ impl Lease {
     /// Deletes the message and ends the lease.
     pub(crate) async fn delete(&self) -> Result<Deleted, TouchError> {
         let _turn = self.turn.lock().await;
-        let may_be_late = self.terms.late == Late::IfUnclaimed;
-        let phase = self.state().phase;
-        match phase {
-            Phase::Closed => return Err(TouchError::Closed),
-            Phase::Lost(Loss::Expired) if may_be_late => {}
-            Phase::Lost(_) => return Err(TouchError::Lost),
-            Phase::Held if !may_be_late && Instant::now() >= self.deadline() => {
-                self.lose(&mut self.state(), Loss::Expired);
-                return Err(TouchError::Lost);
-            }
-            Phase::Held | Phase::Uncertain => {}
-        }
+        self.check_deletable()?;
         let doubtful = self.is_uncertain();
-        let outcome = self.try_delete(doubtful).await;
+        let outcome = self.try_delete(doubtful, None).await;
+        self.deleted(&outcome);
+        outcome
+    }
+
+    /// Whether the message may still be deleted, as far as this side knows.
+    pub(super) fn check_deletable(&self) -> Result<(), TouchError> {
+        let may_be_late = self.terms.late == Late::IfUnclaimed;
+        let mut state = self.state();
+        match state.phase {
+            Phase::Closed => Err(TouchError::Closed),
+            Phase::Lost(Loss::Expired) if may_be_late => Ok(()),
+            Phase::Lost(_) => Err(TouchError::Lost),
+            Phase::Held if !may_be_late && Instant::now() >= state.deadline => {
+                self.lose(&mut state, Loss::Expired);
+                Err(TouchError::Lost)
+            }
+            Phase::Held | Phase::Uncertain => Ok(()),
+        }
+    }
+
+    /// Ends the lease after a deletion.
+    pub(super) fn deleted(&self, outcome: &Result<Deleted, TouchError>) {
         let mut state = self.state();
         match outcome {
             Err(TouchError::Lost) => self.lose(&mut state, Loss::Taken),
             _ => self.close(&mut state),
         }
-        outcome
     }
 
-    async fn try_delete(&self, doubtful: bool) -> Result<Deleted, TouchError> {
+    /// Tries twice; `first` is the answer to the first try if it was made already.
+    pub(super) async fn try_delete(
+        &self,
+        doubtful: bool,
+        mut first: Option<Result<(), StoreError>>,
+    ) -> Result<Deleted, TouchError> {
         let mut unanswered = None;
         for _ in 0..2 {
-            let message = self.message();
-            let call = self.store.delete(&self.queue, &message, self.terms.late);
-            match self.in_time(call, 2).await {
+            let answer = match first.take() {
+                Some(answer) => answer,
+                None => {
+                    let message = self.message();
+                    let call = self.store.delete(&self.queue, &message, self.terms.late);
+                    self.in_time(call, 2).await
+                }
+            };
+            match answer {
                 Ok(()) => return Ok(Deleted::Certainly),
                 Err(error) if error.is_lease_lost() => {
                     return match (unanswered.is_some(), doubtful, error.kind()) {
@@ -237,14 +258,17 @@ impl Lease {
         call: impl Future<Output = Result<T, StoreError>>,
         share: u32,
     ) -> Result<T, StoreError> {
-        let limit = (self.time_left() / share).clamp(Duration::from_millis(10), MAX_CALL);
-        match timeout(limit, call).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                Err(StoreError::new(StoreErrorKind::Timeout, "touch message", &self.queue)
-                    .with_ambiguous(true))
-            }
-        }
+        timeout(self.limit(share), call).await.unwrap_or_else(|_| Err(self.unanswered()))
+    }
+
+    /// How long a request may take that gets a `share`-th of the time left.
+    pub(super) fn limit(&self, share: u32) -> Duration {
+        (self.time_left() / share).clamp(Duration::from_millis(10), MAX_CALL)
+    }
+
+    /// The error of a request that was given up.
+    pub(super) fn unanswered(&self) -> StoreError {
+        StoreError::new(StoreErrorKind::Timeout, "touch message", &self.queue).with_ambiguous(true)
     }
 
     fn strong(&self) -> Result<std::sync::Arc<Self>, TouchError> {

@@ -206,6 +206,10 @@ impl QueueStore for MemoryQueues {
         true
     }
 
+    fn deletes_together(&self) -> bool {
+        true
+    }
+
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         self
     }

@@ -1,10 +1,11 @@
 //! Ending a delivery: complete, retry, excuse, checkpoint.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::claimed::{Claimed, Content, Rendered};
 use crate::envelope::{Checkpoint, Envelope, StoredReference};
-use crate::lease::{Deleted, TouchError};
+use crate::lease::{Deleted, Lease, TouchError};
 use crate::vocabulary::error::Error;
 use crate::vocabulary::outcome::printable;
 use crate::vocabulary::retry::MAX_DELAY;
@@ -16,6 +17,15 @@ pub(crate) enum Settled {
     Certainly,
     /// Whether it took effect is unknown.
     Perhaps,
+}
+
+impl From<Deleted> for Settled {
+    fn from(deleted: Deleted) -> Self {
+        match deleted {
+            Deleted::Certainly => Self::Certainly,
+            Deleted::Perhaps => Self::Perhaps,
+        }
+    }
 }
 
 /// What a release is excused by.
@@ -30,17 +40,22 @@ pub(crate) enum Excuse {
 impl Claimed {
     /// Deletes the message, then its blobs.
     pub(crate) async fn complete(&self) -> Result<Settled, TouchError> {
-        match self.lease.delete().await? {
-            Deleted::Certainly => {
-                let references = self.references();
-                if !references.is_empty() {
-                    Box::pin(self.remove(references)).await;
-                }
-                Ok(Settled::Certainly)
-            }
-            // The message may come back, and then needs its blobs.
-            Deleted::Perhaps => Ok(Settled::Perhaps),
+        let deleted = self.lease.delete().await?;
+        let references = self.references();
+        // A message that may come back needs its blobs.
+        if matches!(deleted, Deleted::Certainly) && !references.is_empty() {
+            Box::pin(self.remove(references)).await;
         }
+        Ok(deleted.into())
+    }
+
+    /// Deletes messages without blobs, all of one channel, by one request; the answers stand in their order.
+    pub(crate) async fn complete_all<'c>(
+        claimed: impl Iterator<Item = &'c Self>,
+    ) -> Vec<Result<Settled, TouchError>> {
+        let leases: Vec<_> = claimed.map(|claimed| Arc::clone(&claimed.lease)).collect();
+        let deleted = Lease::delete_all(&leases).await;
+        deleted.into_iter().map(|deleted| deleted.map(Settled::from)).collect()
     }
 
     /// Counts a failed attempt and puts the message back for `delay`.

@@ -188,6 +188,10 @@ impl QueueStore for Observed {
         self.inner.checks_expiry()
     }
 
+    fn deletes_together(&self) -> bool {
+        self.inner.deletes_together()
+    }
+
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         let inner = Arc::clone(&self.inner).detached();
         Arc::new(Self { inner, pressure: Arc::clone(&self.pressure) })

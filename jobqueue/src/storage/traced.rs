@@ -141,6 +141,10 @@ impl QueueStore for Traced<dyn QueueStore> {
         self.inner.checks_expiry()
     }
 
+    fn deletes_together(&self) -> bool {
+        self.inner.deletes_together()
+    }
+
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         Arc::new(Self { inner: Arc::clone(&self.inner).detached(), system: self.system })
     }

@@ -1,9 +1,9 @@
 //! The worker: fetches messages, runs handlers, settles what became of them, and stops without losing anything.
 //!
 //! ```text
-//!  poller (one a queue) ──► run: examine ─► decode ─► handler ─► settle ──► event, report
-//!        ▲                                     │
-//!        └──── free slots ◄────────────────────┘        shutdown: stop fetching ─ wait ─ cancel and release
+//!  poller (one a queue) ──► deliveries ──► run: examine ─► decode ─► handler ─► settle
+//!        ▲                   event, report ◄───────────────────────────│───────────┘
+//!        └──── free slots ◄────────────────────────────────────────────┘   shutdown: stop fetching ─ wait ─ cancel and release
 //! ```
 //!
 //! Knows queues, handlers and retry rules; knows nothing of adapters.
@@ -16,6 +16,7 @@ mod caution;
 mod circuit;
 mod completed;
 mod context;
+mod deliveries;
 mod durable;
 mod event;
 mod fetch;

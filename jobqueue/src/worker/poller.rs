@@ -6,14 +6,13 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::caution::Caution;
-use super::circuit::{Change, Circuit, Permit};
+use super::circuit::{Circuit, Permit};
+use super::deliveries::Deliveries;
 use super::event::Event;
 use super::fetch::{MAX_REQUESTS, fetch};
-use super::registry::Lane;
 use super::shared::Shared;
 use super::slot::{Occupied, Slots};
 use crate::queue::Channel;
@@ -31,13 +30,10 @@ pub(super) struct Poller {
     pub(super) number: usize,
     pub(super) shared: Arc<Shared>,
     pub(super) channel: Arc<Channel>,
-    pub(super) lane: Arc<Lane>,
     pub(super) slots: Slots,
     pub(super) circuit: Arc<Circuit>,
     pub(super) stop: CancellationToken,
-    /// Fires when handlers are to be dropped where they are.
-    pub(super) abort: CancellationToken,
-    pub(super) tasks: TaskTracker,
+    pub(super) deliveries: Arc<Deliveries>,
     pub(super) activity: Arc<Activity>,
     /// Whether somebody waits for the queues to be empty.
     pub(super) until_idle: bool,
@@ -158,35 +154,13 @@ impl Poller {
         settings: &Arc<QueueSettings>,
         slot: OwnedSemaphorePermit,
     ) {
-        let (shared, channel, lane) =
-            (Arc::clone(&self.shared), Arc::clone(&self.channel), Arc::clone(&self.lane));
         let done = Done(Arc::clone(&self.activity), Some(self.slots.occupied(slot)));
-        let (settings, stopped) = (Arc::clone(settings), self.stop.is_cancelled());
-        let (circuit, abort) = (Arc::clone(&self.circuit), self.abort.clone());
-        self.tasks.spawn(async move {
-            // Declared first, dropped last: also when the delivery is dropped in the middle.
-            let done = done;
-            if stopped {
-                super::run::put_back(&shared, channel, &lane, leased, requested, settings).await;
-                return;
-            }
-            // Boxed, so that what is wrapped around it, spawned and moved from place to place is small.
-            let deliver =
-                super::run::deliver(Arc::clone(&shared), channel, &lane, leased, requested, settings, &done);
-            let deliver = Box::pin(deliver);
-            let Some((queue, job, outcome)) = abort.run_until_cancelled(deliver).await else { return };
-            match circuit.record(job.as_ref().map(|job| &job.id), &outcome) {
-                Some(Change::Opened(retry_in)) => {
-                    tracing::warn!(%queue, ?retry_in, "everything on this queue fails; fetching pauses");
-                    shared.events.tell(|| Event::CircuitOpened { queue, retry_in });
-                }
-                Some(Change::Closed) => {
-                    tracing::info!(%queue, "jobs succeed again");
-                    shared.events.tell(|| Event::CircuitClosed { queue });
-                }
-                None => {}
-            }
-        });
+        let settings = Arc::clone(settings);
+        if self.stop.is_cancelled() {
+            self.deliveries.put_back(leased, requested, settings, done);
+        } else {
+            self.deliveries.start(leased, requested, settings, done);
+        }
     }
 
     /// At least one free slot; many after a round that brought all that was asked for. A worker that is full gathers some,

@@ -11,67 +11,59 @@ use tower::ServiceExt;
 use tracing::Instrument;
 
 use super::context::{Context, Left};
+use super::deliveries::Deliveries;
 use super::event::Event;
 use super::hook::Admission;
 use super::poller::Done;
 use super::registry::Lane;
-use super::settle::{self, Ending};
+use super::settle::{self, Ending, Finished};
 use super::shared::Shared;
 use crate::handler::{Job, Registration, recover};
-use crate::queue::{Channel, Claimed, Examined, Rejection};
+use crate::queue::{Claimed, Examined, Rejection};
 use crate::storage::LeasedMessage;
 use crate::vocabulary::job::JobInfo;
-use crate::vocabulary::name::QueueName;
 use crate::vocabulary::outcome::{JobError, Outcome, Reason};
 use crate::vocabulary::settings::QueueSettings;
 
-/// Runs a leased message to its end, and tells what became of it.
+/// How far a delivery came.
+pub(super) enum Delivered {
+    /// To its end.
+    Finished(Finished),
+    /// Its handler is done; its message is to be deleted together with others.
+    Done { claimed: Arc<Claimed>, job: Arc<JobInfo>, ran: Duration },
+}
+
+/// Runs a leased message to its end, or until only its deletion is left.
 pub(super) async fn deliver(
-    shared: Arc<Shared>,
-    channel: Arc<Channel>,
-    lane: &Lane,
+    deliveries: &Deliveries,
     leased: LeasedMessage,
     requested: Instant,
     settings: Arc<QueueSettings>,
     done: &Done,
-) -> (QueueName, Option<Arc<JobInfo>>, Outcome) {
-    let queue = channel.name.clone();
+) -> Delivered {
+    let Deliveries { shared, channel, lane, .. } = deliveries;
     let examined = channel.examine(leased, requested, settings, lane.bare()).await;
-    let Finished { job, outcome, ran, error } = finish(&shared, lane, examined, done).await;
-    shared.report().count(&outcome);
-    match &outcome {
-        Outcome::Completed => {}
-        Outcome::DeadLettered(reason) => {
-            tracing::warn!(%queue, job = job.as_ref().map(|j| &*j.id), %reason, error, "message dead-lettered");
+    match prepare(shared, lane, examined).await {
+        Ok((claimed, info, registration, message)) => {
+            run(deliveries, Arc::new(claimed), info, registration, message, done).await
         }
-        Outcome::Retried(wait) => {
-            let attempt = job.as_ref().map(|job| job.attempt);
-            tracing::warn!(%queue, job = job.as_ref().map(|j| &*j.id), attempt, ?wait, error, "attempt failed; the job is tried again");
-        }
-        _ => {
-            let name = outcome.name();
-            tracing::debug!(%queue, job = job.as_ref().map(|j| &*j.id), outcome = name, error, "delivery ended");
+        // Boxed as whatever is rare here: a delivery's future is copied and kept at its full size for every message.
+        Err(over) => {
+            let (claimed, job, ending) = *over;
+            let end = settle::end(shared, &claimed, job, ending, Duration::ZERO);
+            Delivered::Finished(Box::pin(end).await)
         }
     }
-    shared.events.tell(|| Event::Finished {
-        job: job.clone(),
-        queue: queue.clone(),
-        outcome: outcome.clone(),
-        ran,
-        error,
-    });
-    (queue, job, outcome)
 }
 
 /// Puts a message back that was leased by a request under way when the worker was told to stop.
 pub(super) async fn put_back(
-    shared: &Shared,
-    channel: Arc<Channel>,
-    lane: &Lane,
+    deliveries: &Deliveries,
     leased: LeasedMessage,
     requested: Instant,
     settings: Arc<QueueSettings>,
 ) {
+    let Deliveries { shared, channel, lane, .. } = deliveries;
     let (Examined::Ready(claimed, _)
     | Examined::NotYet(claimed, _)
     | Examined::Unavailable(claimed, _)
@@ -79,27 +71,6 @@ pub(super) async fn put_back(
     let job = claimed.info().map(Arc::new);
     let finished = settle::end(shared, &claimed, job, Ending::PutBack(Duration::ZERO), Duration::ZERO).await;
     shared.report().count(&finished.outcome);
-}
-
-/// How a delivery ended.
-pub(super) struct Finished {
-    pub(super) job: Option<Arc<JobInfo>>,
-    pub(super) outcome: Outcome,
-    pub(super) ran: Duration,
-    pub(super) error: Option<String>,
-}
-
-async fn finish(shared: &Arc<Shared>, lane: &Lane, examined: Examined, done: &Done) -> Finished {
-    match prepare(shared, lane, examined).await {
-        Ok((claimed, info, registration, message)) => {
-            run(shared, Arc::new(claimed), info, registration, message, done).await
-        }
-        // Boxed as whatever is rare here: a delivery's future is copied and kept at its full size for every message.
-        Err(over) => {
-            let (claimed, job, ending) = *over;
-            Box::pin(settle::end(shared, &claimed, job, ending, Duration::ZERO)).await
-        }
-    }
 }
 
 /// What a handler is called with.
@@ -162,13 +133,14 @@ async fn prepare<'l>(shared: &Shared, lane: &'l Lane, examined: Examined) -> Res
 }
 
 async fn run(
-    shared: &Arc<Shared>,
+    deliveries: &Deliveries,
     claimed: Arc<Claimed>,
     info: Arc<JobInfo>,
     registration: &Registration,
     message: Box<dyn std::any::Any + Send>,
     done: &Done,
-) -> Finished {
+) -> Delivered {
+    let shared = &deliveries.shared;
     let token = CancellationToken::new();
     let _cancelled_when_dropped = token.clone().drop_guard();
     let context = Context::new(Arc::clone(&info), Arc::clone(&claimed), Arc::clone(shared), token.clone());
@@ -195,13 +167,19 @@ async fn run(
     let ran = started.elapsed();
     if shared.leave(number).is_none() {
         // A shutdown has taken the message over and released it.
-        return Finished { job: Some(info), outcome: Outcome::Released(Duration::ZERO), ran, error: None };
+        let outcome = Outcome::Released(Duration::ZERO);
+        return Delivered::Finished(Finished { job: Some(info), outcome, ran, error: None });
     }
     let ending = match ended {
         Ended::Returned(Ok(Ok(()))) => {
             done.handler_is_done();
             let left = std::mem::take(&mut *context.left());
-            settle::completing(shared, &claimed, &info, &left, Ending::Done).await
+            match settle::completing(shared, &claimed, &info, &left, Ending::Done).await {
+                Ending::Done if deliveries.delete_together(&claimed) => {
+                    return Delivered::Done { claimed, job: info, ran };
+                }
+                ending => ending,
+            }
         }
         Ended::Returned(Ok(Err(error))) => {
             Ending::Failed(recover(error), registration.defaults.backoff, Reason::ATTEMPTS_EXHAUSTED)
@@ -221,7 +199,7 @@ async fn run(
             Ending::PutBack(Duration::ZERO)
         }
     };
-    settle::end(shared, &claimed, Some(info), ending, ran).await
+    Delivered::Finished(settle::end(shared, &claimed, Some(info), ending, ran).await)
 }
 
 type Returned = Result<Result<(), crate::BoxError>, Box<dyn std::any::Any + Send>>;

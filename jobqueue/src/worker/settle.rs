@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::context::Left;
 use super::durable;
 use super::hook::{Admission, Visit};
-use super::run::Finished;
 use super::shared::Shared;
 use crate::lease::TouchError;
 use crate::queue::{BURY_RETRY, Claimed, Excuse, Rejection, Settled};
@@ -38,6 +39,14 @@ pub(super) enum Ending {
     Duplicate,
     /// The lease is lost: nothing may be settled.
     LeaseLost,
+}
+
+/// How a delivery ended.
+pub(super) struct Finished {
+    pub(super) job: Option<Arc<JobInfo>>,
+    pub(super) outcome: Outcome,
+    pub(super) ran: Duration,
+    pub(super) error: Option<String>,
 }
 
 /// Asks the hooks whether the handler is to run.
@@ -97,6 +106,17 @@ pub(super) async fn end(
         // Boxed, so that the rare ends do not make the future of every delivery large.
         (job, ending) => Box::pin(otherwise(shared, claimed, job.as_deref(), ending)).await,
     };
+    finished(claimed, job, settled, ran, told)
+}
+
+/// What is told of a delivery, once it was tried to settle it.
+pub(super) fn finished(
+    claimed: &Claimed,
+    job: Option<Arc<JobInfo>>,
+    settled: Result<Outcome, Error>,
+    ran: Duration,
+    told: Option<String>,
+) -> Finished {
     match settled {
         Ok(outcome) => Finished { job, outcome, ran, error: told },
         Err(error) => {
@@ -145,7 +165,42 @@ async fn complete(
     certainly: Outcome,
 ) -> Result<Outcome, Error> {
     let has_blobs = claimed.has_blobs();
-    match claimed.complete().await {
+    let settled = claimed.complete().await;
+    completed(shared, claimed, job, certainly, has_blobs, settled).await
+}
+
+/// Completes deliveries of one channel whose messages have no blobs, by one request; the answers stand in their order.
+pub(super) async fn complete_all<'d>(
+    shared: &Shared,
+    done: impl Iterator<Item = (&'d Claimed, &'d JobInfo)> + Clone,
+) -> Vec<Result<Outcome, Error>> {
+    let settled = Claimed::complete_all(done.clone().map(|(claimed, _)| claimed)).await;
+    let mut outcomes = Vec::with_capacity(settled.len());
+    let mut doubtful = Vec::new();
+    for (place, ((claimed, job), settled)) in done.zip(settled).enumerate() {
+        outcomes.push(Ok(Outcome::Completed));
+        if !matches!(settled, Ok(Settled::Certainly)) {
+            doubtful.push(async move {
+                (place, completed(shared, claimed, job, Outcome::Completed, false, settled).await)
+            });
+        }
+    }
+    for (place, outcome) in join_all(doubtful).await {
+        outcomes[place] = outcome;
+    }
+    outcomes
+}
+
+/// What the answer to a deletion means for the job.
+async fn completed(
+    shared: &Shared,
+    claimed: &Claimed,
+    job: &JobInfo,
+    certainly: Outcome,
+    has_blobs: bool,
+    settled: Result<Settled, TouchError>,
+) -> Result<Outcome, Error> {
+    match settled {
         // That a copy of a message is superfluous does not mean that the job is done: the one that counts may wait for its
         // next attempt.
         Ok(_) | Err(TouchError::Uncertain(_) | TouchError::Refused(_)) if certainly == Outcome::Duplicate => {

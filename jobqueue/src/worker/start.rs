@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -12,6 +12,7 @@ use super::access;
 use super::activity::Activity;
 use super::background::{Background, BackgroundContext};
 use super::circuit::Circuit;
+use super::deliveries::Deliveries;
 use super::event::Event;
 use super::poller::Poller;
 use super::report::Report;
@@ -106,16 +107,24 @@ impl Worker {
         let queues: Vec<&str> = opened.iter().map(|(channel, _)| channel.name.as_str()).collect();
         tracing::info!(storage = shared.storage.description(), ?queues, "worker started");
         for (number, (channel, lane)) in opened.into_iter().enumerate() {
+            let circuit = Arc::new(Circuit::new(shared.options.circuit));
+            let deliveries = Deliveries {
+                shared: Arc::clone(&shared),
+                channel: Arc::clone(&channel),
+                lane,
+                circuit: Arc::clone(&circuit),
+                abort: abort.clone(),
+                tasks: tasks.clone(),
+                to_delete: Mutex::default(),
+            };
             let poller = Poller {
                 number,
                 shared: Arc::clone(&shared),
-                circuit: Arc::new(Circuit::new(shared.options.circuit)),
+                circuit,
                 channel,
-                lane,
                 slots: slots.clone(),
                 stop: stop.clone(),
-                abort: abort.clone(),
-                tasks: tasks.clone(),
+                deliveries: Arc::new(deliveries),
                 activity: Arc::clone(&activity),
                 until_idle,
             };

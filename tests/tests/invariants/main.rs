@@ -18,4 +18,5 @@ mod shutdown;
 mod stopped;
 mod sweep;
 mod table;
+mod together;
 mod versions;

@@ -56,6 +56,15 @@ async fn i05_f26_f27_what_expired_is_lost_unless_lenience_was_asked_for() {
     assert!(store.delete(&tasks(), &message, Late::IfUnclaimed).await.is_err(), "accepted once");
 }
 
+/// A storage whose workers delete messages together and one whose workers do not, and the operation they do it by.
+fn deletions() -> [(Faulty, Operation); 2] {
+    let storage = memory::open;
+    [
+        (Faulty::new(&storage()), Operation::DeleteAll),
+        (Faulty::deleting_one_by_one(&storage()), Operation::Delete),
+    ]
+}
+
 /// Runs one task of `seconds` under `faults`; the outcomes, and whether the handler was cancelled.
 async fn run_one(faulty: &Faulty, seconds: u64, for_seconds: u64) -> (Vec<String>, Log) {
     let queue = faulty.storage().queue::<Task>().await.unwrap();
@@ -217,16 +226,20 @@ async fn i05_f26_a_late_success_counts_if_it_is_accepted_and_nobody_else_has_the
 
 #[tokio::test(start_paused = true)]
 async fn i09_a_deletion_that_is_refused_is_not_repeated_and_one_that_is_put_off_is_in_time() {
-    let faulty = Faulty::new(&memory::open());
-    faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unauthorized));
-    assert_eq!(run_one(&faulty, 1, 20).await.0, ["completed_uncertain"]);
-    assert_eq!(faulty.calls_of(Operation::Delete), 1);
-    // The storage asks for more patience than the lease has.
-    for (operation, seconds) in [(Operation::Delete, 1), (Operation::Update, 25)] {
-        let faulty = Faulty::new(&memory::open());
-        faulty.plan(operation, 1, Fault::Throttle(Duration::from_secs(1000)));
-        assert_eq!(run_one(&faulty, seconds, 60).await.0, ["completed"], "{operation:?}");
+    for (faulty, deletion) in deletions() {
+        faulty.plan_always(deletion, Fault::Refuse(StoreErrorKind::Unauthorized));
+        assert_eq!(run_one(&faulty, 1, 20).await.0, ["completed_uncertain"]);
+        let calls = faulty.calls_of(Operation::Delete) + faulty.calls_of(Operation::DeleteAll);
+        assert_eq!(calls, 1, "{deletion:?}");
     }
+    // The storage asks for more patience than the lease has.
+    for (faulty, deletion) in deletions() {
+        faulty.plan(deletion, 1, Fault::Throttle(Duration::from_secs(1000)));
+        assert_eq!(run_one(&faulty, 1, 60).await.0, ["completed"], "{deletion:?}");
+    }
+    let faulty = Faulty::new(&memory::open());
+    faulty.plan(Operation::Update, 1, Fault::Throttle(Duration::from_secs(1000)));
+    assert_eq!(run_one(&faulty, 25, 60).await.0, ["completed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,22 +249,34 @@ async fn i09_f35_a_message_taken_by_another_is_not_settled() {
     let (log, runs) = run_one(&faulty, 60, 29).await;
     assert_eq!(*runs.lock().unwrap(), ["started", "cancelled"]);
     assert_eq!(log, ["lease_lost"]);
-    assert_eq!(faulty.calls_of(Operation::Delete), 0);
+    assert_eq!((faulty.calls_of(Operation::Delete), faulty.calls_of(Operation::DeleteAll)), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn f09_a_delete_without_answer_then_not_found_is_success() {
-    let faulty = Faulty::new(&memory::open());
-    faulty.plan(Operation::Delete, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
-    assert_eq!(run_one(&faulty, 1, 120).await.0, ["completed"]);
+    for (faulty, deletion) in deletions() {
+        faulty.plan(deletion, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+        assert_eq!(run_one(&faulty, 1, 120).await.0, ["completed"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f09_a_delete_that_is_never_answered_is_asked_for_once_more_in_time() {
+    for fault in [Fault::Hang, Fault::HangAfter] {
+        for (faulty, deletion) in deletions() {
+            faulty.plan(deletion, 1, fault);
+            assert_eq!(run_one(&faulty, 1, 60).await.0, ["completed"], "{fault:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn f10_f11_a_delete_that_is_refused_at_first_is_a_lost_lease() {
     for kind in [StoreErrorKind::MessageNotFound, StoreErrorKind::PopReceiptMismatch] {
-        let faulty = Faulty::new(&memory::open());
-        faulty.plan(Operation::Delete, 1, Fault::Refuse(kind));
-        assert_eq!(run_one(&faulty, 1, 20).await.0, ["lease_lost"], "{kind:?}");
+        for (faulty, deletion) in deletions() {
+            faulty.plan(deletion, 1, Fault::Refuse(kind));
+            assert_eq!(run_one(&faulty, 1, 20).await.0, ["lease_lost"], "{kind:?}");
+        }
     }
 }
 

@@ -27,14 +27,18 @@ async fn i06_f12_a_checkpoint_that_is_refused_is_not_tried_again_and_the_lease_i
 
 #[tokio::test(start_paused = true)]
 async fn f03_a_deletion_that_is_throttled_is_asked_for_again() {
-    let faulty = Faulty::new(&memory::open());
-    let queue = faulty.storage().queue::<Task>().await.unwrap();
-    let _ = queue.send(&task("a")).await.unwrap();
-    faulty.plan(Operation::Delete, 1, Fault::Throttle(Duration::from_secs(1)));
-    let handler = |_: Task| async { Ok::<(), JobError>(()) };
-    let report = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!((report.completed, faulty.calls_of(Operation::Delete)), (1, 2));
-    assert!(queue.is_empty().await.unwrap());
+    let together = (Faulty::new(&memory::open()), Operation::DeleteAll, 1);
+    let one_by_one = (Faulty::deleting_one_by_one(&memory::open()), Operation::Delete, 2);
+    for (faulty, deletion, deletes) in [together, one_by_one] {
+        let queue = faulty.storage().queue::<Task>().await.unwrap();
+        let _ = queue.send(&task("a")).await.unwrap();
+        faulty.plan(deletion, 1, Fault::Throttle(Duration::from_secs(1)));
+        let handler = |_: Task| async { Ok::<(), JobError>(()) };
+        let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+        let report = worker.run_until_idle().await.unwrap();
+        assert_eq!((report.completed, faulty.calls_of(Operation::Delete)), (1, deletes));
+        assert!(queue.is_empty().await.unwrap());
+    }
 }
 
 #[tokio::test(start_paused = true)]

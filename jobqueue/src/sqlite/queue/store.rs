@@ -164,6 +164,10 @@ impl QueueStore for Store {
         true
     }
 
+    fn deletes_together(&self) -> bool {
+        true
+    }
+
     /// The same threads and connections: they serve any runtime, and none of them can be held up by one.
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         self

@@ -298,6 +298,10 @@ impl QueueStore for ShardedQueues {
         self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().checks_expiry())
     }
 
+    fn deletes_together(&self) -> bool {
+        self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().deletes_together())
+    }
+
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         let options = &self.maps.options;
         let accounts = options.accounts.iter().map(|(name, storage)| (name.clone(), storage.detached()));

@@ -47,7 +47,7 @@ pub use plan::{Call, Fault};
 /// let faulty = Faulty::new(&Storage::memory());
 /// faulty.storage().queue::<Mail>().await?.send(&Mail {}).await?;
 /// // Nobody is told that the message is deleted: the job is not run again all the same.
-/// faulty.plan(Operation::Delete, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+/// faulty.plan(Operation::DeleteAll, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
 /// let worker = Worker::builder(faulty.storage()).handle(deliver).virtual_time(Arc::new(memory::TokioClock::new()));
 /// let report = worker.build()?.run_until(tokio::time::sleep(Duration::from_secs(120))).await?;
 /// assert_eq!(report.completed + report.uncertain, 1);
@@ -62,9 +62,20 @@ pub struct Faulty {
 impl Faulty {
     /// Wraps `storage`, with no faults planned yet.
     pub fn new(storage: &Storage) -> Self {
+        Self::wrap(storage, storage.queues().deletes_together())
+    }
+
+    /// The same, but workers delete the message of each job by itself, as they do on Azure: by
+    /// [`Operation::Delete`] instead of [`Operation::DeleteAll`].
+    pub fn deleting_one_by_one(storage: &Storage) -> Self {
+        Self::wrap(storage, false)
+    }
+
+    fn wrap(storage: &Storage, deletes_together: bool) -> Self {
         let plan = Arc::new(Plan::default());
-        let queues = Wrapped { inner: Arc::clone(storage.queues()), plan: Arc::clone(&plan) };
-        let blobs = Wrapped { inner: Arc::clone(storage.blobs()), plan: Arc::clone(&plan) };
+        let queues =
+            Queues { inner: Arc::clone(storage.queues()), plan: Arc::clone(&plan), deletes_together };
+        let blobs = Blobs { inner: Arc::clone(storage.blobs()), plan: Arc::clone(&plan) };
         let storage = Storage::new(Arc::new(queues), Arc::new(blobs), storage.description());
         Self { storage, plan }
     }
@@ -105,12 +116,17 @@ impl Faulty {
     }
 }
 
-/// One half of the storage under the plan.
+/// The queue half of the storage under the plan.
 #[derive(Debug)]
-struct Wrapped<S: ?Sized> {
-    inner: Arc<S>,
+struct Queues {
+    inner: Arc<dyn QueueStore>,
     plan: Arc<Plan>,
+    deletes_together: bool,
 }
 
-type Queues = Wrapped<dyn QueueStore>;
-type Blobs = Wrapped<dyn BlobStore>;
+/// The blob half of the storage under the plan.
+#[derive(Debug)]
+struct Blobs {
+    inner: Arc<dyn BlobStore>,
+    plan: Arc<Plan>,
+}

@@ -1,0 +1,89 @@
+//! Deleting the messages of many leases by one request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::owner::Lease;
+use super::touch::{Deleted, TouchError};
+use crate::storage::StoreError;
+
+type Outcome = Result<Deleted, TouchError>;
+
+impl Lease {
+    /// Deletes the messages of leases that are all of one queue and on the same terms, and ends the leases; the answers stand in
+    /// the order of the leases. Each is what [`delete`](Self::delete) would have said: what the common request has not
+    /// decided for a message is decided for it alone.
+    pub(crate) async fn delete_all(leases: &[Arc<Self>]) -> Vec<Outcome> {
+        let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
+        let (mut together, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
+        // Held to the end, so that nothing renews what is being deleted.
+        let mut turns = Vec::with_capacity(leases.len());
+        for (place, lease) in leases.iter().enumerate() {
+            match lease.turn.try_lock() {
+                // A renewal under way must not hold up the others, and a receipt that may be outdated needs more than one
+                // answer.
+                Err(_) => alone.push(place),
+                Ok(_) if lease.is_uncertain() => alone.push(place),
+                Ok(turn) => match lease.check_deletable() {
+                    Ok(()) => {
+                        together.push(place);
+                        turns.push(turn);
+                    }
+                    Err(error) => outcomes[place] = Some(Err(error)),
+                },
+            }
+        }
+        let requested: Vec<&Lease> = together.iter().map(|place| &*leases[*place]).collect();
+        let (decided, singly) = tokio::join!(
+            delete_together(&requested),
+            join_all(alone.iter().map(|place| leases[*place].delete())),
+        );
+        for (place, outcome) in together.into_iter().zip(decided).chain(alone.into_iter().zip(singly)) {
+            outcomes[place] = Some(outcome);
+        }
+        // Each has one by now; a lease without would have been left out by the lines above.
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(TouchError::Uncertain(None)))).collect()
+    }
+}
+
+/// One request for all, then for each what it has not decided.
+async fn delete_together(leases: &[&Lease]) -> Vec<Outcome> {
+    let answers = request(leases).await;
+    let mut outcomes = Vec::with_capacity(leases.len());
+    let mut undecided = Vec::new();
+    for (place, (lease, answer)) in leases.iter().zip(answers).enumerate() {
+        outcomes.push(Ok(Deleted::Certainly));
+        match answer {
+            Ok(()) => lease.deleted(&outcomes[place]),
+            Err(error) => undecided.push(async move {
+                let outcome = lease.try_delete(false, Some(Err(error))).await;
+                lease.deleted(&outcome);
+                (place, outcome)
+            }),
+        }
+    }
+    for (place, outcome) in join_all(undecided).await {
+        outcomes[place] = outcome;
+    }
+    outcomes
+}
+
+async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
+    let Some(first) = leases.first() else { return Vec::new() };
+    let messages = leases.iter().map(|lease| lease.message()).collect();
+    let limit = leases.iter().map(|lease| lease.limit(2)).min().unwrap_or(Duration::ZERO);
+    let call = first.store.delete_all(&first.queue, messages, first.terms.late);
+    match timeout(limit, call).await {
+        Ok(mut answers) => {
+            // A storage that leaves some unanswered has told nothing of them.
+            while answers.len() < leases.len() {
+                answers.push(Err(first.unanswered()));
+            }
+            answers
+        }
+        Err(_) => leases.iter().map(|lease| Err(lease.unanswered())).collect(),
+    }
+}

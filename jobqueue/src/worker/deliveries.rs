@@ -1,0 +1,182 @@
+//! The deliveries of one queue. Each runs as a task of its own. The messages of those that are done at about the same time are
+//! deleted together, where the storage does that at less cost: while one request is under way, the next gathers.
+//!
+//! Knows when deliveries begin and end; knows nothing of what happens in between, nor of how many there may be.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::circuit::{Change, Circuit};
+use super::event::Event;
+use super::poller::Done;
+use super::registry::Lane;
+use super::run::{self, Delivered};
+use super::settle::{self, Finished};
+use super::shared::Shared;
+use crate::queue::{Channel, Claimed};
+use crate::storage::LeasedMessage;
+use crate::vocabulary::job::JobInfo;
+use crate::vocabulary::outcome::Outcome;
+use crate::vocabulary::settings::QueueSettings;
+
+/// The most messages to delete by one request: more would delay the first for little gain.
+const MAX_TOGETHER: usize = 1_024;
+/// The most requests under way: while the storage does one, the next waits at its door.
+const MAX_REQUESTS: usize = 2;
+
+/// What the deliveries of a queue share.
+pub(super) struct Deliveries {
+    pub(super) shared: Arc<Shared>,
+    pub(super) channel: Arc<Channel>,
+    pub(super) lane: Arc<Lane>,
+    pub(super) circuit: Arc<Circuit>,
+    /// Fires when handlers are to be dropped where they are.
+    pub(super) abort: CancellationToken,
+    pub(super) tasks: TaskTracker,
+    pub(super) to_delete: Mutex<ToDelete>,
+}
+
+/// What waits for its deletion.
+#[derive(Default)]
+pub(super) struct ToDelete {
+    completions: Vec<Completion>,
+    /// How many tasks are deleting.
+    requests: usize,
+}
+
+/// A delivery whose handler is done and whose message is yet to be deleted.
+pub(super) struct Completion {
+    claimed: Arc<Claimed>,
+    job: Arc<JobInfo>,
+    ran: Duration,
+    /// Declared last, dropped last: with it the job is over.
+    done: Done,
+}
+
+impl Deliveries {
+    /// Runs a leased message to its end, in a task of its own.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        leased: LeasedMessage,
+        requested: Instant,
+        settings: Arc<QueueSettings>,
+        done: Done,
+    ) {
+        let deliveries = Arc::clone(self);
+        self.tasks.spawn(async move {
+            // Declared first, dropped last: also when the delivery is dropped in the middle.
+            let done = done;
+            // Boxed, so that what is wrapped around it, spawned and moved from place to place is small.
+            let deliver = Box::pin(run::deliver(&deliveries, leased, requested, settings, &done));
+            match deliveries.abort.run_until_cancelled(deliver).await {
+                None => {}
+                Some(Delivered::Finished(finished)) => deliveries.conclude(finished),
+                Some(Delivered::Done { claimed, job, ran }) => {
+                    deliveries.complete(Completion { claimed, job, ran, done });
+                }
+            }
+        });
+    }
+
+    /// Puts a message back that was leased by a request under way when the worker was told to stop.
+    pub(super) fn put_back(
+        self: &Arc<Self>,
+        leased: LeasedMessage,
+        requested: Instant,
+        settings: Arc<QueueSettings>,
+        done: Done,
+    ) {
+        let deliveries = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let _done = done;
+            run::put_back(&deliveries, leased, requested, settings).await;
+        });
+    }
+
+    /// Whether messages are deleted together, and so not by their deliveries.
+    pub(super) fn delete_together(&self, claimed: &Claimed) -> bool {
+        self.channel.store().deletes_together() && !claimed.has_blobs()
+    }
+
+    fn to_delete(&self) -> MutexGuard<'_, ToDelete> {
+        self.to_delete.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn complete(self: &Arc<Self>, completion: Completion) {
+        let mut to_delete = self.to_delete();
+        to_delete.completions.push(completion);
+        if to_delete.requests < MAX_REQUESTS {
+            to_delete.requests += 1;
+            drop(to_delete);
+            let deliveries = Arc::clone(self);
+            self.tasks.spawn(async move {
+                let delete = Box::pin(deliveries.delete_waiting());
+                deliveries.abort.run_until_cancelled(delete).await;
+            });
+        }
+    }
+
+    /// Deletes until nothing waits any more. One that is dropped ends with the worker, whose messages come back.
+    async fn delete_waiting(&self) {
+        loop {
+            let completions = {
+                let mut to_delete = self.to_delete();
+                let count = to_delete.completions.len().min(MAX_TOGETHER);
+                if count == 0 {
+                    to_delete.requests -= 1;
+                    return;
+                }
+                to_delete.completions.drain(..count).collect::<Vec<_>>()
+            };
+            let done = completions.iter().map(|one| (&*one.claimed, &*one.job));
+            let settled = settle::complete_all(&self.shared, done).await;
+            for (Completion { claimed, job, ran, done }, settled) in completions.into_iter().zip(settled) {
+                self.conclude(settle::finished(&claimed, Some(job), settled, ran, None));
+                drop((claimed, done));
+            }
+        }
+    }
+
+    /// Tells what became of a delivery.
+    fn conclude(&self, finished: Finished) {
+        let Finished { job, outcome, ran, error } = finished;
+        let queue = &self.channel.name;
+        self.shared.report().count(&outcome);
+        match &outcome {
+            Outcome::Completed => {}
+            Outcome::DeadLettered(reason) => {
+                tracing::warn!(%queue, job = job.as_ref().map(|j| &*j.id), %reason, error, "message dead-lettered");
+            }
+            Outcome::Retried(wait) => {
+                let attempt = job.as_ref().map(|job| job.attempt);
+                tracing::warn!(%queue, job = job.as_ref().map(|j| &*j.id), attempt, ?wait, error, "attempt failed; the job is tried again");
+            }
+            _ => {
+                let name = outcome.name();
+                tracing::debug!(%queue, job = job.as_ref().map(|j| &*j.id), outcome = name, error, "delivery ended");
+            }
+        }
+        self.shared.events.tell(|| Event::Finished {
+            job: job.clone(),
+            queue: queue.clone(),
+            outcome: outcome.clone(),
+            ran,
+            error,
+        });
+        match self.circuit.record(job.as_ref().map(|job| &job.id), &outcome) {
+            Some(Change::Opened(retry_in)) => {
+                tracing::warn!(%queue, ?retry_in, "everything on this queue fails; fetching pauses");
+                self.shared.events.tell(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
+            }
+            Some(Change::Closed) => {
+                tracing::info!(%queue, "jobs succeed again");
+                self.shared.events.tell(|| Event::CircuitClosed { queue: queue.clone() });
+            }
+            None => {}
+        }
+    }
+}

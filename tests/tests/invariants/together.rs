@@ -1,0 +1,116 @@
+//! The messages of jobs that end at about the same time are deleted together: I9, I10, F9, F22.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{JobError, Storage, sqlite};
+use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, task, worker};
+
+async fn send(storage: &Storage, count: u32) -> jobqueue::Queue<Task> {
+    let queue = storage.queue::<Task>().await.unwrap();
+    for number in 0..count {
+        let _ = queue.send(&task(number.to_string())).await.unwrap();
+    }
+    queue
+}
+
+/// A handler that notes the names of its tasks.
+fn noting(log: &Log) -> impl AsyncFn(Task) -> Result<(), JobError> + Clone + Send + Sync + 'static + use<> {
+    let log = Arc::clone(log);
+    async move |task: Task| {
+        log.lock().unwrap().push(task.name);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i09_jobs_that_end_while_a_deletion_is_under_way_are_deleted_by_the_next() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = send(&faulty.storage(), 32).await;
+    faulty.plan_always(Operation::DeleteAll, Fault::DelayAfter(Duration::from_millis(10)));
+    let (log, listen) = outcomes();
+    let worker = worker(&faulty.storage()).handle(async |_: Task| Ok::<(), JobError>(()));
+    let report = worker.on_event(listen).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, log.lock().unwrap().len()), (32, 32));
+    assert!(queue.is_empty().await.unwrap());
+    let requests = faulty.calls_of(Operation::DeleteAll);
+    assert!((1..=4).contains(&requests), "{requests}");
+    assert_eq!(faulty.calls_of(Operation::Delete), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f09_a_lost_answer_to_a_common_deletion_runs_no_job_twice() {
+    for fault in [
+        Fault::DropAnswer(StoreErrorKind::Timeout),
+        Fault::LoseRequest(StoreErrorKind::Timeout),
+        Fault::Throttle(Duration::from_secs(1)),
+        Fault::Hang,
+        Fault::HangAfter,
+    ] {
+        let faulty = Faulty::new(&in_memory());
+        let queue = send(&faulty.storage(), 40).await;
+        faulty.plan_always(Operation::DeleteAll, fault);
+        let log = Log::default();
+        let worker = worker(&faulty.storage()).concurrency(8).handle(noting(&log)).build().unwrap();
+        let report = worker.run_until(after(600)).await.unwrap();
+        assert_eq!(report.completed, 40, "{fault:?}: {report:?}");
+        assert_eq!(log.lock().unwrap().len(), 40, "{fault:?}");
+        assert!(queue.is_empty().await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn i10_a_shutdown_waits_for_common_deletions() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = send(&faulty.storage(), 20).await;
+    faulty.plan_always(Operation::DeleteAll, Fault::DelayBefore(Duration::from_secs(5)));
+    let log = Log::default();
+    let worker = worker(&faulty.storage()).handle(noting(&log)).build().unwrap();
+    // Told to stop when all handlers are done and nothing is deleted.
+    let report = worker.run_until(after(1)).await.unwrap();
+    assert_eq!((log.lock().unwrap().len(), report.completed, report.is_clean()), (20, 20, true));
+    assert!(queue.is_empty().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn f22_a_worker_that_dies_in_a_common_deletion_loses_nothing() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = send(&faulty.storage(), 20).await;
+    faulty.plan_always(Operation::DeleteAll, Fault::Hang);
+    let log = Log::default();
+    let dying = worker(&faulty.storage()).handle(noting(&log)).build().unwrap();
+    let dying = dying.run_until(std::future::pending());
+    assert!(tokio::time::timeout(Duration::from_secs(1), dying).await.is_err());
+    assert_eq!((log.lock().unwrap().len(), queue.len().await.unwrap()), (20, 20));
+    faulty.heal();
+    // They come back when their leases are over: at least once.
+    let worker = worker(&faulty.storage()).handle(noting(&log)).build().unwrap();
+    let report = worker.run_until(after(60)).await.unwrap();
+    assert_eq!((report.completed, queue.len().await.unwrap()), (20, 0));
+}
+
+#[tokio::test]
+async fn i09_a_failed_job_among_many_is_tried_again_and_the_others_are_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = sqlite::Options::new(folder.path().join("jobs.db")).open().await.unwrap();
+    let queue = send(&storage, 64).await;
+    let failed: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&failed);
+    let handler = move |task: Task| {
+        let sink = Arc::clone(&sink);
+        async move {
+            if task.name.ends_with('7') {
+                sink.lock().unwrap().push(task.name);
+                return Err(JobError::dead_letter("sevens are not served"));
+            }
+            Ok(())
+        }
+    };
+    let worker = jobqueue::Worker::builder(storage.clone()).handle(handler).build().unwrap();
+    let report = worker.run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered, failed.lock().unwrap().len()), (58, 6, 6));
+    assert!(queue.is_empty().await.unwrap());
+    assert_eq!(queue.dead_letters().unwrap().len().await.unwrap(), 6);
+}
