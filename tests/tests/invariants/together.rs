@@ -1,5 +1,6 @@
 //! The messages of jobs that end at about the same time are deleted together: I9, I10, F9, F22.
 
+use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,11 +18,11 @@ async fn send(storage: &Storage, count: u32) -> jobqueue::Queue<Task> {
 }
 
 /// A handler that notes the names of its tasks.
-fn noting(log: &Log) -> impl AsyncFn(Task) -> Result<(), JobError> + Clone + Send + Sync + 'static + use<> {
+fn noting(log: &Log) -> impl Fn(Task) -> Ready<Result<(), JobError>> + Clone + Send + Sync + 'static {
     let log = Arc::clone(log);
-    async move |task: Task| {
+    move |task| {
         log.lock().unwrap().push(task.name);
-        Ok(())
+        ready(Ok(()))
     }
 }
 
