@@ -226,6 +226,30 @@ async fn another_process_rings_the_bell() {
     part.finish();
 }
 
+#[tokio::test]
+async fn a_delayed_message_of_another_connection_rings_so_that_its_time_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    let mut arrivals = storage.queues().arrivals(&queue()).unwrap();
+    let mut mine = Connection::open(&path).unwrap();
+    for round in 0..3 {
+        let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let later = Duration::from_secs(600 - round);
+        put_in(&transaction, &queue(), PutMessage::new("later").with_visibility_delay(later)).unwrap();
+        transaction.commit().unwrap();
+        loop {
+            arrivals.wait().await;
+            let received = storage.queues().get(&queue(), get(1)).await.unwrap();
+            assert!(received.messages.is_empty());
+            // The ring may be for the round before.
+            if received.next_visible_in.is_some_and(|wait| wait <= later) {
+                break;
+            }
+        }
+    }
+}
+
 // F65
 #[tokio::test]
 async fn the_log_is_cut_after_a_long_reader_ends() {

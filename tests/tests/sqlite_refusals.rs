@@ -129,17 +129,19 @@ async fn many_may_open_a_new_file_at_once() {
 async fn damage_in_the_file_is_never_an_empty_queue() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
-    filled(&path, 500).await;
+    filled(&path, 1_000).await;
     let sound = fs::read(&path).unwrap();
-    assert!(sound.len() > 20 * 4096);
+    let page_size = usize::from(u16::from_be_bytes([sound[16], sound[17]]));
+    assert!(sound.len() > 20 * page_size);
 
-    let mut cases = vec![("cut in half".to_owned(), sound[..sound.len() / 2 / 4096 * 4096].to_vec())];
+    let mut cases =
+        vec![("cut in half".to_owned(), sound[..sound.len() / 2 / page_size * page_size].to_vec())];
     let mut header = sound.clone();
     header[..16].fill(0);
     cases.push(("header".to_owned(), header));
     for page in [0, 3, 15, 18] {
         let mut zeroed = sound.clone();
-        let from = page * 4096 + if page == 0 { 100 } else { 0 };
+        let from = page * page_size + if page == 0 { 100 } else { 0 };
         zeroed[from..from + 64].iter_mut().for_each(|byte| *byte ^= 0x55);
         cases.push((format!("page {page}"), zeroed));
     }

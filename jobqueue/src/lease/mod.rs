@@ -27,5 +27,3 @@ pub(crate) use touch::{Deleted, TouchError};
 
 #[cfg(test)]
 mod tests;
-#[cfg(all(test, feature = "testing"))]
-mod together_tests;

@@ -87,3 +87,6 @@ async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
         Err(_) => leases.iter().map(|lease| Err(lease.unanswered())).collect(),
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests;

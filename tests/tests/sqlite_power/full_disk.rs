@@ -122,7 +122,7 @@ fn f57_no_room_for_the_index_of_the_log_leaves_the_commit_in_doubt() {
     let reading = reader.transaction().unwrap();
     let _: i64 = reading.query_row("SELECT count(*) FROM jobqueue_message", [], |row| row.get(0)).unwrap();
     scene.recorder.leave_no_room_for_index(true);
-    let task = scene.block_on(ended.into_iter().next().unwrap().fill(20));
+    let task = scene.block_on(ended.into_iter().next().unwrap().fill(40));
     scene.recorder.leave_no_room_for_index(false);
     drop(reading);
     let error = &task.history.failure.as_ref().unwrap().error;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Deleted, Keeper, Lease, LeaseTerms, Loss, TouchError};
+use crate::lease::{Deleted, Keeper, Lease, LeaseTerms, Loss, TouchError};
 use crate::storage::{GetMessages, Late, LeasedMessage, Operation, PutMessage, Storage, StoreErrorKind};
 use crate::testing::faults::{Fault, Faulty};
 use crate::vocabulary::metadata::Metadata;
