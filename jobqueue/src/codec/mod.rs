@@ -31,12 +31,11 @@ pub fn encode_message<M: QueueMessage>(message: &M) -> Result<Vec<u8>, EncodeErr
 /// # Errors
 /// See [`DecodeError`].
 pub fn decode_message<M: QueueMessage>(version: u32, payload: &[u8]) -> Result<M, DecodeError> {
-    let message = match M::decode(version, payload) {
-        Ok(message) => message,
-        Err(error) => return Err(error),
-    };
-    match message.validate() {
-        Ok(()) => Ok(message),
-        Err(violations) => Err(DecodeError::Invalid(violations)),
+    let decoded = M::decode(version, payload);
+    if let Ok(message) = &decoded
+        && let Err(violations) = message.validate()
+    {
+        return Err(DecodeError::Invalid(violations));
     }
+    decoded
 }
