@@ -14,7 +14,6 @@ pub use crate::vocabulary::message::{DecodeError, MessageDefaults, QueueMessage}
 pub use crate::vocabulary::retry::Backoff;
 pub use crate::vocabulary::upgrade::{accepts_or_upgrades, decode_or_upgrade};
 pub use crate::vocabulary::validate::rules::{
-    Limit, Measured, Pattern, Provides, Ranged, Text, custom, email, length, non_empty, pattern, range, url,
-    whole,
+    Limit, Measured, Pattern, Provides, Ranged, Text, custom, email, pattern, url, whole,
 };
 pub use crate::vocabulary::validate::{Path, Validate, Violations};

@@ -1,6 +1,7 @@
-//! The call for each rule on a field: `__value`, `__path` and `__violations` are in scope.
+//! The call for each rule on a field: `__path` and `__violations` are in scope.
 //!
 //! The field's type is given to each function, so that a trait error points at the type in the user's source.
+//! A rule is one call with plain arguments where possible, for what is written here the user waits for in each build.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -12,44 +13,53 @@ use crate::attr::{Bound, Bounds, Literal};
 use crate::check::is_checked_by_compiler;
 use crate::shape::Shape;
 
-pub fn expand(field: &Field<'_>, params: &[&Ident]) -> TokenStream {
+/// `value` is an expression for a reference to the field, `name` what it is called below `__path`.
+pub fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, name: &str) -> TokenStream {
     let attrs = &field.attrs;
     let ty = field.ty;
+    let place = quote!(__path, #name, __violations);
+    let text = || quote!(<#ty as __jobqueue::Text>::text(#value), #place);
     let mut calls = TokenStream::new();
     if let Some(bounds) = attrs.range.get() {
-        calls.extend(range(field, bounds, &Shape::of(ty, params)));
+        let shape = Shape::of(ty, params);
+        let (order, limits) = range(bounds, &shape);
+        calls.extend(quote! { #order <#ty as __jobqueue::Ranged>::range(#value, #place, #limits); });
     }
     if let Some(bounds) = attrs.length.get() {
-        calls.extend(length(field, bounds));
+        let (order, limits) = length(bounds);
+        calls.extend(quote! { #order <#ty as __jobqueue::Measured>::length(#value, #place, #limits); });
     }
     if attrs.non_empty.is_set() {
-        calls.extend(quote! { __jobqueue::non_empty::<#ty>(__value, __path, __violations); });
+        calls.extend(quote! { <#ty as __jobqueue::Measured>::non_empty(#value, #place); });
     }
     if attrs.url.is_set() {
-        calls.extend(quote! { __jobqueue::url::<#ty>(__value, __path, __violations); });
+        let text = text();
+        calls.extend(quote! { __jobqueue::url(#text); });
     }
     if attrs.email.is_set() {
-        calls.extend(quote! { __jobqueue::email::<#ty>(__value, __path, __violations); });
+        let text = text();
+        calls.extend(quote! { __jobqueue::email(#text); });
     }
     if let Some(pattern) = attrs.pattern.get() {
-        calls.extend(quote! {
+        let text = text();
+        calls.extend(quote! {{
             static __PATTERN: __jobqueue::Pattern = __jobqueue::Pattern::new(#pattern);
-            __jobqueue::pattern::<#ty>(__value, __path, __violations, &__PATTERN);
-        });
+            __jobqueue::pattern(#text, &__PATTERN);
+        }});
     }
     if let Some(rule) = attrs.with.get() {
-        calls.extend(quote! { __jobqueue::custom::<#ty, _, _>(__value, __path, __violations, #rule); });
+        calls.extend(quote! { __jobqueue::custom::<#ty, _, _>(#value, #place, #rule); });
     }
     if attrs.nested.is_set() {
-        calls.extend(quote! {
-            <#ty as __jobqueue::Validate>::validate_into(__value, __path, __violations);
-        });
+        let path =
+            if name.is_empty() { quote!(__path) } else { quote!(&__jobqueue::Path::field(__path, #name)) };
+        calls.extend(quote! { <#ty as __jobqueue::Validate>::validate_into(#value, #path, __violations); });
     }
     calls
 }
 
-fn range(field: &Field<'_>, bounds: &Bounds, shape: &Shape) -> TokenStream {
-    let ty = field.ty;
+/// An assertion about the limits, and the two arguments.
+fn range(bounds: &Bounds, shape: &Shape) -> (Option<TokenStream>, TokenStream) {
     let number = |bound: &Bound| in_type(bound, shape);
     let low = match &bounds.low {
         Some(low) => {
@@ -70,14 +80,11 @@ fn range(field: &Field<'_>, bounds: &Bounds, shape: &Shape) -> TokenStream {
         let primitive = Ident::new(primitive, proc_macro2::Span::call_site());
         order(bounds, quote!(::core::primitive::#primitive), number)
     });
-    quote! {
-        #order
-        __jobqueue::range::<#ty>(__value, __path, __violations, #low, #high);
-    }
+    (order, quote!(#low, #high))
 }
 
-fn length(field: &Field<'_>, bounds: &Bounds) -> TokenStream {
-    let ty = field.ty;
+/// An assertion about the limits, and the two arguments.
+fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
     let as_written = |bound: &Bound| bound.expr.to_token_stream();
     let min = match &bounds.low {
         Some(low) => as_written(low),
@@ -92,10 +99,7 @@ fn length(field: &Field<'_>, bounds: &Bounds) -> TokenStream {
         None => quote!(::core::primitive::usize::MAX),
     };
     let order = order(bounds, quote!(::core::primitive::usize), as_written);
-    quote! {
-        #order
-        __jobqueue::length::<#ty>(__value, __path, __violations, #min, #max);
-    }
+    (order, quote!(#min, #max))
 }
 
 /// An assertion about bounds that are constants, whose values the macro cannot see.

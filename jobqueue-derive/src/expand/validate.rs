@@ -35,7 +35,7 @@ pub fn expand(container: &Container<'_>) -> TokenStream {
 fn of_struct(container: &Container<'_>, fields: &[Field<'_>]) -> TokenStream {
     let fields = with_rules(fields).map(|field| {
         let member = &field.member;
-        of_field(container, field, quote!(&self.#member))
+        of_field(container, field, &quote!(&self.#member))
     });
     quote! { #(#fields)* }
 }
@@ -56,7 +56,7 @@ fn of_variant(container: &Container<'_>, variant: &Variant<'_>) -> Option<TokenS
         let member = &field.member;
         let binding = format_ident!("__field{index}");
         patterns.push(quote!(#member: #binding));
-        fields.push(of_field(container, field, quote!(#binding)));
+        fields.push(of_field(container, field, &quote!(#binding)));
     }
     if fields.is_empty() {
         return None;
@@ -78,18 +78,20 @@ fn with_rules<'f, 'a>(fields: &'f [Field<'a>]) -> impl Iterator<Item = &'f Field
 }
 
 /// `value` is an expression for a reference to the field.
-fn of_field(container: &Container<'_>, field: &Field<'_>, value: TokenStream) -> TokenStream {
-    let step = match &field.step {
-        Some(Step::Field(name)) => quote! { let __path = &__jobqueue::Path::field(__path, #name); },
-        Some(Step::Index(index)) => quote! { let __path = &__jobqueue::Path::index(__path, #index); },
-        None => TokenStream::new(),
+fn of_field(container: &Container<'_>, field: &Field<'_>, value: &TokenStream) -> TokenStream {
+    let (step, name) = match &field.step {
+        // An empty name means that there is no step.
+        Some(Step::Field(name)) if !name.is_empty() => (None, name.as_str()),
+        Some(Step::Field(name)) => (Some(quote!(field(__path, #name))), ""),
+        Some(Step::Index(index)) => (Some(quote!(index(__path, #index))), ""),
+        None => (None, ""),
     };
-    let rules = rules::expand(field, &type_params(container));
-    quote! {
-        {
-            #step
-            let __value = #value;
+    let rules = rules::expand(field, &type_params(container), value, name);
+    match step {
+        Some(step) => quote! {{
+            let __path = &__jobqueue::Path::#step;
             #rules
-        }
+        }},
+        None => rules,
     }
 }

@@ -15,14 +15,28 @@ impl Codec for Json {
     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
         // Most messages fit, and then nothing is copied to a larger place while they are written.
         let mut text = Vec::with_capacity(512);
-        serde_json::to_writer(&mut text, value)
-            .map_err(|e| CodecError::with_source("the message has no JSON form", e))?;
-        Ok(text)
+        match serde_json::to_writer(&mut text, value) {
+            Ok(()) => Ok(text),
+            Err(error) => Err(no_form(error)),
+        }
     }
 
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-        serde_json::from_slice(bytes).map_err(|e| CodecError::new(describe(&e)))
+        match serde_json::from_slice(bytes) {
+            Ok(value) => Ok(value),
+            Err(error) => Err(unreadable(&error)),
+        }
     }
+}
+
+// Both ways of failing are functions of their own, so that they are not compiled again for each type of message.
+
+fn no_form(error: serde_json::Error) -> CodecError {
+    CodecError::with_source("the message has no JSON form", error)
+}
+
+fn unreadable(error: &serde_json::Error) -> CodecError {
+    CodecError::new(describe(error))
 }
 
 /// Where and in what way the JSON is wrong. serde's own text can quote the offending value, and payloads

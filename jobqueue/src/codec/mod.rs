@@ -9,13 +9,21 @@ pub use json::Json;
 
 use crate::vocabulary::message::{DecodeError, EncodeError, QueueMessage};
 
+// Compiled for each type of message, in the crate that sends or handles it: `match` is one function there, `?` and
+// `map_err` would be ten.
+
 /// Validates a message and writes its payload.
 ///
 /// # Errors
 /// All violations of the message's rules, or what the codec cannot write.
 pub fn encode_message<M: QueueMessage>(message: &M) -> Result<Vec<u8>, EncodeError> {
-    message.validate().map_err(EncodeError::Invalid)?;
-    M::Codec::encode(message).map_err(EncodeError::Codec)
+    if let Err(violations) = message.validate() {
+        return Err(EncodeError::Invalid(violations));
+    }
+    match M::Codec::encode(message) {
+        Ok(payload) => Ok(payload),
+        Err(error) => Err(EncodeError::Codec(error)),
+    }
 }
 
 /// Reads a payload that was written as `version`, upgrades it to the present version, and validates it.
@@ -23,7 +31,11 @@ pub fn encode_message<M: QueueMessage>(message: &M) -> Result<Vec<u8>, EncodeErr
 /// # Errors
 /// See [`DecodeError`].
 pub fn decode_message<M: QueueMessage>(version: u32, payload: &[u8]) -> Result<M, DecodeError> {
-    let message = M::decode(version, payload)?;
-    message.validate().map_err(DecodeError::Invalid)?;
-    Ok(message)
+    let decoded = M::decode(version, payload);
+    if let Ok(message) = &decoded
+        && let Err(violations) = message.validate()
+    {
+        return Err(DecodeError::Invalid(violations));
+    }
+    decoded
 }

@@ -63,10 +63,12 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
     /// # Errors
     /// See [`DecodeError`].
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
-        if version == Self::VERSION {
-            Self::Codec::decode(payload).map_err(DecodeError::Codec)
-        } else {
-            Err(DecodeError::unreadable_version(version, Self::VERSION))
+        if version != Self::VERSION {
+            return Err(DecodeError::unreadable_version(version, Self::VERSION));
+        }
+        match Self::Codec::decode(payload) {
+            Ok(message) => Ok(message),
+            Err(error) => Err(DecodeError::Codec(error)),
         }
     }
 

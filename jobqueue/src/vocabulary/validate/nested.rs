@@ -34,6 +34,31 @@ macro_rules! pointers {
 }
 pointers!(&T, Box<T>, Rc<T>, Arc<T>);
 
+/// Without an iterator, whose methods would be compiled for each type of items in the crate of the message.
+impl<T: Validate> Validate for [T] {
+    fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
+        let mut index = 0;
+        let mut rest = self;
+        while let [item, others @ ..] = rest {
+            item.validate_into(&path.index(index), violations);
+            rest = others;
+            index += 1;
+        }
+    }
+}
+
+impl<T: Validate, const N: usize> Validate for [T; N] {
+    fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
+        self.as_slice().validate_into(path, violations);
+    }
+}
+
+impl<T: Validate> Validate for Vec<T> {
+    fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
+        self.as_slice().validate_into(path, violations);
+    }
+}
+
 /// Items are numbered in the order of iteration, which is the order on the wire.
 macro_rules! lists {
     ($([$($generics:tt)*] $list:ty),+ $(,)?) => {$(
@@ -47,9 +72,6 @@ macro_rules! lists {
     )+};
 }
 lists!(
-    [] [T],
-    [const N: usize] [T; N],
-    [] Vec<T>,
     [] VecDeque<T>,
     [] LinkedList<T>,
     [] BTreeSet<T>,

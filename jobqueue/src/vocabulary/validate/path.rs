@@ -44,6 +44,11 @@ impl<'a> Path<'a> {
     pub fn key(&'a self, key: &'a dyn fmt::Display) -> Path<'a> {
         Path { parent: Some(self), step: Step::Key(key) }
     }
+
+    /// The path of a field, or this path when `name` is empty: the value has no name of its own.
+    pub(super) fn to(&'a self, name: &'a str) -> Path<'a> {
+        if name.is_empty() { *self } else { self.field(name) }
+    }
 }
 
 impl fmt::Display for Path<'_> {

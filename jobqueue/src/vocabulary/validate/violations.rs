@@ -56,8 +56,13 @@ impl Violations {
         if self.kept.len() == MAX_KEPT {
             self.dropped += 1;
         } else {
-            self.kept.push(Violation { path: path.to_string(), rule, problem: problem.into() });
+            self.keep(path, rule, problem.into());
         }
+    }
+
+    // Not generic, so that it is compiled here and not once more in the crates of messages.
+    fn keep(&mut self, path: &Path<'_>, rule: &'static str, problem: String) {
+        self.kept.push(Violation { path: path.to_string(), rule, problem });
     }
 
     /// Whether nothing is wrong.

@@ -56,13 +56,14 @@ impl<T> Provides<[T]> for Option<Vec<T>> {
 pub fn custom<T: Provides<A> + ?Sized, A: ?Sized, E: Display>(
     value: &T,
     path: &Path<'_>,
+    name: &str,
     violations: &mut Violations,
     rule: fn(&A) -> Result<(), E>,
 ) {
     if let Some(value) = value.provide()
         && let Err(problem) = rule(value)
     {
-        violations.add(path, "with", problem.to_string());
+        broken(&path.to(name), "with", violations, &problem);
     }
 }
 
@@ -74,6 +75,11 @@ pub fn whole<T, E: Display>(
     rule: fn(&T) -> Result<(), E>,
 ) {
     if let Err(problem) = rule(value) {
-        violations.add(path, "validate", problem.to_string());
+        broken(path, "validate", violations, &problem);
     }
+}
+
+#[cold]
+fn broken(path: &Path<'_>, rule: &'static str, violations: &mut Violations, problem: &dyn Display) {
+    violations.add(path, rule, problem.to_string());
 }

@@ -4,19 +4,36 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Measured, Ranged, Text};
+use super::super::{Path, Violations};
+use super::{Limit, Measured, Ranged, Text};
 
 impl<T: Ranged> Ranged for Option<T> {
     type Number = T::Number;
-    fn number(&self) -> Option<T::Number> {
-        self.as_ref().and_then(T::number)
+    fn range(
+        &self,
+        path: &Path<'_>,
+        name: &str,
+        violations: &mut Violations,
+        low: Limit<T::Number>,
+        high: Limit<T::Number>,
+    ) {
+        if let Some(value) = self {
+            value.range(path, name, violations, low, high);
+        }
     }
 }
 
 impl<T: Measured> Measured for Option<T> {
-    const UNIT: &'static str = T::UNIT;
-    fn measure(&self) -> Option<usize> {
-        self.as_ref().and_then(T::measure)
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+        if let Some(value) = self {
+            value.length(path, name, violations, min, max);
+        }
+    }
+
+    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
+        if let Some(value) = self {
+            value.non_empty(path, name, violations);
+        }
     }
 }
 
@@ -30,15 +47,25 @@ macro_rules! pointers {
     ($($pointer:ty),+) => {$(
         impl<T: Ranged + ?Sized> Ranged for $pointer {
             type Number = T::Number;
-            fn number(&self) -> Option<T::Number> {
-                (**self).number()
+            fn range(
+                &self,
+                path: &Path<'_>,
+                name: &str,
+                violations: &mut Violations,
+                low: Limit<T::Number>,
+                high: Limit<T::Number>,
+            ) {
+                (**self).range(path, name, violations, low, high);
             }
         }
 
         impl<T: Measured + ?Sized> Measured for $pointer {
-            const UNIT: &'static str = T::UNIT;
-            fn measure(&self) -> Option<usize> {
-                (**self).measure()
+            fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+                (**self).length(path, name, violations, min, max);
+            }
+
+            fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
+                (**self).non_empty(path, name, violations);
             }
         }
 
@@ -52,9 +79,12 @@ macro_rules! pointers {
 pointers!(&T, Box<T>, Rc<T>, Arc<T>);
 
 impl<B: Measured + ToOwned + ?Sized> Measured for Cow<'_, B> {
-    const UNIT: &'static str = B::UNIT;
-    fn measure(&self) -> Option<usize> {
-        (**self).measure()
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+        (**self).length(path, name, violations, min, max);
+    }
+
+    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
+        (**self).non_empty(path, name, violations);
     }
 }
 

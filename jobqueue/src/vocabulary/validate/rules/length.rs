@@ -11,80 +11,64 @@ use super::super::{Path, Violations};
     note = "use `range(…)` for a number, or `with = path` for a rule of your own"
 )]
 pub trait Measured {
-    /// What is counted, in the plural.
-    const UNIT: &'static str;
+    /// Requires a length from `min` to `max`, both allowed, unless the value is absent; `usize::MAX` is no
+    /// upper limit.
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize);
 
-    /// How many there are, unless the value is absent.
-    fn measure(&self) -> Option<usize>;
+    /// Requires at least one character or item, unless the value is absent.
+    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations);
 }
 
-/// Requires a length from `min` to `max`, both allowed; `usize::MAX` is no upper limit.
-pub fn length<T: Measured + ?Sized>(
-    value: &T,
-    path: &Path<'_>,
-    violations: &mut Violations,
-    min: usize,
-    max: usize,
-) {
-    if let Some(found) = value.measure()
-        && !(min..=max).contains(&found)
-    {
-        violations.add(path, "length", describe(T::UNIT, found, min, max));
+/// What was counted, in the plural, and how many there are.
+struct Found(&'static str, usize);
+
+impl Found {
+    fn length(self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+        if !(min..=max).contains(&self.1) {
+            violations.add(&path.to(name), "length", self.describe(min, max));
+        }
+    }
+
+    fn non_empty(self, path: &Path<'_>, name: &str, violations: &mut Violations) {
+        if self.1 == 0 {
+            violations.add(&path.to(name), "non_empty", "must not be empty");
+        }
+    }
+
+    #[cold]
+    fn describe(self, min: usize, max: usize) -> String {
+        let allowed = match (min, max) {
+            (min, usize::MAX) => format!("at least {min}"),
+            (0, max) => format!("at most {max}"),
+            (min, max) if min == max => format!("exactly {min}"),
+            (min, max) => format!("{min} to {max}"),
+        };
+        let Self(unit, found) = self;
+        format!("must have {allowed} {unit}, has {found}")
     }
 }
 
-/// Requires at least one character or item.
-pub fn non_empty<T: Measured + ?Sized>(value: &T, path: &Path<'_>, violations: &mut Violations) {
-    if value.measure() == Some(0) {
-        violations.add(path, "non_empty", "must not be empty");
-    }
+fn characters(text: &str) -> usize {
+    text.chars().count()
 }
 
-#[cold]
-fn describe(unit: &str, found: usize, min: usize, max: usize) -> String {
-    let allowed = match (min, max) {
-        (min, usize::MAX) => format!("at least {min}"),
-        (0, max) => format!("at most {max}"),
-        (min, max) if min == max => format!("exactly {min}"),
-        (min, max) => format!("{min} to {max}"),
-    };
-    format!("must have {allowed} {unit}, has {found}")
-}
+macro_rules! measured {
+    ($unit:literal, $count:path: $([$($generics:tt)*] $type:ty),+ $(,)?) => {$(
+        impl<$($generics)*> Measured for $type {
+            fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+                Found($unit, $count(self)).length(path, name, violations, min, max);
+            }
 
-impl Measured for str {
-    const UNIT: &'static str = "characters";
-    fn measure(&self) -> Option<usize> {
-        Some(self.chars().count())
-    }
-}
-
-impl Measured for String {
-    const UNIT: &'static str = str::UNIT;
-    fn measure(&self) -> Option<usize> {
-        self.as_str().measure()
-    }
-}
-
-impl Measured for bytes::Bytes {
-    const UNIT: &'static str = "bytes";
-    fn measure(&self) -> Option<usize> {
-        Some(self.len())
-    }
-}
-
-macro_rules! collections {
-    ($([$($generics:tt)*] $collection:ty),+ $(,)?) => {$(
-        impl<$($generics)*> Measured for $collection {
-            const UNIT: &'static str = "items";
-            fn measure(&self) -> Option<usize> {
-                Some(self.len())
+            fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
+                Found($unit, $count(self)).non_empty(path, name, violations);
             }
         }
     )+};
 }
-collections!(
+measured!("characters", characters: [] str, [] String);
+measured!("bytes", Self::len: [] bytes::Bytes);
+measured!("items", Self::len:
     [T] [T],
-    [T, const N: usize] [T; N],
     [T] Vec<T>,
     [T] VecDeque<T>,
     [T] LinkedList<T>,
@@ -95,3 +79,13 @@ collections!(
     [K, V, S] HashMap<K, V, S>,
     [] serde_json::Map<String, serde_json::Value>,
 );
+
+impl<T, const N: usize> Measured for [T; N] {
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+        self.as_slice().length(path, name, violations, min, max);
+    }
+
+    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
+        self.as_slice().non_empty(path, name, violations);
+    }
+}

@@ -1,12 +1,9 @@
 //! `range(…)`: numbers, compared in the field's own type.
 
-use std::fmt;
+use std::fmt::Display;
 use std::num::NonZero;
 
 use super::super::{Path, Violations};
-
-/// A primitive number.
-pub trait Number: Copy + PartialOrd + fmt::Display {}
 
 /// A type that holds a number, or may hold one.
 #[diagnostic::on_unimplemented(
@@ -16,10 +13,17 @@ pub trait Number: Copy + PartialOrd + fmt::Display {}
 )]
 pub trait Ranged {
     /// The primitive in which the bounds are written.
-    type Number: Number;
+    type Number;
 
-    /// The number, unless it is absent.
-    fn number(&self) -> Option<Self::Number>;
+    /// Requires a number between `low` and `high`, unless it is absent. NaN is between no limits.
+    fn range(
+        &self,
+        path: &Path<'_>,
+        name: &str,
+        violations: &mut Violations,
+        low: Limit<Self::Number>,
+        high: Limit<Self::Number>,
+    );
 }
 
 /// One end of a range.
@@ -33,32 +37,36 @@ pub enum Limit<N> {
     Excluded(N),
 }
 
-/// Requires a number between `low` and `high`. NaN is between no limits.
-pub fn range<T: Ranged + ?Sized>(
-    value: &T,
-    path: &Path<'_>,
-    violations: &mut Violations,
-    low: Limit<T::Number>,
-    high: Limit<T::Number>,
-) {
-    let Some(number) = value.number() else { return };
-    let high_enough = match low {
-        Limit::None => true,
-        Limit::Included(limit) => number >= limit,
-        Limit::Excluded(limit) => number > limit,
-    };
-    let low_enough = match high {
-        Limit::None => true,
-        Limit::Included(limit) => number <= limit,
-        Limit::Excluded(limit) => number < limit,
-    };
-    if !(high_enough && low_enough) {
-        violations.add(path, "range", describe(low, high));
+impl<N: PartialOrd> Limit<N> {
+    fn is_below(&self, number: &N) -> bool {
+        match self {
+            Self::None => true,
+            Self::Included(limit) => number >= limit,
+            Self::Excluded(limit) => number > limit,
+        }
+    }
+
+    fn is_above(&self, number: &N) -> bool {
+        match self {
+            Self::None => true,
+            Self::Included(limit) => number <= limit,
+            Self::Excluded(limit) => number < limit,
+        }
+    }
+}
+
+impl<N: Display> Limit<N> {
+    fn shown(&self) -> Limit<&dyn Display> {
+        match self {
+            Self::None => Limit::None,
+            Self::Included(limit) => Limit::Included(limit),
+            Self::Excluded(limit) => Limit::Excluded(limit),
+        }
     }
 }
 
 #[cold]
-fn describe<N: Number>(low: Limit<N>, high: Limit<N>) -> String {
+fn describe(low: Limit<&dyn Display>, high: Limit<&dyn Display>) -> String {
     match (low, high) {
         (Limit::Included(low), Limit::Included(high)) => format!("must be from {low} to {high}"),
         (Limit::None, high) => format!("must be {}", upper(high)),
@@ -67,7 +75,7 @@ fn describe<N: Number>(low: Limit<N>, high: Limit<N>) -> String {
     }
 }
 
-fn lower<N: Number>(limit: Limit<N>) -> String {
+fn lower(limit: Limit<&dyn Display>) -> String {
     match limit {
         Limit::None => "a number".to_owned(),
         Limit::Included(limit) => format!("at least {limit}"),
@@ -75,7 +83,7 @@ fn lower<N: Number>(limit: Limit<N>) -> String {
     }
 }
 
-fn upper<N: Number>(limit: Limit<N>) -> String {
+fn upper(limit: Limit<&dyn Display>) -> String {
     match limit {
         Limit::None => "a number".to_owned(),
         Limit::Included(limit) => format!("at most {limit}"),
@@ -85,11 +93,19 @@ fn upper<N: Number>(limit: Limit<N>) -> String {
 
 macro_rules! numbers {
     ($($number:ty)+) => {$(
-        impl Number for $number {}
         impl Ranged for $number {
             type Number = $number;
-            fn number(&self) -> Option<$number> {
-                Some(*self)
+            fn range(
+                &self,
+                path: &Path<'_>,
+                name: &str,
+                violations: &mut Violations,
+                low: Limit<$number>,
+                high: Limit<$number>,
+            ) {
+                if !(low.is_below(self) && high.is_above(self)) {
+                    violations.add(&path.to(name), "range", describe(low.shown(), high.shown()));
+                }
             }
         }
     )+};
@@ -100,8 +116,15 @@ macro_rules! non_zero {
     ($($number:ty)+) => {$(
         impl Ranged for NonZero<$number> {
             type Number = $number;
-            fn number(&self) -> Option<$number> {
-                Some(self.get())
+            fn range(
+                &self,
+                path: &Path<'_>,
+                name: &str,
+                violations: &mut Violations,
+                low: Limit<$number>,
+                high: Limit<$number>,
+            ) {
+                self.get().range(path, name, violations, low, high);
             }
         }
     )+};

@@ -31,16 +31,16 @@ impl Text for String {
 }
 
 /// Requires an absolute URL of any scheme, by the WHATWG standard.
-pub fn url<T: Text + ?Sized>(value: &T, path: &Path<'_>, violations: &mut Violations) {
-    if value.text().is_some_and(|text| url::Url::parse(text).is_err()) {
-        violations.add(path, "url", "must be an absolute URL, such as https://example.com/a");
+pub fn url(text: Option<&str>, path: &Path<'_>, name: &str, violations: &mut Violations) {
+    if text.is_some_and(|text| url::Url::parse(text).is_err()) {
+        violations.add(&path.to(name), "url", "must be an absolute URL, such as https://example.com/a");
     }
 }
 
 /// Requires one bare email address by RFC 5322: no display name, no domain literal.
-pub fn email<T: Text + ?Sized>(value: &T, path: &Path<'_>, violations: &mut Violations) {
-    if value.text().is_some_and(|text| !is_email(text)) {
-        violations.add(path, "email", "must be an email address, such as name@example.com");
+pub fn email(text: Option<&str>, path: &Path<'_>, name: &str, violations: &mut Violations) {
+    if text.is_some_and(|text| !is_email(text)) {
+        violations.add(&path.to(name), "email", "must be an email address, such as name@example.com");
     }
 }
 
@@ -62,6 +62,10 @@ impl Pattern {
         Self { source, compiled: OnceLock::new() }
     }
 
+    /// Does nothing. It has the compiler write here how a pattern is dropped, which it wants to know of every
+    /// static, and would write in the crate of each message with a pattern otherwise.
+    pub fn discard(self) {}
+
     /// `None` when the program of the expression is larger than the `regex` crate allows: syntax alone
     /// does not tell.
     fn regex(&self) -> Option<&Regex> {
@@ -70,20 +74,20 @@ impl Pattern {
 }
 
 /// Requires that the pattern matches somewhere in the text.
-pub fn pattern<T: Text + ?Sized>(
-    value: &T,
+pub fn pattern(
+    text: Option<&str>,
     path: &Path<'_>,
+    name: &str,
     violations: &mut Violations,
     pattern: &'static Pattern,
 ) {
-    let Some(text) = value.text() else { return };
-    match pattern.regex() {
-        Some(regex) if regex.is_match(text) => {}
-        Some(_) => violations.add(path, "pattern", format!("must match {}", pattern.source)),
-        None => violations.add(
-            path,
-            "pattern",
-            format!("cannot be checked: the pattern {} is too large, write a smaller one", pattern.source),
-        ),
-    }
+    let Some(text) = text else { return };
+    let problem = match pattern.regex() {
+        Some(regex) if regex.is_match(text) => return,
+        Some(_) => format!("must match {}", pattern.source),
+        None => {
+            format!("cannot be checked: the pattern {} is too large, write a smaller one", pattern.source)
+        }
+    };
+    violations.add(&path.to(name), "pattern", problem);
 }
