@@ -115,16 +115,17 @@ fn event(members: List<'_>) -> Result<Envelope, EnvelopeError> {
     let id = take.required("id")?;
     let source = take.required("source")?;
     let kind = take.required("type")?.into_owned();
-    let payload = payload(&mut take)?;
-    let mut envelope = Envelope::new(id, source, kind, payload);
+    let mut envelope = Envelope::new(id, source, kind, Payload::None);
+    // First what every event has, so that there is little left to look through for what few have.
     envelope.time = take.borrowed("time")?.map(Into::into);
-    envelope.subject = take.text("subject")?.filter(|subject| !subject.is_empty());
     envelope.content_type = take.text("datacontenttype")?.map(Into::into);
     envelope.version = take.number("schemaversion")?.unwrap_or(1);
     if envelope.version == 0 {
         return Err(EnvelopeError::Number("schemaversion"));
     }
     envelope.traceparent = take.text("traceparent")?;
+    envelope.payload = payload(&mut take)?;
+    envelope.subject = take.text("subject")?.filter(|subject| !subject.is_empty());
     envelope.not_before = take.text("notbefore")?;
     envelope.history = History {
         attempts: take.number("attempts")?.unwrap_or(0),

@@ -88,5 +88,5 @@ async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests;

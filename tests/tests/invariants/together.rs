@@ -84,7 +84,8 @@ async fn f22_a_worker_that_dies_in_a_common_deletion_loses_nothing() {
     let dying = worker(&faulty.storage()).handle(noting(&log)).build().unwrap();
     let dying = dying.run_until(std::future::pending());
     assert!(tokio::time::timeout(Duration::from_secs(1), dying).await.is_err());
-    assert_eq!((log.lock().unwrap().len(), queue.len().await.unwrap()), (20, 20));
+    let runs = log.lock().unwrap().len();
+    assert_eq!((runs, queue.len().await.unwrap()), (20, 20));
     faulty.heal();
     // They come back when their leases are over: at least once.
     let worker = worker(&faulty.storage()).handle(noting(&log)).build().unwrap();

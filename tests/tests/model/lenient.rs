@@ -97,6 +97,10 @@ impl QueueStore for Lenient {
         self.0.checks_expiry()
     }
 
+    fn deletes_together(&self) -> bool {
+        self.0.deletes_together()
+    }
+
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         self
     }

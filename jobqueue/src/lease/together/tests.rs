@@ -1,3 +1,5 @@
+#![cfg(feature = "testing")] // For the planned faults.
+
 use std::sync::Arc;
 use std::time::Duration;
 
