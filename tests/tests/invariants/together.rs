@@ -1,4 +1,4 @@
-//! The messages of jobs that end at about the same time are deleted together: I9, I10, F9, F22.
+//! The messages of jobs that end at about the same time are deleted together: I1, I18, F9.
 
 use std::future::{Ready, ready};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ fn noting(log: &Log) -> impl Fn(Task) -> Ready<Result<(), JobError>> + Clone + S
 }
 
 #[tokio::test(start_paused = true)]
-async fn i09_jobs_that_end_while_a_deletion_is_under_way_are_deleted_by_the_next() {
+async fn jobs_that_end_while_a_deletion_is_under_way_are_deleted_by_the_next() {
     let faulty = Faulty::new(&in_memory());
     let queue = send(&faulty.storage(), 32).await;
     faulty.plan_always(Operation::DeleteAll, Fault::DelayAfter(Duration::from_millis(10)));
@@ -63,7 +63,7 @@ async fn f09_a_lost_answer_to_a_common_deletion_runs_no_job_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn i10_a_shutdown_waits_for_common_deletions() {
+async fn i18_a_shutdown_waits_for_common_deletions() {
     let faulty = Faulty::new(&in_memory());
     let queue = send(&faulty.storage(), 20).await;
     faulty.plan_always(Operation::DeleteAll, Fault::DelayBefore(Duration::from_secs(5)));
@@ -76,7 +76,7 @@ async fn i10_a_shutdown_waits_for_common_deletions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f22_a_worker_that_dies_in_a_common_deletion_loses_nothing() {
+async fn i01_a_worker_that_dies_in_a_common_deletion_loses_nothing() {
     let faulty = Faulty::new(&in_memory());
     let queue = send(&faulty.storage(), 20).await;
     faulty.plan_always(Operation::DeleteAll, Fault::Hang);
@@ -94,7 +94,7 @@ async fn f22_a_worker_that_dies_in_a_common_deletion_loses_nothing() {
 }
 
 #[tokio::test]
-async fn i09_a_failed_job_among_many_is_tried_again_and_the_others_are_deleted() {
+async fn a_failed_job_among_many_is_tried_again_and_the_others_are_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let storage = sqlite::Options::new(folder.path().join("jobs.db")).open().await.unwrap();
     let queue = send(&storage, 64).await;

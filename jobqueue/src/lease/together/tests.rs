@@ -35,7 +35,7 @@ async fn many_leased(count: u32, late: Late) -> (Faulty, QueueName, Keeper, Vec<
 }
 
 #[tokio::test(start_paused = true)]
-async fn i09_messages_are_deleted_by_one_request_and_each_has_an_answer_of_its_own() {
+async fn f09_f10_messages_are_deleted_by_one_request_and_each_has_an_answer_of_its_own() {
     let (faulty, queue, keeper, leases) = many_leased(5, Late::Refuse).await;
     let storage = faulty.storage();
     // The first was settled, the second taken away; a renewal of the third has no answer; the fourth is being renewed.
