@@ -50,7 +50,7 @@ impl Bells {
         self.lock().keys().cloned().collect()
     }
 
-    /// Rings if there may be something to get that we have not rung for: another process has committed.
+    /// Rings if a message is visible, or delayed ones have arrived for which we have not rung: another process has committed.
     pub(super) fn ring_for_others(&self, queue: &QueueName, seen: &Seen) {
         if let Some(entry) = self.lock().get_mut(queue)
             && (seen.visible || seen.delayed > entry.rung)

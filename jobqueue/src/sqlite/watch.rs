@@ -55,8 +55,9 @@ impl Watcher {
         if newest == *version {
             return Ok(());
         }
+        let now = self.now()?;
         for queue in self.bells.queues() {
-            if let Some(seen) = self.seen(&queue)? {
+            if let Some(seen) = self.seen(&queue, now)? {
                 self.bells.ring_for_others(&queue, &seen);
             }
         }
@@ -64,12 +65,12 @@ impl Watcher {
         Ok(())
     }
 
-    fn seen(&self, queue: &QueueName) -> rusqlite::Result<Option<Seen>> {
-        let newest: i64 = self
-            .connection
-            .prepare_cached("SELECT now FROM jobqueue_store WHERE id = 1")?
-            .query_row([], |row| row.get(0))?;
-        let now = self.clock.now(newest);
+    fn now(&self) -> rusqlite::Result<i64> {
+        let mut newest = self.connection.prepare_cached("SELECT now FROM jobqueue_store WHERE id = 1")?;
+        Ok(self.clock.now(newest.query_row([], |row| row.get(0))?))
+    }
+
+    fn seen(&self, queue: &QueueName, now: i64) -> rusqlite::Result<Option<Seen>> {
         self.connection
             .prepare_cached(
                 "SELECT delayed, EXISTS (SELECT 1 FROM jobqueue_message WHERE queue = q.id AND visible_at <= ?2)

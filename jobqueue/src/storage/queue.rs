@@ -149,8 +149,8 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Whether update and delete refuse an expired receipt even if nobody has taken the message since.
     fn checks_expiry(&self) -> bool;
 
-    /// Whether [`delete_all`](Self::delete_all) costs less than as many calls of [`delete`](Self::delete), as where it is one commit. A worker then deletes the
-    /// messages of jobs that end at about the same time together.
+    /// Whether [`delete_all`](Self::delete_all) costs less than as many calls of [`delete`](Self::delete), as where it is one
+    /// commit. A worker then deletes the messages of jobs that end at about the same time together.
     fn deletes_together(&self) -> bool {
         false
     }

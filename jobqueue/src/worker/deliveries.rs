@@ -34,6 +34,8 @@ pub(super) struct Deliveries {
     pub(super) channel: Arc<Channel>,
     pub(super) lane: Arc<Lane>,
     pub(super) circuit: Arc<Circuit>,
+    /// Fires when nothing more is to be begun.
+    pub(super) stop: CancellationToken,
     /// Fires when handlers are to be dropped where they are.
     pub(super) abort: CancellationToken,
     pub(super) tasks: TaskTracker,
@@ -58,7 +60,7 @@ pub(super) struct Completion {
 }
 
 impl Deliveries {
-    /// Runs a leased message to its end, in a task of its own.
+    /// Runs a leased message to its end, in a task of its own. After the worker was told to stop it is put back instead.
     pub(super) fn start(
         self: &Arc<Self>,
         leased: LeasedMessage,
@@ -66,10 +68,13 @@ impl Deliveries {
         settings: Arc<QueueSettings>,
         done: Done,
     ) {
-        let deliveries = Arc::clone(self);
+        let (deliveries, stopped) = (Arc::clone(self), self.stop.is_cancelled());
         self.tasks.spawn(async move {
             // Declared first, dropped last: also when the delivery is dropped in the middle.
             let done = done;
+            if stopped {
+                return run::put_back(&deliveries, leased, requested, settings).await;
+            }
             // Boxed, so that what is wrapped around it, spawned and moved from place to place is small.
             let deliver = Box::pin(run::deliver(&deliveries, leased, requested, settings, &done));
             match deliveries.abort.run_until_cancelled(deliver).await {
@@ -79,21 +84,6 @@ impl Deliveries {
                     deliveries.complete(Completion { claimed, job, ran, done });
                 }
             }
-        });
-    }
-
-    /// Puts a message back that was leased by a request under way when the worker was told to stop.
-    pub(super) fn put_back(
-        self: &Arc<Self>,
-        leased: LeasedMessage,
-        requested: Instant,
-        settings: Arc<QueueSettings>,
-        done: Done,
-    ) {
-        let deliveries = Arc::clone(self);
-        self.tasks.spawn(async move {
-            let _done = done;
-            run::put_back(&deliveries, leased, requested, settings).await;
         });
     }
 

@@ -155,12 +155,7 @@ impl Poller {
         slot: OwnedSemaphorePermit,
     ) {
         let done = Done(Arc::clone(&self.activity), Some(self.slots.occupied(slot)));
-        let settings = Arc::clone(settings);
-        if self.stop.is_cancelled() {
-            self.deliveries.put_back(leased, requested, settings, done);
-        } else {
-            self.deliveries.start(leased, requested, settings, done);
-        }
+        self.deliveries.start(leased, requested, Arc::clone(settings), done);
     }
 
     /// At least one free slot; many after a round that brought all that was asked for. A worker that is full gathers some,

@@ -113,6 +113,7 @@ impl Worker {
                 channel: Arc::clone(&channel),
                 lane,
                 circuit: Arc::clone(&circuit),
+                stop: stop.clone(),
                 abort: abort.clone(),
                 tasks: tasks.clone(),
                 to_delete: Mutex::default(),

@@ -52,11 +52,10 @@ pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> 
 fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Result<(), Cause> {
     let patience = options.busy_timeout;
     let found = retry(patience, || schema::inspect(connection))?;
-    if found != schema::Found::Empty {
-        check_content(connection, file)?;
-    }
     if found == schema::Found::Empty {
         connection.pragma_update(None, "page_size", PAGE).map_err(from_sql)?;
+    } else {
+        check_content(connection, file)?;
     }
     retry(patience, || use_log(connection))?;
     settle(connection, options.synchronous).map_err(from_sql)?;

@@ -104,8 +104,8 @@ pub(super) fn put_all<'m>(
     let row = |message: &'m PutMessage| Ok((NewRow::draw(batch, message)?, &message.text));
     let rows: Vec<_> = messages.map(row).collect::<Applied<_>>()?;
     insert(batch, queue, &rows)?;
-    for (row, _) in &rows {
-        batch.arrive(name, row.visible_at)?;
+    if let Some(latest) = rows.iter().map(|(row, _)| row.visible_at).max() {
+        batch.arrive(name, latest)?;
     }
     Ok(rows.into_iter().map(|(row, _)| row).collect())
 }
