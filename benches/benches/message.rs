@@ -12,6 +12,7 @@ use jiff::fmt::temporal::DateTimePrinter;
 use jobqueue::testing::wire;
 use jobqueue::{Queue, QueueMessage, Storage};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 const MILLISECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
@@ -87,6 +88,13 @@ fn messages(criterion: &mut Criterion) {
     let mut decode = criterion.benchmark_group("decode");
     decode.bench_function("serde_json", |b| {
         b.iter(|| serde_json::from_str::<Event<Thumbnail>>(black_box(&text)).unwrap())
+    });
+    decode.bench_function("serde_json, payload by itself", |b| {
+        b.iter(|| {
+            let event: Event<&RawValue> = serde_json::from_str(black_box(&text)).unwrap();
+            let payload: Thumbnail = serde_json::from_str(event.data.get()).unwrap();
+            (event.kind, payload)
+        })
     });
     decode.bench_function("jobqueue", |b| {
         b.iter(|| wire::read(&queue, black_box(&text)).now_or_never().unwrap().unwrap())

@@ -22,9 +22,13 @@ impl Codec for Json {
     }
 
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-        match serde_json::from_slice(bytes) {
-            Ok(value) => Ok(value),
-            Err(error) => Err(unreadable(&error)),
+        // Checked at once: serde_json would check each string by itself.
+        match std::str::from_utf8(bytes) {
+            Ok(text) => match serde_json::from_str(text) {
+                Ok(value) => Ok(value),
+                Err(error) => Err(unreadable(&error)),
+            },
+            Err(_) => Err(CodecError::new("the payload is not UTF-8")),
         }
     }
 }

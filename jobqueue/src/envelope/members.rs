@@ -1,103 +1,166 @@
 //! The members of a JSON object, read in one pass.
 //!
-//! Attributes that are texts by their name are read as such at once, since nearly all of them are; everything else stays
-//! as it stands. Where a text is something else, the caller reads again without looking at names.
+//! What nearly every event has is read by its name, as what it is; everything else stays as it stands, in a list.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The most attributes an event may have.
 const MAX_ATTRIBUTES: usize = 256;
 
-/// A member's value.
-pub(super) enum Value<'de> {
-    /// A text, without its quotes and escapes.
-    Text(Cow<'de, str>),
-    /// JSON as it stands.
-    Raw(&'de RawValue),
+/// Members as they stand, in the order of the object.
+pub(super) type List<'de> = Vec<(Cow<'de, str>, &'de RawValue)>;
+
+/// The members of an object that may be an event; none of them stands twice.
+#[derive(Default)]
+pub(super) struct Members<'de> {
+    pub(super) spec_version: Option<Cow<'de, str>>,
+    pub(super) id: Option<Cow<'de, str>>,
+    pub(super) source: Option<Cow<'de, str>>,
+    pub(super) kind: Option<Cow<'de, str>>,
+    pub(super) time: Option<Cow<'de, str>>,
+    pub(super) subject: Option<Cow<'de, str>>,
+    pub(super) content_type: Option<Cow<'de, str>>,
+    pub(super) traceparent: Option<Cow<'de, str>>,
+    pub(super) version: Option<&'de RawValue>,
+    pub(super) data: Option<&'de RawValue>,
+    pub(super) others: List<'de>,
 }
 
-/// Members in the order of the object, none of them twice.
-pub(super) type List<'de> = Vec<(Cow<'de, str>, Value<'de>)>;
-
-/// Reads an object.
+/// Reads an object whose members have the types of an event's attributes.
 ///
 /// # Errors
-/// What is not an object, has too many attributes for an event, or two of one name.
-pub(super) fn members(json: &str) -> serde_json::Result<List<'_>> {
-    read(json, is_text).or_else(|_| read(json, |_| false))
+/// What is not such an object, is an event of too many attributes, or has two members of one name.
+pub(super) fn members(json: &str) -> serde_json::Result<Members<'_>> {
+    serde_json::from_str(json)
 }
 
-fn read(json: &str, is_text: fn(&str) -> bool) -> serde_json::Result<List<'_>> {
-    let mut deserializer = serde_json::Deserializer::from_str(json);
-    let members = Members { is_text }.deserialize(&mut deserializer)?;
-    deserializer.end()?;
-    Ok(members)
+/// The declared version of an event, or `None` of an object that is no event, whatever types its members have.
+///
+/// # Errors
+/// What is not an object, or has two members of one name.
+pub(super) fn declared_version(json: &str) -> serde_json::Result<Option<&RawValue>> {
+    let AnyMembers(members) = serde_json::from_str(json)?;
+    Ok(members.iter().find(|(name, _)| name == "specversion").map(|(_, version)| *version))
 }
 
-fn is_text(name: &str) -> bool {
-    matches!(
-        name,
-        "specversion" | "id" | "source" | "type" | "time" | "subject" | "datacontenttype" | "traceparent"
-    )
+/// What a member is called.
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Name<'a> {
+    SpecVersion,
+    Id,
+    Source,
+    #[serde(rename = "type")]
+    Kind,
+    Time,
+    Subject,
+    DataContentType,
+    TraceParent,
+    SchemaVersion,
+    Data,
+    #[serde(borrow)]
+    Other(Text<'a>),
 }
 
-struct Members {
-    is_text: fn(&str) -> bool,
-}
+/// A text, borrowed unless it has escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> DeserializeSeed<'de> for Members {
-    type Value = List<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Object)
     }
 }
 
-impl<'de> Visitor<'de> for Members {
-    type Value = List<'de>;
+struct Object;
+
+impl<'de> Visitor<'de> for Object {
+    type Value = Members<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::with_capacity(16);
-        while let Some(Text(name)) = map.next_key()? {
-            let value = match (self.is_text)(&name) {
-                true => Value::Text(map.next_value::<Text<'_>>()?.0),
-                false => Value::Raw(map.next_value()?),
-            };
-            members.push((name, value));
+        let mut found = Members::default();
+        while let Some(name) = map.next_key()? {
+            match name {
+                Name::SpecVersion => text(&mut found.spec_version, &mut map)?,
+                Name::Id => text(&mut found.id, &mut map)?,
+                Name::Source => text(&mut found.source, &mut map)?,
+                Name::Kind => text(&mut found.kind, &mut map)?,
+                Name::Time => text(&mut found.time, &mut map)?,
+                Name::Subject => text(&mut found.subject, &mut map)?,
+                Name::DataContentType => text(&mut found.content_type, &mut map)?,
+                Name::TraceParent => text(&mut found.traceparent, &mut map)?,
+                Name::SchemaVersion => once(&mut found.version, map.next_value()?)?,
+                Name::Data => once(&mut found.data, map.next_value()?)?,
+                Name::Other(Text(name)) => found.others.push((name, map.next_value()?)),
+            }
         }
-        if members.len() > MAX_ATTRIBUTES && members.iter().any(|(name, _)| name == "specversion") {
+        if found.others.len() > MAX_ATTRIBUTES && found.spec_version.is_some() {
             return Err(de::Error::custom("too many attributes"));
         }
-        // Readers disagree on which of two equal names counts; so does an attacker's reader.
-        if has_twins(&members) {
-            return Err(de::Error::custom("an attribute stands twice"));
+        if !found.others.is_empty() {
+            refuse_twins(&found.others)?;
         }
-        Ok(members)
+        Ok(found)
     }
 }
 
-/// A text, borrowed unless it has escapes.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+fn text<'de, A: MapAccess<'de>>(slot: &mut Option<Cow<'de, str>>, map: &mut A) -> Result<(), A::Error> {
+    let Text(text) = map.next_value()?;
+    once(slot, text)
+}
 
-fn has_twins(members: &List<'_>) -> bool {
-    /// Up to so many, comparing each with each is quicker than sorting.
-    const FEW: usize = 32;
-    if members.len() <= FEW {
-        let twin =
-            |(at, (name, _)): (usize, &(Cow<'_, str>, _))| members[..at].iter().any(|(n, _)| n == name);
-        return members.iter().enumerate().any(twin);
+/// Readers disagree on which of two equal names counts; so does an attacker's reader.
+fn once<T, E: de::Error>(slot: &mut Option<T>, value: T) -> Result<(), E> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(twice()),
     }
+}
+
+fn twice<E: de::Error>() -> E {
+    E::custom("an attribute stands twice")
+}
+
+fn refuse_twins<E: de::Error>(members: &List<'_>) -> Result<(), E> {
     let mut names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
     names.sort_unstable();
-    names.windows(2).any(|pair| pair[0] == pair[1])
+    if names.windows(2).any(|pair| pair[0] == pair[1]) { Err(twice()) } else { Ok(()) }
+}
+
+/// All members of an object as they stand; none of them stands twice.
+struct AnyMembers<'de>(List<'de>);
+
+impl<'de> Deserialize<'de> for AnyMembers<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = AnyMembers<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(Text(name)) = map.next_key()? {
+                    members.push((name, map.next_value()?));
+                }
+                refuse_twins(&members)?;
+                Ok(AnyMembers(members))
+            }
+        }
+
+        deserializer.deserialize_map(Any)
+    }
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::members::{List, Value, members};
+use super::members::{List, Members, declared_version, members};
 use super::reference::{ReferenceError, StoredReference};
 use super::{Checkpoint, DeadLetterNote, Envelope, History, JsonText, Payload, text};
 
@@ -81,10 +81,15 @@ pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     if !json.starts_with('{') {
         return bare(json);
     }
-    let attributes = members(json).map_err(EnvelopeError::json)?;
-    match attributes.iter().any(|(name, _)| name == "specversion") {
-        false => bare(&without_functions_parent(json)),
-        true => Ok(Parsed::Event(Box::new(event(attributes)?))),
+    match members(json) {
+        Ok(members) if members.spec_version.is_some() => Ok(Parsed::Event(event(members)?)),
+        Ok(_) => bare(&without_functions_parent(json)),
+        // The attributes of an event have their types; members of a payload may have others.
+        Err(error) => match declared_version(json).map_err(EnvelopeError::json)? {
+            None => bare(&without_functions_parent(json)),
+            Some(version) if version.get() != "\"1.0\"" => Err(EnvelopeError::SpecVersion),
+            Some(_) => Err(EnvelopeError::json(error)),
+        },
     }
 }
 
@@ -107,50 +112,102 @@ fn without_functions_parent(json: &str) -> Cow<'_, str> {
     }
 }
 
-fn event(members: List<'_>) -> Result<Envelope, EnvelopeError> {
-    let mut take = Taker(members);
-    if take.text("specversion")?.as_deref() != Some("1.0") {
+fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
+    if members.spec_version.as_deref() != Some("1.0") {
         return Err(EnvelopeError::SpecVersion);
     }
-    let id = take.required("id")?;
-    let source = take.required("source")?;
-    let kind = take.required("type")?.into_owned();
-    let mut envelope = Envelope::new(id, source, kind, Payload::None);
-    // First what every event has, so that there is little left to look through for what few have.
-    envelope.time = take.borrowed("time")?.map(Into::into);
-    envelope.content_type = take.text("datacontenttype")?.map(Into::into);
-    envelope.version = take.number("schemaversion")?.unwrap_or(1);
-    if envelope.version == 0 {
+    let version = number("schemaversion", members.version)?.unwrap_or(1);
+    if version == 0 {
         return Err(EnvelopeError::Number("schemaversion"));
     }
-    envelope.traceparent = take.text("traceparent")?;
-    envelope.payload = payload(&mut take)?;
-    envelope.subject = take.text("subject")?.filter(|subject| !subject.is_empty());
+    let mut envelope = Box::new(Envelope {
+        id: required("id", members.id)?.into(),
+        source: required("source", members.source)?.into(),
+        kind: Cow::Owned(required("type", members.kind)?.into_owned()),
+        time: members.time.map(Into::into),
+        subject: members.subject.filter(|subject| !subject.is_empty()).map(Cow::into_owned),
+        content_type: members.content_type.map(content_type),
+        version,
+        payload: members.data.map_or(Payload::None, |data| Payload::Json(data.into())),
+        traceparent: members.traceparent.map(Cow::into_owned),
+        not_before: None,
+        history: History::default(),
+        dead_letter: None,
+        extensions: BTreeMap::new(),
+    });
+    if !members.others.is_empty() {
+        others(&mut envelope, Taker(members.others), members.data)?;
+    }
+    Ok(envelope)
+}
+
+/// What few events have.
+fn others(
+    envelope: &mut Envelope,
+    mut take: Taker<'_>,
+    data: Option<&RawValue>,
+) -> Result<(), EnvelopeError> {
+    let elsewhere = payload(&mut take)?;
     envelope.not_before = take.text("notbefore")?;
-    envelope.history = History {
+    envelope.history = history(&mut take)?;
+    envelope.dead_letter = dead_letter(&mut take)?;
+    envelope.extensions = take.rest();
+    if let Some(payload) = elsewhere {
+        envelope.payload = payload;
+        // Kept as the producer's, though it is not what we read.
+        envelope.extensions.extend(data.map(|data| ("data".to_owned(), data.to_owned())));
+    }
+    Ok(())
+}
+
+fn history(take: &mut Taker<'_>) -> Result<History, EnvelopeError> {
+    Ok(History {
         attempts: take.number("attempts")?.unwrap_or(0),
         excused: take.number("excused")?.unwrap_or(0),
         deferred: take.number("deferred")?.unwrap_or(0),
         last_error: take.text("lasterror")?,
-        checkpoint: checkpoint(&mut take)?,
+        checkpoint: checkpoint(take)?,
         past: take.text("deadletterpast")?,
-    };
-    envelope.dead_letter = dead_letter(&mut take)?;
-    envelope.extensions = take.rest();
-    Ok(envelope)
+    })
 }
 
-fn payload(take: &mut Taker<'_>) -> Result<Payload, EnvelopeError> {
+fn required<'de>(name: &'static str, text: Option<Cow<'de, str>>) -> Result<Cow<'de, str>, EnvelopeError> {
+    text.filter(|text| !text.is_empty()).ok_or(EnvelopeError::Missing(name))
+}
+
+/// Nearly all are of one type, which needs no memory of its own.
+fn content_type(text: Cow<'_, str>) -> Cow<'static, str> {
+    const JSON: &str = "application/json";
+    if text == JSON { Cow::Borrowed(JSON) } else { Cow::Owned(text.into_owned()) }
+}
+
+/// Other producers write whole numbers as text; both are read.
+fn long(name: &'static str, raw: Option<&RawValue>) -> Result<Option<u64>, EnvelopeError> {
+    let Some(raw) = raw else { return Ok(None) };
+    let digits = raw.get().trim_matches('"');
+    if digits == "null" {
+        return Ok(None);
+    }
+    digits.parse().map(Some).map_err(|_| EnvelopeError::Number(name))
+}
+
+fn number(name: &'static str, raw: Option<&RawValue>) -> Result<Option<u32>, EnvelopeError> {
+    let number = long(name, raw)?;
+    number.map(|n| u32::try_from(n).map_err(|_| EnvelopeError::Number(name))).transpose()
+}
+
+/// A payload that is not JSON in the event.
+fn payload(take: &mut Taker<'_>) -> Result<Option<Payload>, EnvelopeError> {
     let size = take.long("datasize")?;
     let sha256 = take.text("datasha256")?;
     if let Some(reference) = take.text("dataref")? {
-        return Ok(Payload::Stored(StoredReference::parse(&reference, size, sha256.as_deref())?));
+        return Ok(Some(Payload::Stored(StoredReference::parse(&reference, size, sha256.as_deref())?)));
     }
     if let Some(encoded) = take.text("data_base64")? {
         let bytes = STANDARD.decode(encoded).map_err(|_| EnvelopeError::Base64)?;
-        return Ok(Payload::Binary(Bytes::from(bytes)));
+        return Ok(Some(Payload::Binary(Bytes::from(bytes))));
     }
-    Ok(take.raw("data").map_or(Payload::None, |data| Payload::Json(data.into())))
+    Ok(None)
 }
 
 fn checkpoint(take: &mut Taker<'_>) -> Result<Option<Checkpoint>, EnvelopeError> {
@@ -174,69 +231,30 @@ fn dead_letter(take: &mut Taker<'_>) -> Result<Option<DeadLetterNote>, EnvelopeE
     Ok(reason.map(|reason| DeadLetterNote { reason, queue, time, deliveries, worker }))
 }
 
-/// Takes attributes out by name, so that what is left are the extensions.
-///
-/// A few attributes in a list: looking through them is quicker than a map, and every message passes here.
+/// Takes the attributes that few events have out by name, so that what is left are the extensions.
 struct Taker<'de>(List<'de>);
 
 impl<'de> Taker<'de> {
-    fn value(&mut self, name: &'static str) -> Option<Value<'de>> {
+    fn raw(&mut self, name: &'static str) -> Option<&'de RawValue> {
         let at = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.swap_remove(at).1)
     }
 
-    /// What is no text by its name.
-    fn raw(&mut self, name: &'static str) -> Option<&'de RawValue> {
-        match self.value(name)? {
-            Value::Raw(raw) => Some(raw),
-            Value::Text(_) => None,
-        }
-    }
-
-    /// What nobody has asked for, and is no text by its name.
+    /// What nobody has asked for.
     fn rest(self) -> BTreeMap<String, Box<RawValue>> {
-        let raw = |(name, value): (Cow<'_, str>, Value<'_>)| match value {
-            Value::Raw(raw) => Some((name.into_owned(), raw.to_owned())),
-            Value::Text(_) => None,
-        };
-        self.0.into_iter().filter_map(raw).collect()
+        self.0.into_iter().map(|(name, raw)| (name.into_owned(), raw.to_owned())).collect()
     }
 
     fn text(&mut self, name: &'static str) -> Result<Option<String>, EnvelopeError> {
-        Ok(self.borrowed(name)?.map(Cow::into_owned))
-    }
-
-    fn required(&mut self, name: &'static str) -> Result<Cow<'de, str>, EnvelopeError> {
-        self.borrowed(name)?.filter(|text| !text.is_empty()).ok_or(EnvelopeError::Missing(name))
-    }
-
-    fn borrowed(&mut self, name: &'static str) -> Result<Option<Cow<'de, str>>, EnvelopeError> {
-        let raw = match self.value(name) {
-            None => return Ok(None),
-            Some(Value::Text(text)) => return Ok(Some(text)),
-            Some(Value::Raw(raw)) => raw,
-        };
-        // It is well-formed JSON: between quotes and without escapes, a text stands as it is.
-        if let Some(text) = raw.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'))
-            && !text.as_bytes().contains(&b'\\')
-        {
-            return Ok(Some(Cow::Borrowed(text)));
-        }
-        serde_json::from_str(raw.get()).map_err(EnvelopeError::json)
+        let text = |raw: &RawValue| serde_json::from_str(raw.get()).map_err(EnvelopeError::json);
+        self.raw(name).map(text).transpose()
     }
 
     fn number(&mut self, name: &'static str) -> Result<Option<u32>, EnvelopeError> {
-        let number = self.long(name)?;
-        number.map(|n| u32::try_from(n).map_err(|_| EnvelopeError::Number(name))).transpose()
+        number(name, self.raw(name))
     }
 
-    /// Other producers write whole numbers as text; both are read.
     fn long(&mut self, name: &'static str) -> Result<Option<u64>, EnvelopeError> {
-        let Some(raw) = self.raw(name) else { return Ok(None) };
-        let digits = raw.get().trim_matches('"');
-        if digits == "null" {
-            return Ok(None);
-        }
-        digits.parse().map(Some).map_err(|_| EnvelopeError::Number(name))
+        long(name, self.raw(name))
     }
 }

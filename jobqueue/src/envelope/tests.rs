@@ -63,6 +63,17 @@ fn unknown_attributes_survive() {
 }
 
 #[test]
+fn a_payload_beside_a_reference_survives() {
+    let sha = "00".repeat(32);
+    let place = "20261120/orders/0f0f0f0f-0000-4000-8000-000000000000";
+    let read = event(&format!(
+        r#"{{"specversion":"1.0","id":"1","source":"s","type":"t","data":[7],"dataref":"{place}","datasize":1,"datasha256":"{sha}"}}"#
+    ));
+    assert!(matches!(read.payload, Payload::Stored(_)));
+    assert!(read.to_json().unwrap().contains(r#""data":[7]"#));
+}
+
+#[test]
 fn f87_payloads_keep_every_byte() {
     for data in [r#""""#, r#""  a \r\n ""#, r#"{ "a" :  1.50 }"#, "[ ]", "1e400", "18446744073709551616"] {
         let written = Envelope::new("1", "s", "t", json(data)).to_json().unwrap();
@@ -107,6 +118,11 @@ fn f92_f94_malformed_events_are_told_from_each_other() {
         (r#"{"specversion":"1.0","id":"1","source":"s","type":"t","attempts":-1}"#, "attempts"),
         (r#"{"specversion":"1.0","id":"1","id":"2","source":"s","type":"t"}"#, "twice"),
         (r#"{"specversion":"1.0","id":7,"source":"s","type":"t"}"#, "wrong type"),
+        (r#"{"specversion":"0.3","id":7,"source":"s","type":"t"}"#, "CloudEvents"),
+        (r#"{"specversion":1.0,"id":"1","source":"s","type":"t"}"#, "CloudEvents"),
+        (r#"{"specversion":"1.0","id":"1","source":"s","type":"t","x":1,"x":2}"#, "twice"),
+        (r#"{"id":7,"id":8}"#, "twice"),
+        (r#"{"x":7,"x":8}"#, "twice"),
         (r#"{"specversion":"1.0""#, "early"),
         (r#"{"specversion":"1.0","id":"1","source":"s","type":"t","data_base64":"*"}"#, "base64"),
     ];
@@ -141,7 +157,7 @@ fn f101_f102_references_can_name_nothing_outside_the_framework() {
 
 #[test]
 fn bare_json_of_foreign_producers_is_recognised() {
-    for text in [r#"{"a":1}"#, "[1]", "7", "true", "\"text\"", "-1"] {
+    for text in [r#"{"a":1}"#, r#"{"id":1,"type":[2],"data":null}"#, "[1]", "7", "true", "\"text\"", "-1"] {
         assert!(
             matches!(parse(text), Ok(Parsed::Bare(json)) if json.as_bytes() == text.as_bytes()),
             "{text}"
