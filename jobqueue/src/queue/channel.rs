@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::settings::{REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::lease::{Keeper, LeaseTerms};
-use crate::storage::{Late, QueueProperties, QueueStore, Storage, StoreError, StoreErrorKind};
+use crate::storage::{Late, QueueStore, Storage, StoreError, StoreErrorKind};
 use crate::vocabulary::clock::{Clock, SystemClock};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::MessageDefaults;
@@ -85,10 +85,10 @@ impl Channel {
         options: ChannelOptions,
     ) -> Result<Arc<Self>, Error> {
         let metadata = QueueSettings::initial_metadata(&options.defaults);
-        let properties = ensure(&**storage.queues(), &name, &metadata).await?;
+        let metadata = ensure(&**storage.queues(), &name, &metadata).await?;
         let settings = SettingsCache::new(
             &name,
-            &properties,
+            &metadata,
             options.defaults,
             options.overrides,
             options.settings_refresh,
@@ -152,21 +152,21 @@ impl Channel {
     }
 }
 
-/// Makes sure that a queue exists, waiting while a deleted one of the name is being removed.
+/// Makes sure that a queue exists, waiting while a deleted one of the name is being removed; returns the metadata it has.
 pub(super) async fn ensure(
     store: &dyn QueueStore,
     name: &QueueName,
     metadata: &Metadata,
-) -> Result<QueueProperties, Error> {
+) -> Result<Metadata, Error> {
     let mut wait = Duration::from_millis(500);
     let give_up = tokio::time::Instant::now() + WAIT_FOR_DELETION;
     loop {
-        let found = match store.queue_properties(name).await {
+        let found = match store.queue_metadata(name).await {
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, metadata).await,
             found => found,
         };
         match found {
-            Ok(properties) => return Ok(properties),
+            Ok(metadata) => return Ok(metadata),
             Err(e)
                 if e.kind() == StoreErrorKind::QueueBeingDeleted && tokio::time::Instant::now() < give_up =>
             {
@@ -187,11 +187,11 @@ async fn create(
     store: &dyn QueueStore,
     name: &QueueName,
     metadata: &Metadata,
-) -> Result<QueueProperties, StoreError> {
+) -> Result<Metadata, StoreError> {
     match store.create_queue(name, metadata).await {
-        Ok(_) => Ok(QueueProperties::new(metadata.clone(), 0)),
+        Ok(_) => Ok(metadata.clone()),
         // Another process was faster, or an operator has set it up differently: theirs holds.
-        Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_properties(name).await,
+        Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_metadata(name).await,
         Err(e) => Err(e),
     }
 }

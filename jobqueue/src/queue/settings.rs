@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::storage::{QueueProperties, QueueStore, StoreError};
+use crate::storage::{QueueStore, StoreError};
 use crate::vocabulary::message::MessageDefaults;
+use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::QueueName;
 use crate::vocabulary::settings::{QueueSettings, SettingOverrides, SettingWarning};
 
@@ -32,12 +33,12 @@ struct Present {
 impl SettingsCache {
     pub(super) fn new(
         queue: &QueueName,
-        properties: &QueueProperties,
+        metadata: &Metadata,
         defaults: MessageDefaults,
         overrides: SettingOverrides,
         refresh: Duration,
     ) -> Self {
-        let (settings, warnings) = QueueSettings::resolve(&properties.metadata, &defaults, &overrides);
+        let (settings, warnings) = QueueSettings::resolve(metadata, &defaults, &overrides);
         warn(queue, &warnings, &[]);
         let present = Present { settings: Arc::new(settings), warnings, read: Instant::now() };
         Self {
@@ -72,9 +73,8 @@ impl SettingsCache {
     }
 
     async fn read(&self, store: &dyn QueueStore, queue: &QueueName) -> Result<(), StoreError> {
-        let properties = store.queue_properties(queue).await?;
-        let (settings, warnings) =
-            QueueSettings::resolve(&properties.metadata, &self.defaults, &self.overrides);
+        let metadata = store.queue_metadata(queue).await?;
+        let (settings, warnings) = QueueSettings::resolve(&metadata, &self.defaults, &self.overrides);
         let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
         warn(queue, &warnings, &present.warnings);
         *present = Present { settings: Arc::new(settings), warnings, read: Instant::now() };

@@ -31,8 +31,8 @@
 //!   commits had not happened: SQLite cannot tell it from a crash. Keep `-wal` and `-shm` beside the file.
 //! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one open; both are
 //!   refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is opened.
-//! - Counting a queue takes the longer the more there is in it, some 40 ms for a million messages:
-//!   [`Queue::len`](crate::Queue::len), opening a queue, and reading its settings again. It is done on the thread that reads.
+//! - Counting a queue ([`Queue::len`](crate::Queue::len)) takes the longer the more there is in it, some 40 ms for a million
+//!   messages on a machine with nothing else to do. It is done on the thread that reads.
 //! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
 //!   closing it would end SQLite's locks on it in this process.
 //! - The application may keep tables of its own in the file and join transactions with [`put_in`]. The file's

@@ -34,6 +34,8 @@ operations! {
     ListQueues = "list queues",
     /// [`QueueStore::queue_properties`](super::QueueStore::queue_properties).
     QueueProperties = "read queue properties",
+    /// [`QueueStore::queue_metadata`](super::QueueStore::queue_metadata).
+    QueueMetadata = "read queue metadata",
     /// [`QueueStore::set_queue_metadata`](super::QueueStore::set_queue_metadata).
     SetQueueMetadata = "set queue metadata",
     /// [`QueueStore::put`](super::QueueStore::put).

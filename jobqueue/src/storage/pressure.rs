@@ -122,6 +122,10 @@ impl QueueStore for Observed {
         self.noted(self.inner.queue_properties(queue).await, false)
     }
 
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.noted(self.inner.queue_metadata(queue).await, false)
+    }
+
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         self.noted(self.inner.set_queue_metadata(queue, metadata).await, false)
     }

@@ -61,6 +61,15 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// As the contract says.
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError>;
 
+    /// The metadata alone. A storage that has to count messages to tell how many there are does not count them for it:
+    /// settings are read when a queue is opened, and then twice a minute.
+    ///
+    /// # Errors
+    /// As the contract says.
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        Ok(self.queue_properties(queue).await?.metadata)
+    }
+
     /// Replaces all metadata. The last writer wins.
     ///
     /// # Errors

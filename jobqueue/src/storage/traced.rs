@@ -76,6 +76,10 @@ impl QueueStore for Traced<dyn QueueStore> {
         self.record(Operation::QueueProperties, queue, self.inner.queue_properties(queue)).await
     }
 
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.record(Operation::QueueMetadata, queue, self.inner.queue_metadata(queue)).await
+    }
+
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         let answer = self.inner.set_queue_metadata(queue, metadata);
         self.record(Operation::SetQueueMetadata, queue, answer).await

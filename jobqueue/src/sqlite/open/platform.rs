@@ -149,6 +149,10 @@ mod changes {
 
     /// Up to this long a wait is slept through, whatever changes meanwhile; longer ones end at the next change.
     const SHORT: Duration = Duration::from_millis(2);
+    /// How long to wait after a change that is one of many, so that a process that is busy itself is not held up by looking.
+    const AMONG_MANY: Duration = Duration::from_millis(5);
+    /// After so many looks in a row that met a new change, changes are many.
+    const MANY: u32 = 8;
     /// How long to wait when nothing changes: only a safety net where changes are told, else the period.
     const NET: Duration = Duration::from_millis(500);
     const PERIOD: Duration = Duration::from_millis(15);
@@ -160,6 +164,8 @@ mod changes {
         told: Option<OwnedFd>,
         /// Index into [`AFTER_CHANGE`].
         step: usize,
+        /// Looks in a row that met a new change.
+        met: u32,
     }
 
     /// Ends a [`Changes::wait`].
@@ -181,7 +187,7 @@ mod changes {
                 |error| tracing::debug!(%error, "no word of changes from the system; polling instead"),
             )
             .ok();
-        Ok((Changes { stop: Arc::clone(&stop), told, step: AFTER_CHANGE.len() }, Stopper(stop)))
+        Ok((Changes { stop: Arc::clone(&stop), told, step: AFTER_CHANGE.len(), met: 0 }, Stopper(stop)))
     }
 
     fn tell(log: &Path) -> rustix::io::Result<OwnedFd> {
@@ -195,6 +201,10 @@ mod changes {
         pub(in crate::sqlite) fn wait(&mut self) {
             let Some(told) = &self.told else { return self.sleep(PERIOD) };
             match AFTER_CHANGE.get(self.step) {
+                Some(_) if self.met >= MANY => {
+                    self.sleep(AMONG_MANY);
+                    self.step += 1;
+                }
                 // So short that a busy log wakes us once for many changes.
                 Some(&pause) if pause <= SHORT => {
                     self.sleep(pause);
@@ -210,6 +220,9 @@ mod changes {
             }
             if self.take_events() {
                 self.step = 0;
+                self.met = self.met.saturating_add(1);
+            } else {
+                self.met = 0;
             }
         }
 

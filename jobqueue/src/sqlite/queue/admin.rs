@@ -68,6 +68,11 @@ pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &M
     Ok(())
 }
 
+/// Metadata alone, without counting.
+pub(super) fn metadata(view: &View<'_>, name: &QueueName) -> Applied<Metadata> {
+    Ok(metadata::from_text(&find(view, Operation::QueueMetadata, name)?.metadata)?)
+}
+
 /// Metadata and count. The messages are counted in their index (some 40 ms for a million); expired ones that are not yet removed
 /// apart, in theirs: they are few.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {

@@ -49,6 +49,11 @@ impl QueueStore for Store {
             .await
     }
 
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        let name = queue.clone();
+        self.read(Operation::QueueMetadata, subject(queue), move |view| admin::metadata(view, &name)).await
+    }
+
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
         let (name, metadata) = (queue.clone(), metadata.clone());

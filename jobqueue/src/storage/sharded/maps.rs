@@ -87,7 +87,7 @@ impl Maps {
         let mut map = self.read(queue).await?;
         let wanted = self.wanted(queue);
         if map.generations.is_empty() && wanted > 1 {
-            match self.home().queues().queue_properties(queue).await {
+            match self.home().queues().queue_metadata(queue).await {
                 Ok(_) => map = self.grow(queue, &map, wanted).await?,
                 // A queue that does not exist has no shards.
                 Err(e) if e.kind() == K::QueueNotFound => return Ok(map),
@@ -164,7 +164,7 @@ impl Maps {
             return Err(error.with_detail("a queue has 1 to 256 shards"));
         }
         // The home queue must exist: its existence is the logical queue's.
-        self.home().queues().queue_properties(queue).await?;
+        self.home().queues().queue_metadata(queue).await?;
         let map = self.fresh(queue).await?;
         let present = map.targets(self.home_name()).len();
         if present != shards as usize {

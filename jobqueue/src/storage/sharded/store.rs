@@ -87,7 +87,7 @@ impl ShardedQueues {
         match found {
             Some(shard) => Ok((shard, inner)),
             None => {
-                self.home().queues().queue_properties(queue).await?;
+                self.home().queues().queue_metadata(queue).await?;
                 Err(gone())
             }
         }
@@ -169,6 +169,10 @@ impl QueueStore for ShardedQueues {
         Ok(all)
     }
 
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.home().queues().queue_metadata(queue).await
+    }
+
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         self.home().queues().set_queue_metadata(queue, metadata).await
     }
@@ -179,7 +183,7 @@ impl QueueStore for ShardedQueues {
             // Retired or deleted since the map was read, or lost: certainly not stored.
             Err(e) if e.kind() == K::QueueNotFound => {
                 let map = self.maps.fresh(queue).await?;
-                self.home().queues().queue_properties(queue).await?;
+                self.home().queues().queue_metadata(queue).await?;
                 for shard in map.targets(self.maps.home_name()).iter().filter(|shard| shard.generation > 0) {
                     self.maps.create(queue, shard).await?;
                 }

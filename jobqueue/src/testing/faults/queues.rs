@@ -31,6 +31,10 @@ impl QueueStore for Queues {
         self.plan.run(Operation::QueueProperties, queue, self.inner.queue_properties(queue)).await
     }
 
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.plan.run(Operation::QueueMetadata, queue, self.inner.queue_metadata(queue)).await
+    }
+
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         let answer = self.inner.set_queue_metadata(queue, metadata);
         self.plan.run(Operation::SetQueueMetadata, queue, answer).await

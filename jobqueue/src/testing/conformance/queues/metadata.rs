@@ -22,6 +22,7 @@ promises! { "metadata";
         let second = Metadata::new().with("b", "3");
         queue.store.set_queue_metadata(&queue.name, &second).await?;
         ensure_eq!(queue.store.queue_properties(&queue.name).await?.metadata, second, "metadata");
+        ensure_eq!(queue.store.queue_metadata(&queue.name).await?, second, "metadata alone");
     }
 
     /// Setting no metadata removes it.

@@ -36,6 +36,7 @@ promises! { "missing";
     async fn queue_has_no_properties(subject) {
         let queue = subject.missing_queue()?;
         refused(queue.count().await, &[K::QueueNotFound])?;
+        refused(queue.store.queue_metadata(&queue.name).await, &[K::QueueNotFound])?;
         let metadata = Metadata::new().with("a", "1");
         refused(queue.store.set_queue_metadata(&queue.name, &metadata).await, &[K::QueueNotFound])?;
     }
