@@ -16,6 +16,8 @@ use crate::vocabulary::name::QueueName;
 /// An open write transaction.
 pub(super) struct Batch<'c> {
     connection: &'c Connection,
+    /// The newest time the file has seen.
+    seen: i64,
     now: i64,
     ids: Ids,
     /// The first number that nobody has set aside, as the file has it.
@@ -58,18 +60,27 @@ impl<'c> Batch<'c> {
         let (seen, sequence): (i64, i64) = connection
             .prepare_cached("SELECT now, sequence FROM jobqueue_store WHERE id = 1")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let now = clock.now(seen);
-        Ok(Self {
+        let mut batch = Self {
             connection,
-            now,
+            seen,
+            now: seen,
             ids,
             sequence,
-            note: now - seen >= NOTE_EVERY || clock.is_ahead(),
+            note: false,
             changed: false,
             queues: Vec::new(),
             statements: Vec::new(),
             pending: Vec::new(),
-        })
+        };
+        batch.look_at(clock);
+        Ok(batch)
+    }
+
+    /// Makes it the present again, for operations that were asked for after the transaction began: a lease must not end before
+    /// its owner thinks so.
+    pub(super) fn look_at(&mut self, clock: &StoreClock) {
+        self.now = clock.now(self.now);
+        self.note |= self.now - self.seen >= NOTE_EVERY || clock.is_ahead();
     }
 
     /// The connection, for statements.
@@ -90,12 +101,12 @@ impl<'c> Batch<'c> {
         Ok(&mut self.statements[at].1)
     }
 
-    /// The time of this transaction, in milliseconds since 1970.
+    /// The present, in milliseconds since 1970.
     pub(super) fn now(&self) -> i64 {
         self.now
     }
 
-    /// The time of this transaction.
+    /// The present.
     pub(super) fn instant(&self) -> SystemTime {
         to_instant(self.now)
     }

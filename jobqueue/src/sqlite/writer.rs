@@ -46,6 +46,13 @@ pub(super) struct Writer {
     pub(super) _presence: Arc<Presence>,
 }
 
+/// Whether operations that are asked for while a transaction runs may take part in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doors {
+    Open,
+    Shut,
+}
+
 /// Why a transaction was not committed.
 enum Abort {
     /// The lock is held by another.
@@ -62,8 +69,9 @@ impl Writer {
             let idle = first.is_err();
             match first {
                 Ok(first) => {
-                    let tasks = self.gather(first);
-                    self.serve(tasks);
+                    let mut tasks = vec![first];
+                    self.gather(&mut tasks);
+                    self.serve(tasks, Doors::Open);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -81,25 +89,28 @@ impl Writer {
         }
     }
 
-    fn gather(&self, first: Box<dyn Work>) -> Vec<Box<dyn Work>> {
-        let mut weight = first.weight();
-        let mut tasks = vec![first];
+    /// Adds what waits to `tasks`, as far as there is room; true if it was anything.
+    fn gather(&self, tasks: &mut Vec<Box<dyn Work>>) -> bool {
+        let before = tasks.len();
+        let mut weight: usize = tasks.iter().map(|task| task.weight()).sum();
         while tasks.len() < MAX_OPERATIONS && weight < MAX_BYTES {
             let Ok(task) = self.inbox.try_recv() else { break };
-            weight += task.weight();
-            tasks.push(task);
+            if !task.is_abandoned() {
+                weight += task.weight();
+                tasks.push(task);
+            }
         }
-        tasks
+        tasks.len() > before
     }
 
     /// Does all tasks in one transaction. When that fails for reasons that may lie with one of them (a full disk), each
     /// is tried in a transaction of its own, so that a small delete does not fail because of a large put.
-    fn serve(&mut self, mut tasks: Vec<Box<dyn Work>>) {
+    fn serve(&mut self, mut tasks: Vec<Box<dyn Work>>, doors: Doors) {
         if let Err(cause) = self.health.poisoned() {
             return fail_all(tasks, &cause);
         }
         tasks.retain(|task| !task.is_abandoned());
-        match self.try_until_deadline(&mut tasks) {
+        match self.try_until_deadline(&mut tasks, doors) {
             Ok(()) => tasks.into_iter().for_each(|task| task.answer()),
             Err(cause) => {
                 self.health.note(&cause);
@@ -107,20 +118,20 @@ impl Writer {
                 if alone {
                     fail_all(tasks, &cause);
                 } else {
-                    tasks.into_iter().for_each(|task| self.serve(vec![task]));
+                    tasks.into_iter().for_each(|task| self.serve(vec![task], Doors::Shut));
                 }
             }
         }
     }
 
     /// Tries for the write lock until each task's patience is over; those over time are failed and taken out.
-    fn try_until_deadline(&mut self, tasks: &mut Vec<Box<dyn Work>>) -> Result<(), Cause> {
+    fn try_until_deadline(&mut self, tasks: &mut Vec<Box<dyn Work>>, doors: Doors) -> Result<(), Cause> {
         let mut pause = FIRST_PAUSE;
         loop {
             if tasks.is_empty() {
                 return Ok(());
             }
-            match self.transact(tasks) {
+            match self.transact(tasks, doors) {
                 Ok(finished) => {
                     if let Some(Finished { arrived, ids }) = finished {
                         self.ids = ids;
@@ -137,11 +148,11 @@ impl Writer {
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LAST_PAUSE);
-            self.expire(tasks);
+            self.expire(tasks, doors);
         }
     }
 
-    fn expire(&self, tasks: &mut Vec<Box<dyn Work>>) {
+    fn expire(&self, tasks: &mut Vec<Box<dyn Work>>, doors: Doors) {
         let now = Instant::now();
         let late = |task: &mut Box<dyn Work>| now.duration_since(task.since()) >= self.patience;
         let cause = Cause::new(
@@ -153,13 +164,12 @@ impl Writer {
         );
         tasks.extract_if(.., late).for_each(|task| task.fail(&cause));
         // Those who come meanwhile have deadlines of their own.
-        while tasks.len() < MAX_OPERATIONS {
-            let Ok(task) = self.inbox.try_recv() else { break };
-            tasks.push(task);
+        if doors == Doors::Open {
+            self.gather(tasks);
         }
     }
 
-    fn transact(&self, tasks: &mut [Box<dyn Work>]) -> Result<Option<Finished>, Abort> {
+    fn transact(&self, tasks: &mut Vec<Box<dyn Work>>, doors: Doors) -> Result<Option<Finished>, Abort> {
         match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
             Ok(_) => {}
             Err(error) if is_busy(&error) => return Err(Abort::Busy),
@@ -169,7 +179,7 @@ impl Writer {
             self.roll_back();
             return Err(Abort::Failed(cause));
         }
-        match self.apply(tasks) {
+        match self.apply(tasks, doors) {
             Ok(Some(finished)) => self.commit().map(|()| Some(finished)),
             Ok(None) => {
                 self.roll_back();
@@ -182,12 +192,21 @@ impl Writer {
         }
     }
 
-    fn apply(&self, tasks: &mut [Box<dyn Work>]) -> rusqlite::Result<Option<Finished>> {
+    fn apply(&self, tasks: &mut Vec<Box<dyn Work>>, doors: Doors) -> rusqlite::Result<Option<Finished>> {
         let mut batch = Batch::begin(&self.connection, &self.clock, self.ids)?;
-        for task in tasks {
-            task.apply(&mut batch)?;
+        let mut applied = 0;
+        loop {
+            for task in &mut tasks[applied..] {
+                task.apply(&mut batch)?;
+            }
+            batch.insert_pending()?;
+            applied = tasks.len();
+            // Those who came while this was done need no sync of their own. Many of them were answered after the last one.
+            if doors == Doors::Shut || !self.gather(tasks) {
+                return batch.finish();
+            }
+            batch.look_at(&self.clock);
         }
-        batch.finish()
     }
 
     fn commit(&self) -> Result<(), Abort> {
