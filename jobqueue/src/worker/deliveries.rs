@@ -73,7 +73,8 @@ impl Deliveries {
             // Declared first, dropped last: also when the delivery is dropped in the middle.
             let done = done;
             if stopped {
-                return run::put_back(&deliveries, leased, requested, settings).await;
+                // Boxed as what comes next, and for the same reason.
+                return Box::pin(run::put_back(&deliveries, leased, requested, settings)).await;
             }
             // Boxed, so that what is wrapped around it, spawned and moved from place to place is small.
             let deliver = Box::pin(run::deliver(&deliveries, leased, requested, settings, &done));
