@@ -240,3 +240,6 @@ fn fail_all(tasks: Vec<Box<dyn Work>>, cause: &Cause) {
 fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+use std::pin::pin;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use futures_util::FutureExt;
+use rusqlite::ffi;
+use tempfile::TempDir;
+
+use super::*;
+use crate::sqlite::error::{Applied, Failure, Subject};
+use crate::sqlite::options::Options;
+use crate::sqlite::store::Store;
+use crate::storage::{Operation, StoreError};
+use crate::vocabulary::clock::ManualClock;
+
+async fn store(clock: &Arc<ManualClock>) -> (TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::new(folder.path().join("jobs.db")).clock(Arc::<ManualClock>::clone(clock));
+    let store = Store::open(options).await.unwrap();
+    (folder, store)
+}
+
+async fn write<T: Send + 'static>(
+    store: &Store,
+    work: impl FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
+) -> Result<T, StoreError> {
+    store.write(Operation::Update, Subject::Storage, 1, work).await
+}
+
+/// An operation that says when it runs, and waits each time until it may go on.
+struct Held {
+    running: Receiver<()>,
+    go_on: Sender<()>,
+}
+
+impl Held {
+    fn new<T>(
+        mut work: impl FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
+    ) -> (Self, impl FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static) {
+        let ((runs, running), (go_on, told)) = (channel(), channel());
+        let held = move |batch: &mut Batch<'_>| {
+            runs.send(()).unwrap();
+            told.recv().unwrap();
+            work(batch)
+        };
+        (Self { running, go_on }, held)
+    }
+}
+
+/// Leaves a mark that is gone when the transaction is over.
+fn mark(batch: &mut Batch<'_>) -> Applied<i64> {
+    batch.touch();
+    batch.connection().execute_batch("SAVEPOINT mark")?;
+    Ok(batch.now())
+}
+
+/// Fails unless the mark was left in the same transaction.
+fn find_mark(batch: &mut Batch<'_>) -> Applied<i64> {
+    batch.touch();
+    batch.connection().execute_batch("RELEASE mark")?;
+    Ok(batch.now())
+}
+
+#[tokio::test]
+async fn who_comes_while_a_transaction_runs_takes_part_in_it_and_its_time_is_the_present() {
+    let clock = Arc::new(ManualClock::new());
+    let (_folder, store) = store(&clock).await;
+    let (held, first) = Held::new(mark);
+    let mut first = pin!(write(&store, first));
+    assert!(first.as_mut().now_or_never().is_none());
+    held.running.recv().unwrap();
+    clock.advance(Duration::from_secs(5));
+    let mut second = pin!(write(&store, find_mark));
+    assert!(second.as_mut().now_or_never().is_none());
+    held.go_on.send(()).unwrap();
+    // A lease that begins later must not end earlier than its owner thinks.
+    assert_eq!(second.await.unwrap(), first.await.unwrap() + 5_000);
+}
+
+#[tokio::test]
+async fn who_is_tried_alone_stays_alone() {
+    let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
+    let (held, first) = Held::new(mark);
+    let mut first = pin!(write(&store, first));
+    assert!(first.as_mut().now_or_never().is_none());
+    held.running.recv().unwrap();
+    let full = |_: &mut Batch<'_>| -> Applied<()> {
+        Err(Failure::Sql(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None)))
+    };
+    let mut second = pin!(write(&store, full));
+    assert!(second.as_mut().now_or_never().is_none());
+    held.go_on.send(()).unwrap();
+    // The transaction of both has failed; the first runs again by itself.
+    held.running.recv().unwrap();
+    let mut third = pin!(write(&store, find_mark));
+    assert!(third.as_mut().now_or_never().is_none());
+    held.go_on.send(()).unwrap();
+    assert!(first.await.is_ok());
+    assert_eq!(second.await.unwrap_err().kind(), StoreErrorKind::Full);
+    assert!(third.await.is_err());
+}
