@@ -57,6 +57,10 @@ impl QueueStore for Lenient {
         self.0.queue_properties(queue).await
     }
 
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.0.queue_metadata(queue).await
+    }
+
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         self.0.set_queue_metadata(queue, metadata).await
     }
