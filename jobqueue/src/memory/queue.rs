@@ -206,7 +206,7 @@ impl QueueStore for MemoryQueues {
         true
     }
 
-    fn deletes_together(&self) -> bool {
+    fn commits_together(&self) -> bool {
         true
     }
 

@@ -14,10 +14,13 @@ use crate::storage::{PutOutcome, StoreError};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
 
-/// How many messages go to the storage at once. While it stores them, the next are written.
-const CHUNK: usize = 256;
-/// How many chunks are under way at once: one is stored while another waits for its turn.
+/// How many messages, and roughly how many bytes, go to the storage at once. While it stores them, the next are written.
+const CHUNK: usize = 128;
+const CHUNK_BYTES: usize = 1 << 20;
+/// How many chunks are under way at once where each message is a request: one is stored while another waits for its turn.
 const IN_FLIGHT: usize = 2;
+/// The same where those that come while a commit is prepared take part in it.
+const IN_FLIGHT_TOGETHER: usize = 8;
 
 /// Messages that are valid, all of them.
 #[derive(Debug)]
@@ -44,13 +47,17 @@ impl Channel {
     /// Sends messages; the answers stand in their order.
     pub(super) async fn send_all<M: QueueMessage>(&self, drafts: Drafts) -> Vec<Result<Sent, Error>> {
         let Drafts(drafts) = drafts;
-        // Places in a line are taken in the order of the list.
-        let in_flight_limit = if drafts.iter().any(Draft::is_in_order) { 1 } else { IN_FLIGHT };
+        let in_flight_limit = match self.store().commits_together() {
+            // Places in a line are taken in the order of the list.
+            _ if drafts.iter().any(Draft::is_in_order) => 1,
+            true => IN_FLIGHT_TOGETHER,
+            false => IN_FLIGHT,
+        };
         let mut answers = Vec::with_capacity(drafts.len());
         let mut drafts = drafts.into_iter();
         let mut in_flight = FuturesOrdered::new();
         loop {
-            let chunk: Vec<_> = drafts.by_ref().take(CHUNK).map(|draft| self.render::<M>(draft)).collect();
+            let chunk = self.render_chunk::<M>(&mut drafts);
             if chunk.is_empty() {
                 break;
             }
@@ -67,6 +74,23 @@ impl Channel {
             answers.extend(stored);
         }
         answers
+    }
+
+    fn render_chunk<M: QueueMessage>(
+        &self,
+        drafts: &mut impl Iterator<Item = Draft>,
+    ) -> Vec<Result<Prepared, Error>> {
+        let mut bytes = 0;
+        let mut chunk = Vec::with_capacity(CHUNK.min(drafts.size_hint().0));
+        while chunk.len() < CHUNK
+            && bytes < CHUNK_BYTES
+            && let Some(draft) = drafts.next()
+        {
+            let prepared = self.render::<M>(draft);
+            bytes += prepared.as_ref().map_or(0, |prepared| prepared.put.text.len());
+            chunk.push(prepared);
+        }
+        chunk
     }
 
     /// Stores those that could be written; the answers stand in the order of the messages.

@@ -192,8 +192,8 @@ impl QueueStore for Observed {
         self.inner.checks_expiry()
     }
 
-    fn deletes_together(&self) -> bool {
-        self.inner.deletes_together()
+    fn commits_together(&self) -> bool {
+        self.inner.commits_together()
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {

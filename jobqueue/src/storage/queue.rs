@@ -158,9 +158,11 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Whether update and delete refuse an expired receipt even if nobody has taken the message since.
     fn checks_expiry(&self) -> bool;
 
-    /// Whether [`delete_all`](Self::delete_all) costs less than as many calls of [`delete`](Self::delete), as where it is one
-    /// commit. A worker then deletes the messages of jobs that end at about the same time together.
-    fn deletes_together(&self) -> bool {
+    /// Whether operations that are asked for at about the same time share one commit, so that
+    /// [`delete_all`](Self::delete_all) costs less than as many calls of [`delete`](Self::delete), and several calls of
+    /// [`put_all`](Self::put_all) under way at once less than one after the other. A worker then deletes the messages of jobs that
+    /// end at about the same time together, and [`Queue::send_all`](crate::Queue::send_all) has more of them under way.
+    fn commits_together(&self) -> bool {
         false
     }
 

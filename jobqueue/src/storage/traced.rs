@@ -145,8 +145,8 @@ impl QueueStore for Traced<dyn QueueStore> {
         self.inner.checks_expiry()
     }
 
-    fn deletes_together(&self) -> bool {
-        self.inner.deletes_together()
+    fn commits_together(&self) -> bool {
+        self.inner.commits_together()
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {

@@ -91,7 +91,7 @@ impl Deliveries {
     /// Whether the message is deleted together with others, and so not by its delivery. One whose lease is over is deleted at
     /// once, before somebody else can get it: also this worker, which has a slot free now.
     pub(super) fn delete_together(&self, claimed: &Claimed) -> bool {
-        self.channel.store().deletes_together() && claimed.lease.loss().is_none() && !claimed.has_blobs()
+        self.channel.store().commits_together() && claimed.lease.loss().is_none() && !claimed.has_blobs()
     }
 
     fn to_delete(&self) -> MutexGuard<'_, ToDelete> {

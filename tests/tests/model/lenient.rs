@@ -101,8 +101,8 @@ impl QueueStore for Lenient {
         self.0.checks_expiry()
     }
 
-    fn deletes_together(&self) -> bool {
-        self.0.deletes_together()
+    fn commits_together(&self) -> bool {
+        self.0.commits_together()
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {

@@ -169,7 +169,7 @@ impl QueueStore for Store {
         true
     }
 
-    fn deletes_together(&self) -> bool {
+    fn commits_together(&self) -> bool {
         true
     }
 

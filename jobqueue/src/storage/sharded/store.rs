@@ -302,8 +302,8 @@ impl QueueStore for ShardedQueues {
         self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().checks_expiry())
     }
 
-    fn deletes_together(&self) -> bool {
-        self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().deletes_together())
+    fn commits_together(&self) -> bool {
+        self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().commits_together())
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {

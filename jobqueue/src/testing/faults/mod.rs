@@ -62,7 +62,7 @@ pub struct Faulty {
 impl Faulty {
     /// Wraps `storage`, with no faults planned yet.
     pub fn new(storage: &Storage) -> Self {
-        Self::wrap(storage, storage.queues().deletes_together())
+        Self::wrap(storage, storage.queues().commits_together())
     }
 
     /// The same, but workers delete the message of each job by itself, as they do on Azure: by
@@ -71,10 +71,10 @@ impl Faulty {
         Self::wrap(storage, false)
     }
 
-    fn wrap(storage: &Storage, deletes_together: bool) -> Self {
+    fn wrap(storage: &Storage, commits_together: bool) -> Self {
         let plan = Arc::new(Plan::default());
         let queues =
-            Queues { inner: Arc::clone(storage.queues()), plan: Arc::clone(&plan), deletes_together };
+            Queues { inner: Arc::clone(storage.queues()), plan: Arc::clone(&plan), commits_together };
         let blobs = Blobs { inner: Arc::clone(storage.blobs()), plan: Arc::clone(&plan) };
         let storage = Storage::new(Arc::new(queues), Arc::new(blobs), storage.description());
         Self { storage, plan }
@@ -121,7 +121,7 @@ impl Faulty {
 struct Queues {
     inner: Arc<dyn QueueStore>,
     plan: Arc<Plan>,
-    deletes_together: bool,
+    commits_together: bool,
 }
 
 /// The blob half of the storage under the plan.

@@ -102,15 +102,15 @@ impl QueueStore for Queues {
         self.inner.checks_expiry()
     }
 
-    fn deletes_together(&self) -> bool {
-        self.deletes_together
+    fn commits_together(&self) -> bool {
+        self.commits_together
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         Arc::new(Self {
             inner: Arc::clone(&self.inner).detached(),
             plan: Arc::clone(&self.plan),
-            deletes_together: self.deletes_together,
+            commits_together: self.commits_together,
         })
     }
 }
