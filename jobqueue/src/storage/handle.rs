@@ -44,9 +44,27 @@ impl Storage {
         blobs: Arc<dyn BlobStore>,
         description: impl Into<Arc<str>>,
     ) -> Self {
-        let pressure = Arc::<Pressure>::default();
+        Self::under(Pressure::default(), queues, blobs, description.into())
+    }
+
+    /// A storage made of several, whose load is not one.
+    pub(super) fn of_shards(
+        queues: Arc<dyn QueueStore>,
+        blobs: Arc<dyn BlobStore>,
+        description: impl Into<Arc<str>>,
+    ) -> Self {
+        Self::under(Pressure::of_shards(), queues, blobs, description.into())
+    }
+
+    fn under(
+        pressure: Pressure,
+        queues: Arc<dyn QueueStore>,
+        blobs: Arc<dyn BlobStore>,
+        description: Arc<str>,
+    ) -> Self {
+        let pressure = Arc::new(pressure);
         let queues = Arc::new(Observed::new(queues, Arc::clone(&pressure)));
-        Self { queues, blobs, description: description.into(), pressure, apart: Arc::default() }
+        Self { queues, blobs, description, pressure, apart: Arc::default() }
     }
 
     /// The queues.

@@ -25,7 +25,12 @@ const BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 
 /// The load of one storage, for all who use it in this process.
 #[derive(Debug, Default)]
-pub(crate) struct Pressure(Mutex<State>);
+pub(crate) struct Pressure {
+    state: Mutex<State>,
+    /// Whether requests for single messages go to one of several queues or accounts, whose load says nothing of the others'.
+    /// Those that get and put have then tried all of them.
+    of_shards: bool,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -36,9 +41,14 @@ struct State {
 }
 
 impl Pressure {
+    /// The load of a storage made of several.
+    pub(super) fn of_shards() -> Self {
+        Self { of_shards: true, ..Self::default() }
+    }
+
     /// How much longer those should wait who can.
     pub(crate) fn left(&self) -> Duration {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
@@ -57,15 +67,17 @@ impl Pressure {
 
     fn note<T>(&self, answer: &Result<T, StoreError>, may_wait: bool) {
         match answer {
-            Err(error) if is_overload(error) => self.throttled(error.retry_after()),
+            Err(error) if is_overload(error) && (may_wait || !self.of_shards) => {
+                self.throttled(error.retry_after())
+            }
             // A renewal that got through says nothing about polling.
-            Ok(_) if may_wait => self.0.lock().unwrap_or_else(PoisonError::into_inner).repeated = 0,
+            Ok(_) if may_wait => self.state.lock().unwrap_or_else(PoisonError::into_inner).repeated = 0,
             _ => {}
         }
     }
 
     fn throttled(&self, asked: Option<Duration>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         // Requests that were under way together are one occasion.
         if state.until.is_none_or(|until| until <= now) {

@@ -61,7 +61,7 @@ fn find_mark(batch: &mut Batch<'_>) -> Applied<i64> {
 }
 
 #[tokio::test]
-async fn who_comes_while_a_transaction_runs_takes_part_in_it_and_its_time_is_the_present() {
+async fn i09_who_comes_while_a_transaction_runs_takes_part_in_it_and_its_time_is_the_present() {
     let clock = Arc::new(ManualClock::new());
     let (_folder, store) = store(&clock).await;
     let (held, first) = Held::new(mark);
