@@ -213,3 +213,23 @@ impl QueueStore for Observed {
         Arc::new(Self { inner, pressure: Arc::clone(&self.pressure) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(pressure: &Pressure, may_wait: bool) -> Duration {
+        let throttled = StoreError::new(StoreErrorKind::Throttled, "delete message", "work");
+        pressure.note::<()>(&Err(throttled), may_wait);
+        pressure.left()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f86_one_shard_that_refuses_single_messages_puts_no_pressure_on_all() {
+        let (one, sharded) = (Pressure::default(), Pressure::of_shards());
+        assert!(!after(&one, false).is_zero());
+        assert!(after(&sharded, false).is_zero());
+        // Those that get and put have tried all shards.
+        assert!(!after(&sharded, true).is_zero());
+    }
+}
