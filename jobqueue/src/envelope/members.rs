@@ -107,9 +107,7 @@ impl<'de> Visitor<'de> for Object {
         if found.others.len() > MAX_ATTRIBUTES && found.spec_version.is_some() {
             return Err(de::Error::custom("too many attributes"));
         }
-        if !found.others.is_empty() {
-            refuse_twins(&found.others)?;
-        }
+        refuse_twins(&found.others)?;
         Ok(found)
     }
 }

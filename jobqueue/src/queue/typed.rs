@@ -283,7 +283,7 @@ impl<M: QueueMessage> Queue<M> {
     }
 
     /// About how many messages there are, invisible ones included; never below the real number. SQLite counts them: some 40 ms
-    /// for a million, on a thread that holds up no work.
+    /// for a million on a machine with nothing else to do, on the thread that only reads.
     ///
     /// # Errors
     /// What the storage says.

@@ -21,8 +21,8 @@
 //! - **Time never runs backwards**, whatever the system's clock does.
 //!
 //! # How it works
-//! One thread per open store writes. It takes every operation that waits and does them in one transaction, so that
-//! many tasks share one sync. Another thread reads, from a snapshot of its own, and never waits for writes.
+//! One thread per open store writes. It takes every operation that waits, and those that come meanwhile, and does them in one
+//! transaction, so that many tasks share one sync. Another thread reads, from a snapshot of its own, and never waits for writes.
 //! Checkpoints run between transactions. Expired messages are removed a few at a time.
 //!
 //! # Limits

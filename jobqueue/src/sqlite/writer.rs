@@ -1,4 +1,5 @@
-//! The one thread that writes: it takes everything that waits, does it in one transaction, and answers after COMMIT.
+//! The one thread that writes: it takes everything that waits, and what comes while it works, does it in one transaction, and
+//! answers after COMMIT.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -103,8 +104,9 @@ impl Writer {
         tasks.len() > before
     }
 
-    /// Does all tasks in one transaction. When that fails for reasons that may lie with one of them (a full disk), each
-    /// is tried in a transaction of its own, so that a small delete does not fail because of a large put.
+    /// Does all tasks in one transaction, and with open doors those that come meanwhile. When that fails for reasons that may
+    /// lie with one of them (a full disk), each is tried in a transaction of its own, so that a small delete does not fail
+    /// because of a large put.
     fn serve(&mut self, mut tasks: Vec<Box<dyn Work>>, doors: Doors) {
         if let Err(cause) = self.health.poisoned() {
             return fail_all(tasks, &cause);
