@@ -12,7 +12,7 @@ use crate::job::Size;
 use crate::proxy::{Log, Seen};
 use crate::system::{HANDLERS, Kind, Place, System};
 
-/// In how many slices the time is measured.
+/// In how many slices the time is measured. Single ones differ by a tenth and more, so that it takes many to tell a twentieth.
 const SLICES: u64 = 9;
 
 /// How many jobs of a size are sent and processed.
@@ -88,7 +88,7 @@ fn show(requests: &[Seen]) {
 /// of the middle slices.
 pub(crate) async fn times(azurite: &Azurite, size: Size, quick: bool) -> Result<Figures> {
     let (place, slices, mut figures) = (direct(azurite), if quick { 1 } else { SLICES }, Figures::default());
-    let jobs = (jobs(size, quick) / slices).max(32);
+    let jobs = (jobs(size, quick) / 9).max(128);
     let mut taken = BTreeMap::<&str, Vec<(Duration, Duration)>>::new();
     for _ in 0..slices {
         for kind in order() {

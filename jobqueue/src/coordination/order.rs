@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use crate::queue::order::{HEADER, Lines, Standing, Ticket, superseded};
+use crate::queue::order::{HEADER, Lines, Standing, Ticket, finish_withdrawal, superseded};
 use crate::vocabulary::error::Error;
 use crate::vocabulary::job::JobInfo;
 use crate::vocabulary::name::QueueName;
@@ -93,12 +93,17 @@ impl Hook for InOrder {
             let mut ended = std::pin::pin!(bell.notified());
             // Before the line is read, so that nothing is missed.
             ended.as_mut().enable();
-            let ahead = match lines.stand(&ticket).await? {
+            let ahead = match lines.stand(&ticket, visit.now).await? {
                 Standing::First => return Ok(Admission::Run),
                 Standing::Over => return Ok(Admission::Duplicate),
                 Standing::Superseded => return Err(superseded()),
                 Standing::Full => return Ok(Admission::Wait(LONGEST_WAIT)),
                 Standing::Behind(ahead) => ahead,
+                Standing::BehindWithdrawn(withdrawn) => {
+                    let (store, queue) = (&**visit.storage.queues(), &visit.job.queue);
+                    finish_withdrawal(lines, store, queue, key, &withdrawn).await?;
+                    continue;
+                }
             };
             if place.is_none() && ahead <= HELD_PLACES {
                 place = self.held.try_acquire().ok();

@@ -22,6 +22,7 @@ mod settle;
 pub(crate) mod trace;
 mod typed;
 mod unique;
+mod unreceived;
 #[cfg(feature = "testing")]
 mod virtual_time;
 

@@ -16,7 +16,7 @@ use super::send_all::Drafts;
 use super::send_options::SendOptions;
 use super::settle::Excuse;
 use crate::codec::decode_message;
-use crate::storage::{Late, MAX_MESSAGES, Storage, StoreErrorKind};
+use crate::storage::{MAX_MESSAGES, Storage, StoreErrorKind};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::{DecodeError, QueueMessage};
 use crate::vocabulary::name::QueueName;
@@ -172,23 +172,14 @@ impl<M: QueueMessage> Queue<M> {
     /// work can be taken back by its key, from other processes too: [`cancel_unique`](Self::cancel_unique).
     ///
     /// # Errors
-    /// What the storage says. If it fails between the two writes that taking back a message [in order](SendOptions::in_order)
-    /// needs, the message is gone and its place is not: what is behind it waits until the queue is [cleared](Self::clear).
+    /// What the storage says. A message [in order](SendOptions::in_order) may then be taken back later all the same: by the
+    /// next of its key, which does not wait for it in vain.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not be deleted. One in order may leave its place behind, as after an
-    /// error.
+    /// If the future is dropped, the message may or may not be deleted; one in order also later, as after an error.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
-        match self.channel.store().delete(&self.channel.name, &sent.message, Late::IfUnclaimed).await {
-            Ok(()) => {
-                if let Some(key) = &sent.in_order {
-                    self.channel.leave_line(key, &sent.id, &sent.message).await?;
-                }
-                Ok(true)
-            }
-            Err(e) if e.is_lease_lost() => Ok(false),
-            Err(e) => Err(e.into()),
-        }
+        let taken = self.channel.take_back(sent.in_order.as_deref(), &sent.id, &sent.message).await;
+        taken.map_err(|not| not.error)
     }
 
     /// Waits up to `wait` for a message and leases it; `None` if none came. What cannot be read on the way is

@@ -3,7 +3,7 @@
 //! The worker knows only this trait. What is behind it is put together at the crate root.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
@@ -21,6 +21,8 @@ pub(crate) struct Visit<'a> {
     pub(crate) job: &'a JobInfo,
     /// The stored message: the same at every delivery, another one for a second copy of the job.
     pub(crate) message: &'a MessageId,
+    /// The present.
+    pub(crate) now: SystemTime,
 }
 
 /// Whether a handler is to run.

@@ -84,7 +84,8 @@ pub(super) fn hook_failed(claimed: &Claimed, error: &Error) -> Ending {
 }
 
 fn visit<'a>(shared: &'a Shared, claimed: &'a Claimed, job: &'a JobInfo) -> Visit<'a> {
-    Visit { storage: &shared.storage, job, message: claimed.lease.message_id() }
+    let now = claimed.channel.options.clock.now();
+    Visit { storage: &shared.storage, job, message: claimed.lease.message_id(), now }
 }
 
 /// Settles a delivery.

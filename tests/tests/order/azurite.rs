@@ -1,6 +1,8 @@
-//! Two workers on Azurite.
+//! Two workers on Azurite, and messages taken back there and on a SQLite file.
 
-use jobqueue::{Storage, Worker};
+use std::time::Duration;
+
+use jobqueue::{SendOptions, Storage, Worker};
 use jobqueue_tests::azurite::Azurite;
 
 use crate::{Step, Watch, handle, send, step};
@@ -29,4 +31,29 @@ async fn order_over_azurite() {
         let _ = report.unwrap();
     }
     watch.assert_in_order(2, 4);
+    // No other test may use the queue meanwhile.
+    what_is_taken_back_gives_up_its_place(&storage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_taken_back_gives_up_its_place_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    what_is_taken_back_gives_up_its_place(&Storage::connect(&file).await.unwrap()).await;
+}
+
+async fn what_is_taken_back_gives_up_its_place(storage: &Storage) {
+    let queue = storage.queue::<Step>().await.unwrap();
+    let later = SendOptions::new().in_order(true).delay(Duration::from_secs(3600));
+    let first = queue.send_with(&step("a", 0), later.clone()).await.unwrap();
+    let unique = queue.send_unique_with(&step("a", 1), Duration::from_secs(60), later).await.unwrap();
+    assert!(unique.is_sent());
+    send(&queue, &step("a", 2)).await;
+    assert!(queue.cancel(&first).await.unwrap() && !queue.cancel(&first).await.unwrap());
+    assert!(queue.cancel_unique("a").await.unwrap());
+    let watch = Watch::default();
+    let worker = Worker::builder(storage.clone()).state(watch.clone()).handle(handle).build().unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(120), worker.run_until(watch.ends(1))).await;
+    let _ = ended.expect("nothing is waited for").unwrap();
+    assert_eq!(watch.begun("a"), [2]);
 }

@@ -189,6 +189,79 @@ async fn unique_work_that_is_taken_back_by_its_key_gives_up_its_place() {
     assert_eq!(watch.begun("a"), [1]);
 }
 
+/// At each of so many writes and at the deletion, reached or not: a death, a lost answer, a lost request, a refusal.
+fn deaths(writes: u64) -> Vec<(Operation, u64, Fault)> {
+    let steps = (1..=writes).map(|nth| (Operation::PutBlob, nth)).chain([(Operation::Delete, 1)]);
+    let faults = [
+        Fault::Hang,
+        Fault::HangAfter,
+        Fault::DropAnswer(StoreErrorKind::Timeout),
+        Fault::LoseRequest(StoreErrorKind::Timeout),
+        Fault::Refuse(StoreErrorKind::Unauthorized),
+    ];
+    steps.flat_map(|(operation, nth)| faults.map(|fault| (operation, nth, fault))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_canceller_that_dies_or_hears_nothing_at_any_step_holds_no_key_back_and_tells_no_lies() {
+    for (operation, nth, fault) in deaths(2) {
+        let at = format!("{operation:?} {nth}: {fault:?}");
+        let storage = in_memory();
+        let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
+        let later = SendOptions::new().in_order(true).delay(Duration::from_secs(86_400));
+        let sent = queue.send_with(&step("a", 0), later).await.unwrap();
+        send(&queue, &step("a", 1)).await;
+        send(&queue, &step("b", 0)).await;
+
+        let faulty = Faulty::new(&storage);
+        let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
+        faulty.plan(operation, nth, fault);
+        let told = tokio::time::timeout(Duration::from_secs(20), doomed.cancel(&sent)).await;
+        if let Ok(Ok(taken)) = &told {
+            assert_eq!(*taken, queue.len().await.unwrap() == 2, "{at}: it says what is not so");
+        }
+        let (watch, began) = (Watch::default(), tokio::time::Instant::now());
+        let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+        let _ = worker.run_until(watch.ends(2)).await.unwrap();
+        let (ran, took) = (watch.begun("a"), began.elapsed());
+        // What was not taken back is waited for, since it is sent for a day later; nothing else is.
+        let taken_back = ran == [1] && took < Duration::from_secs(100);
+        assert!(taken_back || (ran == [0] && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?} after {took:?}");
+        let marked = operation == Operation::Delete || nth > 1 || fault == Fault::HangAfter;
+        let refused = matches!(fault, Fault::Refuse(_));
+        assert!(taken_back || !marked || refused, "{at}: the next of the key was to finish it");
+        assert_eq!(watch.begun("b"), [0], "{at}");
+    }
+}
+
+/// The next sender sends under the same id, as nobody can tell what became of the message.
+#[tokio::test(start_paused = true)]
+async fn unique_work_in_order_is_not_lost_when_its_canceller_dies_and_it_is_sent_again() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    for (operation, nth, fault) in deaths(4) {
+        let at = format!("{operation:?} {nth}: {fault:?}");
+        let storage = in_memory();
+        let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
+        let later = || SendOptions::new().in_order(true).delay(Duration::from_secs(3600));
+        assert!(queue.send_unique_with(&step("a", 0), DAY, later()).await.unwrap().is_sent());
+
+        let faulty = Faulty::new(&storage);
+        let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
+        faulty.plan(operation, nth, fault);
+        let told = tokio::time::timeout(Duration::from_secs(20), doomed.cancel_unique("a")).await;
+        let next = queue.send_unique_with(&step("a", 1), DAY, later()).await.expect(&at);
+        if let Ok(Ok(taken)) = &told {
+            assert_eq!(*taken, next.is_sent(), "{at}");
+        }
+        let watch = Watch::default();
+        let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+        let ended = worker.run_until(watch.ends(1));
+        let _ = tokio::time::timeout(DAY, ended).await.expect(&at).unwrap();
+        let ran = watch.begun("a");
+        assert!(ran == [1] || (ran == [0] && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_order_needs_a_key_and_excludes_a_time_to_live() {
     let storage = in_memory();

@@ -1,12 +1,12 @@
 //! Lines in blobs, and the conditional writes that change them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use rand::RngExt;
 
 use super::line::{Line, Standing, Ticket, address};
-use crate::storage::{BlobStore, Condition, PutBlob, StoreError, StoreErrorKind as Kind};
+use crate::storage::{BlobStore, Condition, MessageRef, PutBlob, StoreError, StoreErrorKind as Kind};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
 
@@ -35,8 +35,8 @@ impl<'a> Lines<'a> {
     }
 
     /// Whether it is the message's turn. It joins its line if it has no place.
-    pub(crate) async fn stand(&self, ticket: &Ticket<'_>) -> Result<Standing, Error> {
-        self.change(ticket.key, |line| line.stand(ticket)).await
+    pub(crate) async fn stand(&self, ticket: &Ticket<'_>, now: SystemTime) -> Result<Standing, Error> {
+        self.change(ticket.key, |line| line.stand(ticket, now)).await
     }
 
     /// The job is done; false if a newer delivery has its turn.
@@ -47,6 +47,21 @@ impl<'a> Lines<'a> {
     /// The message is to be moved elsewhere, or was taken back; false if a newer delivery has its turn.
     pub(crate) async fn leave(&self, ticket: &Ticket<'_>) -> Result<bool, Error> {
         self.change(ticket.key, |line| line.leave(ticket)).await
+    }
+
+    /// The message is about to be taken back.
+    pub(super) async fn withdraw(
+        &self,
+        ticket: &Ticket<'_>,
+        message: &MessageRef,
+        now: SystemTime,
+    ) -> Result<(), Error> {
+        self.change(ticket.key, |line| line.withdraw(ticket, message, now)).await
+    }
+
+    /// The message was not taken back.
+    pub(super) async fn keep(&self, ticket: &Ticket<'_>) -> Result<(), Error> {
+        self.change(ticket.key, |line| line.keep(ticket)).await
     }
 
     /// Deletes all lines.

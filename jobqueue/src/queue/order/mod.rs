@@ -7,6 +7,7 @@
 //!                                  ▼
 //!                               handler ──► done: leave the line ──► delete message
 //!                                       └─► dead letter: leave the line ──► move message
+//! cancel:  mark the place ──► delete message ──► leave the line; died in between: the next of the key finishes it
 //! ```
 //!
 //! A *line* is a blob that says who comes first: job and message of every place, in the order in which their sends were
@@ -18,6 +19,7 @@
 
 mod line;
 mod lines;
+mod withdraw;
 
 use super::channel::Channel;
 use super::claimed::Claimed;
@@ -28,6 +30,7 @@ use crate::vocabulary::error::{Error, ErrorKind};
 
 pub(crate) use line::{Standing, Ticket};
 pub(crate) use lines::Lines;
+pub(crate) use withdraw::finish_withdrawal;
 
 /// The attribute of events that keep to the order of their key.
 pub(crate) const HEADER: &str = "inorder";
@@ -57,12 +60,6 @@ impl Channel {
                 Err(Error::new(ErrorKind::Unknown, text).with_retryable(true).with_source(error))
             }
         }
-    }
-
-    /// The message was taken back.
-    pub(super) async fn leave_line(&self, key: &str, job: &str, message: &MessageRef) -> Result<(), Error> {
-        let ticket = Ticket { key, job, message: message.id.as_str(), delivery: u32::MAX };
-        self.lines().leave(&ticket).await.map(drop)
     }
 
     /// The queue was cleared.

@@ -1,14 +1,9 @@
 //! Taking unique work back by its key.
 
 use super::record::{Records, Standing};
-use crate::queue::channel::Channel;
 use crate::queue::typed::Queue;
-use crate::storage::{Late, MessageRef, StoreError, StoreErrorKind};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
-
-/// How often a deletion is asked for again whose answer does not come.
-const RESENDS: u32 = 2;
 
 impl<M: QueueMessage> Queue<M> {
     /// Takes back what [`send_unique`](Self::send_unique) has sent under `key` and nobody has received yet, a delayed job for
@@ -28,8 +23,7 @@ impl<M: QueueMessage> Queue<M> {
     /// next sender sends under the same id.
     ///
     /// # Cancel safety
-    /// As when the storage gives no answer; a job [in order](crate::SendOptions::in_order) may leave its place behind, as with
-    /// [`cancel`](Self::cancel).
+    /// As when the storage gives no answer.
     ///
     /// # Examples
     /// ```
@@ -60,42 +54,20 @@ impl<M: QueueMessage> Queue<M> {
                 return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
             }
         };
-        match channel.delete_unreceived(&message).await {
+        match channel.take_back(record.in_order.then_some(key), &record.id, &message).await {
             Ok(true) => {
-                let left = match record.in_order {
-                    true => channel.leave_line(key, &record.id, &message).await,
-                    false => Ok(()),
-                };
                 records.finish(record.into_void(), tag).await;
-                left.map(|()| true)
+                Ok(true)
             }
             Ok(false) => {
                 records.finish(record.into_sent(None), tag).await;
                 Ok(false)
             }
-            Err(error) => {
-                if !error.is_ambiguous() {
+            Err(not) => {
+                if !not.perhaps {
                     records.finish(record.into_sent(Some(&message)), tag).await;
                 }
-                Err(error.into())
-            }
-        }
-    }
-}
-
-impl Channel {
-    /// Deletes a message by its first receipt; false if somebody has received it.
-    async fn delete_unreceived(&self, message: &MessageRef) -> Result<bool, StoreError> {
-        let mut unanswered = 0;
-        loop {
-            match self.store().delete(&self.name, message, Late::IfUnclaimed).await {
-                Ok(()) => return Ok(true),
-                // Our own deletion, whose answer was lost.
-                Err(e) if unanswered > 0 && e.kind() == StoreErrorKind::MessageNotFound => return Ok(true),
-                Err(e) if e.is_lease_lost() => return Ok(false),
-                Err(e) if e.is_ambiguous() && unanswered < RESENDS => unanswered += 1,
-                Err(e) if unanswered > 0 => return Err(e.with_ambiguous(true)),
-                Err(e) => return Err(e),
+                Err(not.error)
             }
         }
     }

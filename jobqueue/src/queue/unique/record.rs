@@ -1,6 +1,5 @@
 //! The record of one key, and the conditional writes that change it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,9 +8,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::queue::channel::Channel;
-use crate::storage::{
-    BlobStore, Condition, ETag, MessageId, MessageRef, PopReceipt, PutBlob, StoreError, StoreErrorKind,
-};
+use crate::queue::unreceived::Unreceived;
+use crate::storage::{BlobStore, Condition, ETag, MessageRef, PutBlob, StoreError, StoreErrorKind};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::metadata::Metadata;
 use crate::vocabulary::name::{BlobName, ContainerName};
@@ -33,24 +31,10 @@ pub(super) struct Record {
     until: u64,
     /// The message as it was stored, so that it can be taken back; `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    message: Option<Stored>,
+    message: Option<Unreceived>,
     /// Whether the message has a place in the order of its key, to be given up when it is taken back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) in_order: bool,
-}
-
-/// A message and its first receipt.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Stored {
-    id: String,
-    receipt: String,
-}
-
-/// The receipt is secret.
-impl fmt::Debug for Stored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stored").field("id", &self.id).finish_non_exhaustive()
-    }
 }
 
 impl Record {
@@ -61,11 +45,7 @@ impl Record {
 
     /// The message is stored, and can be taken back if it is known.
     pub(super) fn into_sent(self, message: Option<&MessageRef>) -> Self {
-        let stored = |message: &MessageRef| Stored {
-            id: message.id.as_str().to_owned(),
-            receipt: message.receipt.expose().to_owned(),
-        };
-        Self { sent: true, message: message.map(stored), ..self }
+        Self { sent: true, message: message.map(Unreceived::from), ..self }
     }
 
     /// Whether the message has a place in the order of its key.
@@ -170,10 +150,7 @@ impl Records {
         let Some(stored) = found.message.clone() else { return Ok(Standing::Nothing) };
         let held = Record { sent: false, pending_until: until, ..found };
         match self.write(&held, Condition::IfMatch(tag)).await {
-            Ok(tag) => {
-                let (id, receipt) = (MessageId::new(stored.id), PopReceipt::new(stored.receipt));
-                Ok(Standing::Held(held, tag, MessageRef { id, receipt }))
-            }
+            Ok(tag) => Ok(Standing::Held(held, tag, stored.message())),
             Err(e)
                 if matches!(e.kind(), StoreErrorKind::ConditionNotMet | StoreErrorKind::LeaseIdMissing) =>
             {

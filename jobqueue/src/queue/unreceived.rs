@@ -1,0 +1,56 @@
+//! Messages that nobody has received yet: what takes them back.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::channel::Channel;
+use crate::storage::{Late, MessageId, MessageRef, PopReceipt, StoreError, StoreErrorKind};
+
+/// How often a deletion is asked for again whose answer does not come.
+const RESENDS: u32 = 2;
+
+/// A message and its first receipt, as records beside the queue keep it. Whoever has it can take the message back until
+/// somebody receives it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Unreceived {
+    id: String,
+    receipt: String,
+}
+
+impl Unreceived {
+    pub(super) fn message(&self) -> MessageRef {
+        MessageRef { id: MessageId::new(&self.id), receipt: PopReceipt::new(&self.receipt) }
+    }
+}
+
+impl From<&MessageRef> for Unreceived {
+    fn from(message: &MessageRef) -> Self {
+        Self { id: message.id.as_str().to_owned(), receipt: message.receipt.expose().to_owned() }
+    }
+}
+
+/// The receipt is secret.
+impl fmt::Debug for Unreceived {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unreceived").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Channel {
+    /// Deletes a message by its first receipt; false if somebody has received it, or if it is gone.
+    pub(super) async fn delete_unreceived(&self, message: &MessageRef) -> Result<bool, StoreError> {
+        let mut unanswered = 0;
+        loop {
+            match self.store().delete(&self.name, message, Late::IfUnclaimed).await {
+                Ok(()) => return Ok(true),
+                // Our own deletion, whose answer was lost.
+                Err(e) if unanswered > 0 && e.kind() == StoreErrorKind::MessageNotFound => return Ok(true),
+                Err(e) if e.is_lease_lost() => return Ok(false),
+                Err(e) if e.is_ambiguous() && unanswered < RESENDS => unanswered += 1,
+                Err(e) if unanswered > 0 => return Err(e.with_ambiguous(true)),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
