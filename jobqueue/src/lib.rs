@@ -40,8 +40,8 @@ pub use coordination::{Leader, Leadership, Missed, Schedule};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
 pub use jobqueue_derive::{QueueMessage, Validate};
 pub use queue::{
-    Backlog, DeadLetter, DeadLetters, Delivery, Purged, Queue, RedriveOptions, Redriven, SendOptions, Sent,
-    Unique,
+    Backlog, DeadLetter, DeadLetters, Delivery, PastDeadLetter, Purged, Queue, RedriveOptions, Redriven,
+    SendOptions, Sent, Unique,
 };
 pub use storage::Storage;
 pub use vocabulary::clock::{Clock, ManualClock, SystemClock};

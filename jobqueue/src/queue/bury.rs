@@ -62,6 +62,7 @@ impl Claimed {
             Content::Event(envelope) => (**envelope).clone(),
             Content::Unreadable(text) => self.wrap_unreadable(text.as_deref())?,
         };
+        envelope.history.attempts = envelope.history.attempts.saturating_add(u32::from(rejection.attempted));
         envelope.history.last_error = Some(printable(&rejection.detail, crate::envelope::MAX_ERROR_CHARS));
         envelope.dead_letter = Some(DeadLetterNote {
             reason: rejection.reason.as_str().to_owned(),

@@ -106,7 +106,7 @@ impl<M> Delivery<M> {
         let text = error.to_string();
         if self.info.attempt >= self.info.max_attempts {
             claimed.give_up_turn().await?;
-            claimed.bury(&Rejection::new(Reason::ATTEMPTS_EXHAUSTED, text)).await.map(drop)
+            claimed.bury(&Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await.map(drop)
         } else {
             claimed.retry(delay, &text).await
         }
@@ -124,7 +124,7 @@ impl<M> Delivery<M> {
         let detail = printable(&reason.to_string(), 2_000);
         let claimed = self.take()?;
         claimed.give_up_turn().await?;
-        claimed.bury(&Rejection::new(Reason::REJECTED, detail)).await.map(drop)
+        claimed.bury(&Rejection::of_attempt(Reason::REJECTED, detail)).await.map(drop)
     }
 
     /// Saves progress with the message and renews the lease. Later deliveries find it by [`resume`](Self::resume).

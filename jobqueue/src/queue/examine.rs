@@ -34,11 +34,19 @@ pub(crate) enum Examined {
 pub(crate) struct Rejection {
     pub(crate) reason: Reason,
     pub(crate) detail: String,
+    /// Whether an attempt of this delivery has failed, which the message does not count yet.
+    pub(super) attempted: bool,
 }
 
 impl Rejection {
+    /// Before any attempt.
     pub(crate) fn new(reason: Reason, detail: impl Into<String>) -> Self {
-        Self { reason, detail: detail.into() }
+        Self { reason, detail: detail.into(), attempted: false }
+    }
+
+    /// After an attempt that has failed.
+    pub(crate) fn of_attempt(reason: Reason, detail: impl Into<String>) -> Self {
+        Self { attempted: true, ..Self::new(reason, detail) }
     }
 }
 

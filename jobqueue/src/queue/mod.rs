@@ -27,7 +27,7 @@ mod unreceived;
 mod virtual_time;
 
 pub use backlog::Backlog;
-pub use dead_letters::{DeadLetter, DeadLetters, Purged, RedriveOptions, Redriven};
+pub use dead_letters::{DeadLetter, DeadLetters, PastDeadLetter, Purged, RedriveOptions, Redriven};
 pub use delivery::Delivery;
 pub use send::Sent;
 pub use send_options::SendOptions;

@@ -265,9 +265,9 @@ async fn fail(
     let delay = match verdict {
         Verdict::Snooze(wait) => return put_back(claimed, wait, Excuse::Plain).await,
         Verdict::DeadLetter => {
-            return bury(shared, claimed, Rejection::new(Reason::REJECTED, error.chain())).await;
+            return bury(shared, claimed, Rejection::of_attempt(Reason::REJECTED, error.chain())).await;
         }
-        _ if exhausted => return bury(shared, claimed, Rejection::new(last, error.chain())).await,
+        _ if exhausted => return bury(shared, claimed, Rejection::of_attempt(last, error.chain())).await,
         Verdict::Retry => backoff.unwrap_or_default().delay(job.attempt),
         Verdict::RetryAfter(wait) => wait.min(MAX_DELAY),
     };

@@ -1,5 +1,6 @@
 //! Dead letters: I12, F47, F111, and the way back.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -233,10 +234,34 @@ async fn i12_the_history_of_several_redrives_is_kept_and_attempts_begin_anew() {
         assert_eq!(*attempts.lock().unwrap(), [1, 2, 3]);
         let letter = letters.peek().await.unwrap().remove(0);
         assert_eq!((&letter.id, letter.reason.as_str()), (&first.id, "attempts_exhausted"));
-        let past: Vec<serde_json::Value> = serde_json::from_str(letter.past.as_deref().unwrap()).unwrap();
-        assert_eq!(past.len(), round);
-        assert_eq!(past[0]["reason"], "rejected");
+        assert_eq!(letter.past.len(), round);
+        assert_eq!((letter.attempts, letter.error.as_deref()), (3, Some(&*format!("round {round}"))));
+        for (before, past) in letter.past.iter().enumerate() {
+            let said = (past.reason.as_str(), past.attempts, past.error.as_deref());
+            let error = format!("round {before}");
+            let first = ("rejected", 1, Some("no"));
+            assert_eq!(said, if before == 0 { first } else { ("attempts_exhausted", 3, Some(&*error)) });
+        }
     }
+}
+
+/// Dead letters that come back while others are still read are not read again and again.
+#[tokio::test(start_paused = true)]
+async fn dead_letters_are_told_once_however_long_it_takes_to_read_them() {
+    let storage = graveyard(40).await;
+    let faulty = Faulty::new(&storage);
+    faulty.plan_always(Operation::Get, Fault::DelayBefore(Duration::from_secs(360)));
+    let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
+    let mut told = BTreeSet::new();
+    let read = letters.for_each(|letter| assert!(told.insert(letter.id.clone()), "told twice"));
+    tokio::time::timeout(Duration::from_secs(4 * 360), read).await.expect("it ends").unwrap();
+    assert_eq!(told.len(), 40);
+    let left = tokio::time::timeout(
+        Duration::from_secs(4 * 360),
+        letters.redrive(RedriveOptions::new().filter(|_| false)),
+    );
+    assert_eq!(left.await.expect("it ends").unwrap().left, 40);
+    assert_eq!(letters.peek().await.unwrap().len(), 32, "they are there for others at once");
 }
 
 #[tokio::test(start_paused = true)]

@@ -220,6 +220,8 @@ async fn a_canceller_that_dies_or_hears_nothing_at_any_step_holds_no_key_back_an
         if let Ok(Ok(taken)) = &told {
             assert_eq!(*taken, queue.len().await.unwrap() == 2, "{at}: it says what is not so");
         }
+        let refused = matches!(fault, Fault::Refuse(_));
+        assert!(!refused || nth > 1 || matches!(told, Ok(Err(_))), "{at}: a refusal is told");
         let (watch, began) = (Watch::default(), tokio::time::Instant::now());
         let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
         let _ = worker.run_until(watch.ends(2)).await.unwrap();
@@ -228,7 +230,6 @@ async fn a_canceller_that_dies_or_hears_nothing_at_any_step_holds_no_key_back_an
         let taken_back = ran == [1] && took < Duration::from_secs(100);
         assert!(taken_back || (ran == [0] && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?} after {took:?}");
         let marked = operation == Operation::Delete || nth > 1 || fault == Fault::HangAfter;
-        let refused = matches!(fault, Fault::Refuse(_));
         assert!(taken_back || !marked || refused, "{at}: the next of the key was to finish it");
         assert_eq!(watch.begun("b"), [0], "{at}");
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::SystemTime;
 
+use super::past::{self, PastDeadLetter};
 use crate::envelope::{Envelope, Parsed, parse};
 use crate::queue::send::rfc3339;
 use crate::storage::MessageId;
@@ -25,7 +26,7 @@ pub struct DeadLetter {
     pub time: String,
     /// What went wrong, with its causes.
     pub error: Option<String>,
-    /// Failed attempts.
+    /// Failed attempts, that of the last delivery included.
     pub attempts: u32,
     /// How often it had been dequeued.
     pub deliveries: u32,
@@ -35,8 +36,8 @@ pub struct DeadLetter {
     pub trace: Option<String>,
     /// What it is about.
     pub key: Option<String>,
-    /// Earlier dead letters of the same job, before it was redriven: a JSON list.
-    pub past: Option<String>,
+    /// Earlier dead letters of the same job, before it was redriven: at most 10, oldest first.
+    pub past: Vec<PastDeadLetter>,
     /// What lies in the queue.
     pub(super) text: String,
 }
@@ -57,7 +58,7 @@ impl DeadLetter {
             worker: note.and_then(|note| note.worker.clone()),
             trace: envelope.traceparent.clone(),
             key: envelope.subject.clone(),
-            past: envelope.history.past.clone(),
+            past: past::read(&envelope.history),
             text: text.to_owned(),
         }
     }
@@ -82,7 +83,7 @@ impl DeadLetter {
             worker: None,
             trace: None,
             key: None,
-            past: None,
+            past: Vec::new(),
             text: text.to_owned(),
         }
     }

@@ -2,6 +2,7 @@
 
 mod letter;
 mod options;
+mod past;
 mod sweep;
 
 use std::collections::HashSet;
@@ -12,6 +13,7 @@ use std::time::SystemTime;
 
 pub use letter::DeadLetter;
 pub use options::{Purged, RedriveOptions, Redriven};
+pub use past::PastDeadLetter;
 
 use super::channel::Channel;
 use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
@@ -162,8 +164,8 @@ impl<M: QueueMessage> DeadLetters<M> {
         self.channel.read(&letter.text).await
     }
 
-    /// Reads all dead letters, each with its text of at most 64 KiB. They are invisible to others while it reads, for at most 10
-    /// minutes, and visible again afterwards.
+    /// Reads all dead letters, each with its text of at most 64 KiB; of many, [`for_each`](Self::for_each) keeps less in memory.
+    /// They are invisible to others while it reads, for at most 10 minutes, and visible again afterwards.
     ///
     /// # Errors
     /// What the storage says.
@@ -172,10 +174,35 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// If the future is dropped, dead letters it held come back after at most 10 minutes.
     pub async fn list(&self) -> Result<Vec<DeadLetter>, Error> {
         let mut found = Vec::new();
-        let _ = self
-            .sweep(&RedriveOptions::new().dry_run(true), &mut |letter| found.push(letter.clone()))
-            .await?;
+        self.for_each(|letter| found.push(letter.clone())).await?;
         Ok(found)
+    }
+
+    /// Looks at all dead letters, one after the other, and keeps nothing of them but their ids. They are invisible to others
+    /// meanwhile, as with [`list`](Self::list).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, Reason, Storage}; use serde::{Deserialize, Serialize};
+    /// # use std::{collections::BTreeMap, time::Duration};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// # let mails = Storage::memory().queue::<Mail>().await?;
+    /// # mails.send(&Mail { to: "nobody".into() }).await?;
+    /// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("no such address").await?;
+    /// let mut reasons = BTreeMap::<Reason, u64>::new();
+    /// mails.dead_letters()?.for_each(|letter| *reasons.entry(letter.reason.clone()).or_default() += 1).await?;
+    /// assert_eq!(reasons[&Reason::REJECTED], 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// What the storage says; `look` may have seen a part of them.
+    ///
+    /// # Cancel safety
+    /// As of [`list`](Self::list).
+    pub async fn for_each(&self, mut look: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
+        self.sweep(&RedriveOptions::new().dry_run(true), &mut look).await.map(drop)
     }
 
     /// Puts dead letters back into the queue they came from, and returns which.

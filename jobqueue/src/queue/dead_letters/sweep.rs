@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::DeadLetters;
 use super::letter::{Buried, DeadLetter};
 use super::options::{RedriveOptions, Redriven};
+use super::past;
 use crate::envelope::{Envelope, to_wire};
 use crate::queue::bury::{UNREADABLE_KIND, unwrap_unreadable};
 use crate::queue::read::payload_error;
@@ -20,8 +21,6 @@ use crate::vocabulary::name::QueueName;
 
 /// How long dead letters are held during a redrive: they are invisible to other redrives meanwhile.
 const HOLD: Duration = Duration::from_secs(600);
-/// The most earlier dead letters of a job that are remembered.
-const MAX_PAST: usize = 10;
 
 /// What is done with the dead letters that are picked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +68,7 @@ impl<M: QueueMessage> DeadLetters<M> {
         held: &mut Vec<MessageRef>,
     ) -> Result<(), Error> {
         let store = self.channel.store();
-        let mut seen = HashSet::new();
+        let (mut jobs, mut messages) = (HashSet::new(), HashSet::new());
         let mut next = Instant::now();
         loop {
             let get = GetMessages { count: MAX_MESSAGES, visibility: HOLD };
@@ -78,10 +77,16 @@ impl<M: QueueMessage> DeadLetters<M> {
                 Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(()),
                 Err(e) => return Err(e.into()),
             };
-            if received.is_empty() {
+            // Of many, the first may have come back before the last was seen: then all were.
+            if received.iter().all(|leased| messages.contains(&leased.message.id)) {
+                held.extend(received.into_iter().map(|leased| leased.message));
                 return Ok(());
             }
             for leased in received {
+                if !messages.insert(leased.message.id.clone()) {
+                    held.push(leased.message);
+                    continue;
+                }
                 let full = options.limit.is_some_and(|limit| done.moved.len() as u64 >= limit);
                 let Some(text) = leased.text.as_deref().ok().filter(|_| !full) else {
                     done.left += 1;
@@ -95,7 +100,7 @@ impl<M: QueueMessage> DeadLetters<M> {
                     held.push(leased.message);
                     continue;
                 }
-                let twin = !seen.insert(letter.id.clone());
+                let twin = !jobs.insert(letter.id.clone());
                 match action {
                     Action::Tell => held.push(leased.message),
                     _ if twin => self.delete(leased.message).await?,
@@ -153,19 +158,7 @@ impl<M: QueueMessage> DeadLetters<M> {
             return Ok(text);
         }
         if let Some(note) = envelope.dead_letter.take() {
-            let mut past: Vec<serde_json::Value> = envelope
-                .history
-                .past
-                .as_deref()
-                .and_then(|past| serde_json::from_str(past).ok())
-                .unwrap_or_default();
-            past.push(serde_json::json!({
-                "reason": note.reason, "time": note.time, "worker": note.worker,
-                "attempts": envelope.history.attempts, "deliveries": note.deliveries,
-                "error": envelope.history.last_error,
-            }));
-            let excess = past.len().saturating_sub(MAX_PAST);
-            envelope.history.past = serde_json::to_string(&past[excess..]).ok();
+            past::add(&mut envelope.history, note);
         }
         // The new message counts its deliveries from zero.
         envelope.history.attempts = 0;

@@ -1,0 +1,96 @@
+//! What the earlier dead letters of a job said: kept with the job when it is redriven, as a JSON list.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::envelope::{DeadLetterNote, History};
+use crate::vocabulary::outcome::Reason;
+
+/// The most of them that are remembered: the newest.
+const MAX_PAST: usize = 10;
+
+/// An earlier dead letter of a job, before it was redriven.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PastDeadLetter {
+    /// Why.
+    #[serde(with = "as_text")]
+    pub reason: Reason,
+    /// When it was dead-lettered (RFC 3339).
+    pub time: String,
+    /// What went wrong, with its causes.
+    pub error: Option<String>,
+    /// Failed attempts.
+    pub attempts: u32,
+    /// How often it had been dequeued.
+    pub deliveries: u32,
+    /// Which worker dead-lettered it.
+    pub worker: Option<String>,
+}
+
+/// Those of a job, oldest first; without what another program has written there.
+pub(super) fn read(history: &History) -> Vec<PastDeadLetter> {
+    list(history).iter().filter_map(|past| serde_json::from_str(past.get()).ok()).collect()
+}
+
+/// Adds the end of the job that is being redriven.
+pub(super) fn add(history: &mut History, note: DeadLetterNote) {
+    let last = PastDeadLetter {
+        reason: Reason::new(&note.reason),
+        time: note.time,
+        error: history.last_error.clone(),
+        attempts: history.attempts,
+        deliveries: note.deliveries,
+        worker: note.worker,
+    };
+    let mut past = list(history);
+    past.extend(to_raw_value(&last));
+    let excess = past.len().saturating_sub(MAX_PAST);
+    history.past = serde_json::to_string(&past[excess..]).ok();
+}
+
+fn list(history: &History) -> Vec<Box<RawValue>> {
+    history.past.as_deref().and_then(|past| serde_json::from_str(past).ok()).unwrap_or_default()
+}
+
+mod as_text {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Reason;
+
+    pub(super) fn serialize<S: Serializer>(reason: &Reason, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(reason.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
+        String::deserialize(deserializer).map(|text| Reason::new(&text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept_and_what_others_wrote_stays_as_it_is() {
+        let mut history = History { past: Some(r#"[{"by":"another"}]"#.to_owned()), ..History::default() };
+        for attempts in 0..12 {
+            history.attempts = attempts;
+            let note = DeadLetterNote {
+                reason: "rejected".to_owned(),
+                queue: "tasks".to_owned(),
+                time: "2026-11-21T20:00:00.000Z".to_owned(),
+                deliveries: 3,
+                worker: None,
+            };
+            add(&mut history, note);
+            let others = history.past.as_deref().unwrap().contains("another");
+            assert_eq!(others, attempts < 9, "of eleven the first goes");
+        }
+        let past = read(&history);
+        assert_eq!(past.iter().map(|past| past.attempts).collect::<Vec<_>>(), (2..12).collect::<Vec<_>>());
+        assert!(past.iter().all(|past| past.reason == Reason::REJECTED && past.deliveries == 3));
+        history.past = Some("no list".to_owned());
+        assert!(read(&history).is_empty());
+    }
+}
