@@ -240,6 +240,38 @@ async fn a_canceller_that_dies_or_hears_nothing_at_any_step_locks_nobody_out_and
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_an_answer_is_asked_for_again_and_doubt_is_told() {
+    const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
+    const UNSENT: Fault = Fault::LoseRequest(StoreErrorKind::Timeout);
+    const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unauthorized);
+    // What becomes of the deletions, whether it is told that the job is taken back, and how often it was asked for.
+    let cases: [(&[Fault], Option<bool>, usize); 6] = [
+        (&[LOST], Some(true), 2),
+        (&[UNSENT, LOST], Some(true), 3),
+        (&[UNSENT, UNSENT, UNSENT], None, 3),
+        (&[REFUSED], None, 1),
+        (&[UNSENT, REFUSED], None, 2),
+        (&[LOST, REFUSED], None, 2),
+    ];
+    for (faults, told, asked) in cases {
+        let storage = Storage::memory();
+        let queue = reports(&storage).await;
+        let first = delayed(&queue).await;
+        let faulty = Faulty::new(&storage);
+        for (nth, fault) in (1..).zip(faults) {
+            faulty.plan(Operation::Delete, nth, *fault);
+        }
+        let cancelled = reports(&faulty.storage()).await.cancel_unique("may").await;
+        assert_eq!((cancelled.ok(), faulty.calls_of(Operation::Delete)), (told, asked), "{faults:?}");
+        // Whoever comes next joins only what is certainly there.
+        let next = delayed(&queue).await;
+        let certain = faults == [REFUSED];
+        assert_eq!((next.is_sent(), next.id() == first.id()), (!certain, told.is_none()), "{faults:?}");
+        assert!(!queue.is_empty().await.unwrap(), "{faults:?}");
+    }
+}
+
 /// Of a canceller and a receiver at the same time one wins.
 #[tokio::test(start_paused = true)]
 async fn of_many_cancellers_one_takes_the_job_back() {
