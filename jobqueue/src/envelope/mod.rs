@@ -8,6 +8,7 @@ mod json_text;
 mod members;
 mod read;
 mod reference;
+mod repeated;
 mod text;
 mod write;
 
@@ -21,6 +22,7 @@ use serde_json::value::RawValue;
 pub use json_text::JsonText;
 pub use read::{EnvelopeError, Parsed, parse};
 pub use reference::{Sha256Digest, StoredReference};
+pub use repeated::repeated;
 pub use text::{fits, may_fit, to_wire};
 
 /// The most characters of an error that are kept with a message.
@@ -34,7 +36,7 @@ pub struct Envelope {
     /// Who sent it: a URI reference.
     pub source: Arc<str>,
     /// The kind: `type` on the wire.
-    pub kind: Cow<'static, str>,
+    pub kind: Arc<str>,
     /// When it was sent (RFC 3339), kept as it was written.
     pub time: Option<Arc<str>>,
     /// What it is about: the key.
@@ -116,7 +118,7 @@ impl Envelope {
     pub fn new(
         id: impl Into<Arc<str>>,
         source: impl Into<Arc<str>>,
-        kind: impl Into<Cow<'static, str>>,
+        kind: impl Into<Arc<str>>,
         payload: Payload,
     ) -> Self {
         Self {

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::members::{List, Members, declared_version, members};
 use super::reference::{ReferenceError, StoredReference};
+use super::repeated::repeated;
 use super::{Checkpoint, DeadLetterNote, Envelope, History, JsonText, Payload, text};
 
 /// Why a text is not an event this program understands. The text is not quoted.
@@ -122,8 +123,8 @@ fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
     }
     let mut envelope = Box::new(Envelope {
         id: required("id", members.id)?.into(),
-        source: required("source", members.source)?.into(),
-        kind: Cow::Owned(required("type", members.kind)?.into_owned()),
+        source: repeated(&required("source", members.source)?),
+        kind: repeated(&required("type", members.kind)?),
         time: members.time.map(Into::into),
         subject: members.subject.filter(|subject| !subject.is_empty()).map(Cow::into_owned),
         content_type: members.content_type.map(content_type),

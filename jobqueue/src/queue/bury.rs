@@ -154,5 +154,5 @@ impl Channel {
 
 /// A text that was kept as it was, of a dead letter of [`UNREADABLE_KIND`].
 pub(crate) fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
-    (envelope.kind == UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
+    (*envelope.kind == *UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
 }

@@ -97,7 +97,7 @@ impl Claimed {
             let sender = envelope.traceparent.as_deref().and_then(TraceContext::parse);
             JobInfo {
                 id: Arc::clone(&envelope.id),
-                kind: (*envelope.kind).into(),
+                kind: Arc::clone(&envelope.kind),
                 version: envelope.version,
                 queue: self.channel.name.clone(),
                 source: Arc::clone(&envelope.source),

@@ -16,7 +16,7 @@ use super::errors::send_error;
 use super::order::HEADER;
 use super::send_options::SendOptions;
 use crate::codec::{Codec, Json, encode_message};
-use crate::envelope::{Envelope, JsonText, Payload, StoredReference, fits, may_fit, to_wire};
+use crate::envelope::{Envelope, JsonText, Payload, StoredReference, fits, may_fit, repeated, to_wire};
 use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage, PutOutcome, StoreError};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::message::QueueMessage;
@@ -105,7 +105,7 @@ impl Channel {
         let Draft { data, key, mut options } = draft;
         let id = options.id.take().map_or_else(new_id, Into::into);
         let payload = payload::<M::Codec>(data.clone())?;
-        let mut envelope = Envelope::new(id, Arc::clone(&self.options.source), M::KIND, payload);
+        let mut envelope = Envelope::new(id, Arc::clone(&self.options.source), repeated(M::KIND), payload);
         envelope.version = M::VERSION;
         envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
         envelope.subject = key;

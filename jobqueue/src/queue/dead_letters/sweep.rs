@@ -142,7 +142,7 @@ impl<M: QueueMessage> DeadLetters<M> {
 
     /// The text that was kept as it was because it could not be read as a job; `None` if this is a job.
     pub(super) async fn kept_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
-        if envelope.kind != UNREADABLE_KIND {
+        if *envelope.kind != *UNREADABLE_KIND {
             return Ok(None);
         }
         let data = self.channel.claim_checks.payload(&self.name, &envelope.payload).await;

@@ -1,8 +1,8 @@
 //! Azurite, Microsoft's emulator of Azure Storage, installed and started by the tests.
 //!
 //! It is installed once by the committed lockfile ([`install`]) and started on ports of its own choice, so that any
-//! number of test programs can run at once. It ends with the test program, however that ends: it watches its
-//! standard input, whose other end the test program holds.
+//! number of test programs can run at once. It ends with the test program, however that ends, and leaves nothing behind: it
+//! watches its standard input, whose other end the test program holds.
 
 mod install;
 mod tls;
@@ -90,6 +90,7 @@ impl Azurite {
             // Other SDKs in the tests may speak newer versions of the protocol than this Azurite knows.
             .arg("--skipApiVersionCheck")
             .current_dir(folder.path())
+            .env("JOBQUEUE_AZURITE_FOLDER", folder.path())
             .stdin(Stdio::piped())
             .stdout(output.try_clone().expect("a second handle"))
             .stderr(output);

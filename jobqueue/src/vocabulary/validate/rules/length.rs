@@ -48,8 +48,28 @@ impl Found {
     }
 }
 
-fn characters(text: &str) -> usize {
-    text.chars().count()
+impl Measured for str {
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+        // A character has one to four bytes, so that most texts need no counting.
+        let bytes = self.len();
+        if bytes > max || bytes.div_ceil(4) < min {
+            Found("characters", self.chars().count()).length(path, name, violations, min, max);
+        }
+    }
+
+    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
+        Found("characters", self.len()).non_empty(path, name, violations);
+    }
+}
+
+impl Measured for String {
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+        self.as_str().length(path, name, violations, min, max);
+    }
+
+    fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
+        self.as_str().non_empty(path, name, violations);
+    }
 }
 
 macro_rules! measured {
@@ -65,7 +85,6 @@ macro_rules! measured {
         }
     )+};
 }
-measured!("characters", characters: [] str, [] String);
 measured!("bytes", Self::len: [] bytes::Bytes);
 measured!("items", Self::len:
     [T] [T],
@@ -87,5 +106,22 @@ impl<T, const N: usize> Measured for [T; N] {
 
     fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
         self.as_slice().non_empty(path, name, violations);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_measured_in_characters_whether_they_are_counted_or_not() {
+        let texts = (0..6).flat_map(|count| ["a", "é", "€", "😀"].map(|one| (one.repeat(count), count)));
+        for (text, count) in texts {
+            for (min, max) in (0..7).flat_map(|min| (min..7).map(move |max| (min, max))) {
+                let mut found = Violations::default();
+                text.length(&Path::ROOT, "text", &mut found, min, max);
+                assert_eq!(found.is_empty(), (min..=max).contains(&count), "{text:?} {min}..={max}");
+            }
+        }
     }
 }

@@ -1,0 +1,52 @@
+//! Texts that are the same in message after message, the kind and the source: one copy of them for all messages of a thread.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// How many are kept, and the most bytes of one.
+const KEPT: usize = 8;
+const LONGEST: usize = 128;
+
+/// The text, shared with the thread's last messages if it was among theirs.
+pub fn repeated(text: &str) -> Arc<str> {
+    thread_local! {
+        /// The one to be given up next, and those that are kept.
+        static KNOWN: RefCell<(usize, Vec<Arc<str>>)> = const { RefCell::new((0, Vec::new())) };
+    }
+    if text.len() > LONGEST {
+        return text.into();
+    }
+    KNOWN.with_borrow_mut(|(oldest, known)| {
+        if let Some(found) = known.iter().find(|found| ***found == *text) {
+            return Arc::clone(found);
+        }
+        let new = Arc::from(text);
+        if known.len() < KEPT {
+            known.push(Arc::clone(&new));
+        } else {
+            known[*oldest] = Arc::clone(&new);
+            *oldest = (*oldest + 1) % KEPT;
+        }
+        new
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_repeated_is_shared_and_little_is_kept() {
+        let first = repeated("kind");
+        assert!(Arc::ptr_eq(&first, &repeated("kind")));
+        let other = std::thread::spawn(|| repeated("kind")).join().unwrap();
+        assert!(other == first && !Arc::ptr_eq(&first, &other));
+        let long = "x".repeat(LONGEST + 1);
+        let texts: Vec<String> = (0..3 * KEPT).map(|n| n.to_string()).chain([long.clone()]).collect();
+        assert!(texts.iter().all(|text| *repeated(text) == **text));
+        assert!(!Arc::ptr_eq(&repeated(&long), &repeated(&long)));
+        assert!(!Arc::ptr_eq(&first, &repeated("kind")), "it was given up for others");
+        let newest = texts[3 * KEPT - 1].as_str();
+        assert!(Arc::ptr_eq(&repeated(newest), &repeated(newest)));
+    }
+}
