@@ -1,4 +1,4 @@
-//! The harness's own promise: however a test program ends, no Azurite stays behind.
+//! The harness's own promise: however a test program ends, no Azurite stays behind, and nothing of what it has stored.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,9 +29,12 @@ fn a_killed_program_leaves_nothing_behind() {
         std::thread::sleep(Duration::from_secs(600));
         return;
     }
+    let folder = tempfile::tempdir().unwrap();
+    let is_empty = || std::fs::read_dir(folder.path()).unwrap().next().is_none();
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["a_killed_program_leaves_nothing_behind", "--exact", "--nocapture"])
         .env(VICTIM, "1")
+        .env("TMPDIR", folder.path())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -40,13 +43,17 @@ fn a_killed_program_leaves_nothing_behind() {
     let address =
         lines.into_iter().find_map(|line| line.split_once("at 127").map(|(_, rest)| format!("127{rest}")));
     let address = address.expect("an address");
-    assert!(answers(&address));
+    assert!(answers(&address) && !is_empty());
     // SIGKILL: no destructor runs.
     victim.kill().unwrap();
     victim.wait().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     while answers(&address) {
         assert!(Instant::now() < deadline, "Azurite at {address} outlives its test program");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    while !is_empty() {
+        assert!(Instant::now() < deadline, "what Azurite has stored outlives it");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
