@@ -12,8 +12,9 @@ use crate::job::Size;
 use crate::proxy::{Log, Seen};
 use crate::system::{HANDLERS, Kind, Place, System};
 
-/// In how many slices the time is measured. Single ones differ by a tenth and more, so that it takes many to tell a twentieth.
+/// In how many slices the time is measured, and the least jobs of each: twice what is handled at once, so that most are at full load.
 const SLICES: u64 = 9;
+const LEAST_JOBS: u64 = 128;
 
 /// How many jobs of a size are sent and processed.
 pub(crate) fn jobs(size: Size, quick: bool) -> u64 {
@@ -87,8 +88,9 @@ fn show(requests: &[Seen]) {
 /// Measures the time of both, slice by slice in turn, so that what else the machine does hits both alike. The figures are
 /// of the middle slices.
 pub(crate) async fn times(azurite: &Azurite, size: Size, quick: bool) -> Result<Figures> {
-    let (place, slices, mut figures) = (direct(azurite), if quick { 1 } else { SLICES }, Figures::default());
-    let jobs = (jobs(size, quick) / 9).max(128);
+    let (place, mut figures) = (direct(azurite), Figures::default());
+    let (slices, least) = if quick { (1, 32) } else { (SLICES, LEAST_JOBS) };
+    let jobs = (jobs(size, quick) / slices).max(least);
     let mut taken = BTreeMap::<&str, Vec<(Duration, Duration)>>::new();
     for _ in 0..slices {
         for kind in order() {
