@@ -41,12 +41,11 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &repeated("kind")));
         let other = std::thread::spawn(|| repeated("kind")).join().unwrap();
         assert!(other == first && !Arc::ptr_eq(&first, &other));
-        let long = "x".repeat(LONGEST + 1);
-        let texts: Vec<String> = (0..3 * KEPT).map(|n| n.to_string()).chain([long.clone()]).collect();
-        assert!(texts.iter().all(|text| *repeated(text) == **text));
-        assert!(!Arc::ptr_eq(&repeated(&long), &repeated(&long)));
-        assert!(!Arc::ptr_eq(&first, &repeated("kind")), "it was given up for others");
-        let newest = texts[3 * KEPT - 1].as_str();
-        assert!(Arc::ptr_eq(&repeated(newest), &repeated(newest)));
+        let made: Vec<Arc<str>> = (0..3 * KEPT).map(|number| repeated(&number.to_string())).collect();
+        let kept = |made: &Arc<str>| Arc::ptr_eq(made, &repeated(made));
+        assert!(made[2 * KEPT..].iter().all(kept), "the newest are kept");
+        assert!(!made[..2 * KEPT].iter().any(kept) && !kept(&first), "others were given up for them");
+        let (longest, longer) = ("x".repeat(LONGEST), "x".repeat(LONGEST + 1));
+        assert!(kept(&repeated(&longest)) && !kept(&repeated(&longer)) && *repeated(&longer) == *longer);
     }
 }
