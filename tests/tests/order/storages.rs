@@ -231,8 +231,27 @@ async fn a_canceller_that_dies_or_hears_nothing_at_any_step_holds_no_key_back_an
         assert!(taken_back || (ran == [0] && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?} after {took:?}");
         let marked = operation == Operation::Delete || nth > 1 || fault == Fault::HangAfter;
         assert!(taken_back || !marked || refused, "{at}: the next of the key was to finish it");
+        assert!(operation != Operation::Delete || !refused || ran == [0], "{at}: what is refused stays");
         assert_eq!(watch.begun("b"), [0], "{at}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_that_hears_nothing_at_all_is_finished_by_the_next_of_the_key() {
+    let storage = in_memory();
+    let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
+    let later = SendOptions::new().in_order(true).delay(Duration::from_secs(86_400));
+    let sent = queue.send_with(&step("a", 0), later).await.unwrap();
+    send(&queue, &step("a", 1)).await;
+    let faulty = Faulty::new(&storage);
+    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Timeout));
+    let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
+    assert!(doomed.cancel(&sent).await.unwrap_err().is_retryable());
+    assert_eq!(queue.len().await.unwrap(), 2, "no request arrived");
+    let (watch, began) = (Watch::default(), tokio::time::Instant::now());
+    let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+    let _ = worker.run_until(watch.ends(1)).await.unwrap();
+    assert!(watch.begun("a") == [1] && began.elapsed() < Duration::from_secs(100), "{:?}", began.elapsed());
 }
 
 /// The next sender sends under the same id, as nobody can tell what became of the message.

@@ -308,6 +308,9 @@ mod tests {
         assert_eq!(line.stand(&ticket("a", "1", 1), NOW), Standing::Over);
         assert!(line.leave(&Withdrawn { job: "1".to_owned(), message: message("1") }.ticket("a")));
         assert_eq!(line.stand(&again, NOW), Standing::Behind(1), "it stays");
+        let before = line.clone();
+        line.withdraw(&ticket("a", "1", u32::MAX), &message("1"), NOW);
+        assert_eq!(line, before, "a message without a place marks no other's");
     }
 
     #[test]
