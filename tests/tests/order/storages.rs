@@ -254,6 +254,32 @@ async fn a_cancel_that_hears_nothing_at_all_is_finished_by_the_next_of_the_key()
     assert!(watch.begun("a") == [1] && began.elapsed() < Duration::from_secs(100), "{:?}", began.elapsed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_somebody_has_received_keeps_its_place_although_its_canceller_died() {
+    let storage = in_memory();
+    let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
+    let sent = queue.send_with(&step("a", 0), SendOptions::new().in_order(true)).await.unwrap();
+    send(&queue, &step("a", 1)).await;
+    let faulty = Faulty::new(&storage);
+    faulty.plan(Operation::Delete, 1, Fault::Hang);
+    let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
+    let cancelled = tokio::time::timeout(Duration::from_secs(20), doomed.cancel(&sent)).await;
+    assert!(cancelled.is_err(), "it was to die");
+    let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(&*delivery.info().id, sent.id());
+    let watch = Watch::default();
+    let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+    let worker = tokio::spawn(worker.run_until({
+        let watch = watch.clone();
+        async move { watch.ends(2).await }
+    }));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(watch.begun("a"), [0; 0], "the first of the key is not done");
+    delivery.release(Duration::ZERO).await.unwrap();
+    let _ = worker.await.unwrap().unwrap();
+    assert_eq!(watch.begun("a"), [0, 1]);
+}
+
 /// The next sender sends under the same id, as nobody can tell what became of the message.
 #[tokio::test(start_paused = true)]
 async fn unique_work_in_order_is_not_lost_when_its_canceller_dies_and_it_is_sent_again() {
