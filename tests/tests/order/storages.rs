@@ -249,8 +249,12 @@ async fn a_cancel_that_hears_nothing_at_all_is_finished_by_the_next_of_the_key()
     assert!(doomed.cancel(&sent).await.unwrap_err().is_retryable());
     assert_eq!(queue.len().await.unwrap(), 2, "no request arrived");
     let (watch, began) = (Watch::default(), tokio::time::Instant::now());
-    let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+    // What fails once is tried again.
+    let faulty = Faulty::new(&storage);
+    faulty.plan(Operation::Delete, 1, Fault::Refuse(StoreErrorKind::Unavailable));
+    let worker = worker(&faulty.storage()).state(watch.clone()).handle(handle).build().unwrap();
     let _ = worker.run_until(watch.ends(1)).await.unwrap();
+    assert_eq!(faulty.calls_of(Operation::Delete), 2);
     assert!(watch.begun("a") == [1] && began.elapsed() < Duration::from_secs(100), "{:?}", began.elapsed());
 }
 
