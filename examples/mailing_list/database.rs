@@ -4,9 +4,9 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
@@ -41,6 +41,7 @@ const SCHEMA: &str = "
 
 /// A process that writes is waited for so long.
 const BUSY: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The one list there is.
 const LIST: (&str, &str) = ("The Queue Gazette", "gazette@example.org");
@@ -77,6 +78,10 @@ pub(crate) struct Begun {
     pub(crate) again: bool,
 }
 
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
 /// Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
@@ -94,7 +99,14 @@ impl Database {
                 connection.execute_batch(SCHEMA)?;
                 Ok(connection)
             };
-            let connection = open().map_err(|e| DatabaseError::Open(file.clone(), e))?;
+            let began = Instant::now();
+            let connection = loop {
+                match open() {
+                    // Of several that begin with a new file at once, SQLite lets one wait for the other only once it has its log.
+                    Err(e) if is_busy(&e) && began.elapsed() < BUSY => std::thread::sleep(PAUSE),
+                    opened => break opened.map_err(|e| DatabaseError::Open(file.clone(), e))?,
+                }
+            };
             Ok(Self { connection: Arc::new(Mutex::new(connection)) })
         })
         .await?

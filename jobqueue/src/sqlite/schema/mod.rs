@@ -28,9 +28,15 @@ pub(super) enum Found {
 /// # Errors
 /// Says what to do about a file that is not ours or is newer than this program.
 pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
-    let number =
-        |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(from_sql);
-    let (application, version) = (number("application_id")?, number("user_version")?);
+    // By one statement: between two, another process may make the tables.
+    let (application, version, tables): (i32, i32, i64) = connection
+        .query_row(
+            "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),
+                 (SELECT count(*) FROM sqlite_schema)",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+        .map_err(from_sql)?;
     if application == APPLICATION_ID {
         return match usize::try_from(version) {
             Ok(version) if (1..=MIGRATIONS.len()).contains(&version) => Ok(Found::Version(version)),
@@ -40,8 +46,6 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
             ))),
         };
     }
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(from_sql)?;
     if application == 0 && version == 0 && tables == 0 {
         return Ok(Found::Empty);
     }
@@ -110,4 +114,34 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
 
 fn refuse(detail: String) -> Cause {
     Cause::new(StoreErrorKind::InvalidInput, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Several processes begin with a new file at once, and each sees it empty or complete.
+    #[test]
+    fn a_file_that_others_are_making_is_not_taken_for_that_of_another_program() {
+        for _ in 0..50 {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("jobs.db");
+            let open = || {
+                let connection = Connection::open(&file).unwrap();
+                connection.busy_timeout(Duration::from_secs(10)).unwrap();
+                connection
+            };
+            let mut first = open();
+            first.pragma_update(None, "journal_mode", "wal").unwrap();
+            std::thread::scope(|scope| {
+                let looks = scope.spawn(|| {
+                    let connection = open();
+                    while inspect(&connection).unwrap() == Found::Empty {}
+                });
+                assert!(prepare(&mut first).unwrap());
+                looks.join().unwrap();
+            });
+        }
+    }
 }
