@@ -41,6 +41,7 @@ const SCHEMA: &str = "
 
 /// A process that writes is waited for so long.
 const BUSY: Duration = Duration::from_secs(20);
+/// Between two tries to open the file.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The one list there is.
@@ -76,10 +77,6 @@ pub(crate) struct Begun {
     pub(crate) recipients: u32,
     /// Whether it was begun before.
     pub(crate) again: bool,
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
 /// Cheap to clone.
@@ -250,4 +247,8 @@ fn seconds(time: SystemTime) -> i64 {
 /// Ids are written by this program and by nobody else.
 fn id(text: String) -> Uuid {
     text.parse().unwrap_or_default()
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }

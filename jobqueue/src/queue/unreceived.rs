@@ -1,6 +1,7 @@
-//! Messages that nobody has received yet: what takes them back.
+//! Messages that nobody has received yet: what takes them back, and what the records of them are written with.
 
 use std::fmt;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,12 @@ impl fmt::Debug for Unreceived {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Unreceived").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// An instant as such records keep it: milliseconds since 1970.
+pub(super) fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Channel {

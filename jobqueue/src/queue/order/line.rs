@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::queue::unreceived::Unreceived;
+use crate::queue::unreceived::{Unreceived, millis};
 use crate::storage::MessageRef;
 
 /// Lines of a queue. Keys whose hashes begin alike share one: more lines, less contention and shorter blobs.
@@ -195,11 +195,6 @@ impl Line {
     fn place(&self, job: &str) -> Option<usize> {
         self.places.iter().position(|place| place.job == job)
     }
-}
-
-fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::queue::channel::Channel;
-use crate::queue::unreceived::Unreceived;
+use crate::queue::unreceived::{Unreceived, millis};
 use crate::storage::{BlobStore, Condition, ETag, MessageRef, PutBlob, StoreError, StoreErrorKind};
 use crate::vocabulary::error::{Error, ErrorKind};
 use crate::vocabulary::metadata::Metadata;
@@ -216,9 +216,4 @@ fn unavailable(error: StoreError) -> Error {
     Error::new(ErrorKind::Rejected, "nothing was sent: the key of unique work could not be claimed")
         .with_retryable(retryable)
         .with_source(error)
-}
-
-fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
