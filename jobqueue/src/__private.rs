@@ -9,11 +9,11 @@ pub use serde::Serialize;
 pub use serde::de::DeserializeOwned;
 
 pub use crate::codec::Json;
-pub use crate::vocabulary::key::{Key, key};
-pub use crate::vocabulary::message::{DecodeError, MessageDefaults, QueueMessage};
-pub use crate::vocabulary::retry::Backoff;
-pub use crate::vocabulary::upgrade::{accepts_or_upgrades, decode_or_upgrade};
-pub use crate::vocabulary::validate::rules::{
+pub use crate::job::retry::Backoff;
+pub use crate::message::key::{Key, key};
+pub use crate::message::upgrade::{accepts_or_upgrades, decode_or_upgrade};
+pub use crate::message::{DecodeError, MessageDefaults, QueueMessage};
+pub use crate::validate::rules::{
     Limit, Measured, Pattern, Provides, Ranged, Text, custom, email, pattern, url, whole,
 };
-pub use crate::vocabulary::validate::{Path, Validate, Violations};
+pub use crate::validate::{Path, Validate, Violations};

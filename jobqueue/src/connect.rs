@@ -1,8 +1,8 @@
 //! From one string to a storage: the only place that knows all adapters.
 
+use crate::error::{Error, ErrorKind};
 use crate::memory;
 use crate::storage::Storage;
-use crate::vocabulary::error::{Error, ErrorKind};
 
 impl Storage {
     /// A storage in this process's memory, for tests: gone when the last handle is dropped.

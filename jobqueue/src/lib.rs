@@ -11,48 +11,56 @@ pub mod __private;
 #[cfg(feature = "azure")]
 pub mod azure;
 mod claim_check;
+mod clock;
 pub mod codec;
-mod composition;
 mod connect;
 mod coordination;
 mod envelope;
+mod error;
 pub mod golden;
 pub mod guide;
 mod handler;
+mod job;
 mod lease;
 pub mod memory;
+mod message;
+mod name;
 mod queue;
+mod settings;
+pub mod sharded;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod standard_hooks;
 pub mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod trace;
 #[cfg(feature = "sqlite")]
 mod transactional;
-mod vocabulary;
+mod validate;
 mod worker;
 
-pub use claim_check::{SweepOptions, Swept, sweep};
+pub use claim_check::{SweepOptions, SweepReport, sweep};
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use coordination::batch::{
     Batch, BatchProgress, BatchSweepOptions, ChildFailure, ChildResult, OnDeadLetters, sweep_batches,
 };
-pub use coordination::{Leader, Leadership, Missed, Schedule};
+pub use coordination::{CatchUp, Leader, Leadership, Schedule};
+pub use error::{Error, ErrorKind};
 pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
+pub use job::JobInfo;
+pub use job::outcome::{BoxError, JobError, Outcome, Reason, Verdict};
+pub use job::retry::Backoff;
 pub use jobqueue_derive::{QueueMessage, Validate};
+pub use message::{DecodeError, EncodeError, MessageDefaults, QueueMessage};
+pub use name::{BlobName, ContainerName, NameError, QueueName};
 pub use queue::{
-    Backlog, DeadLetter, DeadLetters, Delivery, PastDeadLetter, Purged, Queue, RedriveOptions, Redriven,
-    SendOptions, Sent, Unique,
+    Backlog, DeadLetter, DeadLetters, Delivery, PastDeadLetter, PurgeReport, Queue, RedriveOptions,
+    RedriveReport, SendOptions, SendUniqueOutcome, Sent,
 };
+pub use settings::metadata::Metadata;
+pub use settings::{MessageEncoding, QueueSettings, SettingOverrides, SettingWarning};
 pub use storage::Storage;
-pub use vocabulary::clock::{Clock, ManualClock, SystemClock};
-pub use vocabulary::error::{Error, ErrorKind};
-pub use vocabulary::job::JobInfo;
-pub use vocabulary::message::{DecodeError, EncodeError, MessageDefaults, QueueMessage};
-pub use vocabulary::metadata::Metadata;
-pub use vocabulary::name::{BlobName, ContainerName, NameError, QueueName};
-pub use vocabulary::outcome::{BoxError, JobError, Outcome, Reason, Verdict};
-pub use vocabulary::retry::Backoff;
-pub use vocabulary::settings::{MessageEncoding, QueueSettings, SettingOverrides, SettingWarning};
-pub use vocabulary::trace::TraceContext;
-pub use vocabulary::validate::{Path, Validate, Violation, Violations};
+pub use trace::TraceContext;
+pub use validate::{Path, Validate, Violation, Violations};
 pub use worker::{CircuitBreaker, Context, Event, Report, Worker, WorkerBuilder, shutdown_signal};

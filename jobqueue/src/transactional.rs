@@ -2,10 +2,10 @@
 
 use rusqlite::Transaction;
 
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
 use crate::queue::{Queue, SendOptions, Sent};
 use crate::sqlite::{put_blob_in, put_in};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
 
 impl<M: QueueMessage> Queue<M> {
     /// Sends within `transaction`, a transaction of the caller's on its own connection to the same SQLite file: the
@@ -49,18 +49,18 @@ impl<M: QueueMessage> Queue<M> {
         transaction: &Transaction<'_>,
         options: SendOptions,
     ) -> Result<Sent, Error> {
-        let channel = self.channel();
-        let prepared = channel.prepare(message, options)?;
+        let core = self.core();
+        let prepared = core.prepare(message, options)?;
         if prepared.in_order.is_some() {
             let text =
                 "a message cannot be sent in order within a transaction: its place would not be part of it";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         if let Some((reference, data)) = prepared.blob.map(|blob| *blob) {
-            let (name, put) = channel.claim_checks.blob(&reference, prepared.expires)?;
+            let (name, put) = core.claim_checks.blob(&reference, prepared.expires)?;
             put_blob_in(transaction, &name, data, put)?;
         }
-        let outcome = put_in(transaction, &channel.name, prepared.put)?;
+        let outcome = put_in(transaction, &core.name, prepared.put)?;
         Ok(Sent::new(prepared.id, outcome.message))
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    Context, ErrorKind, JobError, JobInfo, ManualClock, Missed, QueueMessage, RedriveOptions, Schedule,
+    CatchUp, Context, ErrorKind, JobError, JobInfo, ManualClock, QueueMessage, RedriveOptions, Schedule,
     SendOptions, State, Storage, Worker, WorkerBuilder, memory,
 };
 use serde::{Deserialize, Serialize};
@@ -202,7 +202,7 @@ async fn f83_a_missed_slot_gets_a_message_for_its_own_time() {
     let at = |moment: &str| SystemTime::from(moment.parse::<jiff::Timestamp>().unwrap());
     let clock = Arc::new(ManualClock::at(at("2026-03-27T12:00:00Z")));
     let lead = async || {
-        let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").name("nightly").missed(Missed::All(7));
+        let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").name("nightly").missed(CatchUp::All(7));
         let make = |slot: SystemTime| Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() };
         let clock = Arc::<ManualClock>::clone(&clock);
         let worker =

@@ -143,10 +143,11 @@ async fn f90_f91_f92_f98_garbage_is_dead_lettered_and_stops_nothing() {
     for letter in letters.list().await.unwrap() {
         assert!(letter.reason != Reason::UNKNOWN && letter.error.is_some(), "{letter:?}");
     }
-    let grave = QueueName::new(format!("{queue}-poison")).unwrap();
-    let buried = storage.queues().peek(&grave, 32).await.unwrap();
-    let events =
-        buried.iter().filter_map(|message| serde_json::from_str(message.text.as_deref().unwrap()).ok());
+    let dead_letter_queue = QueueName::new(format!("{queue}-poison")).unwrap();
+    let dead_lettered = storage.queues().peek(&dead_letter_queue, 32).await.unwrap();
+    let events = dead_lettered
+        .iter()
+        .filter_map(|message| serde_json::from_str(message.text.as_deref().unwrap()).ok());
     let data: Vec<Value> = events.map(|event: Value| event["data"].clone()).collect();
     for text in texts[..5].iter().chain(&texts[6..7]) {
         assert!(data.iter().any(|data| data == text), "{text:?} is not kept as it was: {data:?}");

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use jobqueue::azure::Options;
 use jobqueue::storage::{
-    GetMessages, Late, LeaseDuration, LeaseId, MessageRef, PutBlob, PutMessage, Storage, StoreError,
-    StoreErrorKind, UpdateMessage,
+    ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, MessageRef, PutBlob, PutMessage, Storage,
+    StoreError, StoreErrorKind, UpdateMessage,
 };
 use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::{self, Azurite, LogOnFailure};
@@ -208,16 +208,16 @@ async fn f9_f10_f11_deletes() {
     for loss in losses() {
         let message = bench.leased().await;
         bench.queue_proxy.plan("DELETE", loss.clone());
-        let error = queues.delete(&bench.queue, &message, Late::Refuse).await.unwrap_err();
+        let error = queues.delete(&bench.queue, &message, ExpiredReceipt::Refuse).await.unwrap_err();
         assert!(error.is_ambiguous(), "{loss:?}: {error}");
-        let again = queues.delete(&bench.queue, &message, Late::Refuse).await.unwrap_err();
+        let again = queues.delete(&bench.queue, &message, ExpiredReceipt::Refuse).await.unwrap_err();
         assert_eq!(again.kind(), StoreErrorKind::MessageNotFound, "{loss:?}");
         assert!(!again.is_ambiguous());
     }
     let mut message = bench.leased().await;
     message.receipt =
         queues.update(&bench.queue, &message, change(None)).await.map(|_| message.receipt.clone()).unwrap();
-    let stale = queues.delete(&bench.queue, &message, Late::Refuse).await.unwrap_err();
+    let stale = queues.delete(&bench.queue, &message, ExpiredReceipt::Refuse).await.unwrap_err();
     assert!(stale.is_lease_lost() && !stale.is_ambiguous(), "{stale}");
 }
 
@@ -337,7 +337,7 @@ async fn f38_receipts_with_special_characters() {
     let bench = Bench::new().await;
     let mut message = bench.leased().await;
     message.receipt = jobqueue::storage::PopReceipt::new("AgA+/= %2B&é?#");
-    bench.storage.queues().delete(&bench.queue, &message, Late::Refuse).await.unwrap_err();
+    bench.storage.queues().delete(&bench.queue, &message, ExpiredReceipt::Refuse).await.unwrap_err();
     let seen = bench.queue_proxy.seen();
     let line = seen.iter().find(|line| line.starts_with("DELETE")).unwrap();
     let target = line.split(' ').nth(1).unwrap();

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jobqueue::azure::Options;
-use jobqueue::storage::{Access, GetMessages, Late, LeaseId, PutBlob, PutMessage, Storage, UpdateMessage};
+use jobqueue::storage::{
+    Access, ExpiredReceipt, GetMessages, LeaseId, PutBlob, PutMessage, Storage, UpdateMessage,
+};
 use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::{self, Azurite, FakeToken};
 use jobqueue_tests::log;
@@ -40,14 +42,14 @@ async fn a_run(storage: &Storage, known: &mut Known) {
     let change = UpdateMessage::new(Duration::from_secs(60));
     let updated = queues.update(&queue, &got.message, change.clone()).await.unwrap();
     known.error(queues.update(&queue, &got.message, change).await);
-    known.error(queues.delete(&queue, &put.message, Late::Refuse).await);
+    known.error(queues.delete(&queue, &put.message, ExpiredReceipt::Refuse).await);
     let mut fresh = got.message.clone();
     fresh.receipt = updated.receipt;
     known.secrets.push(payload);
     for receipt in [&put.message.receipt, &got.message.receipt, &fresh.receipt] {
         known.secrets.push(receipt.expose().to_owned());
     }
-    queues.delete(&queue, &fresh, Late::Refuse).await.unwrap();
+    queues.delete(&queue, &fresh, ExpiredReceipt::Refuse).await.unwrap();
     let container = ContainerName::new(queue.as_str()).unwrap();
     storage.blobs().create_container(&container).await.unwrap();
     let blob = BlobName::new(container, "b").unwrap();

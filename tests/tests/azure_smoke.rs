@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use jobqueue::azure::Options;
 use jobqueue::storage::{
-    Condition, Created, GetMessages, Late, LeaseDuration, LeaseId, LeaseState, PutBlob, PutMessage, Storage,
-    StoreErrorKind, UpdateMessage,
+    Condition, Created, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState, PutBlob, PutMessage,
+    Storage, StoreErrorKind, UpdateMessage,
 };
 use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::{Azurite, Certificate, FakeToken};
@@ -56,13 +56,14 @@ async fn every_queue_operation(storage: &Storage) {
     queues.update(&queue, &fresh, released).await.unwrap();
     let again = queues.get(&queue, GetMessages::new(1, MINUTE)).await.unwrap().messages;
     assert_eq!((again[0].text.as_deref(), again[0].dequeue_count), (Ok("new & better"), 2));
-    queues.delete(&queue, &again[0].message, Late::Refuse).await.unwrap();
-    let gone = queues.delete(&queue, &again[0].message, Late::Refuse).await.unwrap_err();
+    queues.delete(&queue, &again[0].message, ExpiredReceipt::Refuse).await.unwrap();
+    let gone = queues.delete(&queue, &again[0].message, ExpiredReceipt::Refuse).await.unwrap_err();
     assert_eq!(gone.kind(), StoreErrorKind::MessageNotFound, "{gone}");
     let many = queues.put_all(&queue, (0..40).map(|n| PutMessage::new(n.to_string())).collect()).await;
     assert!(many.iter().all(Result::is_ok));
     let got = queues.get(&queue, GetMessages::new(32, MINUTE)).await.unwrap().messages;
-    let gone = queues.delete_all(&queue, got.into_iter().map(|m| m.message).collect(), Late::Refuse).await;
+    let gone =
+        queues.delete_all(&queue, got.into_iter().map(|m| m.message).collect(), ExpiredReceipt::Refuse).await;
     assert!(gone.len() == 32 && gone.iter().all(Result::is_ok));
 }
 

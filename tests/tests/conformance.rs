@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use jobqueue::storage::sharded::Sharded;
+use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Storage, traced};
 use jobqueue::testing::conformance::{Deviation, Promise, Subject, promises, run_all};
 use jobqueue::testing::faults::Faulty;

@@ -39,7 +39,7 @@ async fn reject_all(storage: &Storage) {
 }
 
 /// Puts a text into the dead-letter queue as another program does.
-async fn bury<M: QueueMessage>(storage: &Storage, texts: &[&str]) -> DeadLetters<M> {
+async fn dead_letter<M: QueueMessage>(storage: &Storage, texts: &[&str]) -> DeadLetters<M> {
     let dead = storage.queue::<M>().await.unwrap().dead_letters().unwrap();
     storage.queues().create_queue(dead.name(), &Default::default()).await.unwrap();
     for text in texts {
@@ -107,7 +107,7 @@ async fn a_dead_letters_message_is_upgraded_and_checked_as_a_workers_is() {
 #[tokio::test(start_paused = true)]
 async fn what_is_no_message_of_the_type_is_told_and_what_another_program_put_there_is_read() {
     let storage = memory::open();
-    let dead = bury::<Task>(&storage, &[r#"{"name":"theirs"}"#, "hello"]).await;
+    let dead = dead_letter::<Task>(&storage, &[r#"{"name":"theirs"}"#, "hello"]).await;
     let letters = dead.list().await.unwrap();
     assert!(letters.iter().all(|letter| letter.reason == Reason::UNKNOWN));
     let mut read = Vec::new();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::storage::{GetMessages, Late, LeasedMessage, PutMessage, UpdateMessage};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, LeasedMessage, PutMessage, UpdateMessage};
 use jobqueue::{JobError, QueueName, SettingOverrides, Storage, Worker};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::jobs::{Task, task};
@@ -49,9 +49,9 @@ async fn claim(storage: &Storage, lease: Duration) -> Option<LeasedMessage> {
 /// Claims with a short lease, and waits until that is over.
 async fn expired(storage: &Storage) -> LeasedMessage {
     let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
-    let claimed = claim(storage, Duration::from_secs(1)).await.unwrap();
+    let leased_job = claim(storage, Duration::from_secs(1)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    claimed
+    leased_job
 }
 
 async fn completes(storage: Storage, attempts: u32) {
@@ -109,7 +109,7 @@ async fn i05_f26_q3_completion_after_expiry_is_refused() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     let stale = expired(&storage).await;
-    let error = storage.queues().delete(&tasks(), &stale.message, Late::Refuse).await.unwrap_err();
+    let error = storage.queues().delete(&tasks(), &stale.message, ExpiredReceipt::Refuse).await.unwrap_err();
     assert!(error.is_lease_lost(), "{error:?}");
     completes(storage, 1).await;
 }
@@ -130,11 +130,11 @@ async fn stale_is_refused(first: &Storage, second: &Storage) {
     let stale = expired(first).await;
     let successor = claim(second, Duration::from_secs(30)).await.unwrap();
     assert_eq!(successor.message.id, stale.message.id);
-    for late in [Late::Refuse, Late::IfUnclaimed] {
-        let error = first.queues().delete(&tasks(), &stale.message, late).await.unwrap_err();
+    for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
+        let error = first.queues().delete(&tasks(), &stale.message, expired).await.unwrap_err();
         assert!(error.is_lease_lost(), "{error:?}");
     }
-    second.queues().delete(&tasks(), &successor.message, Late::Refuse).await.unwrap();
+    second.queues().delete(&tasks(), &successor.message, ExpiredReceipt::Refuse).await.unwrap();
 }
 
 // 5: stale completion by another worker
@@ -213,8 +213,12 @@ async fn i19_f61_q9_no_busy_escapes_under_contention() {
             let storage = subject.open().await;
             for n in 0..JOBS {
                 storage.queues().put(&tasks(), PutMessage::new(format!("{writer} {n}"))).await.unwrap();
-                if let Some(claimed) = claim(&storage, Duration::from_secs(60)).await {
-                    storage.queues().delete(&tasks(), &claimed.message, Late::Refuse).await.unwrap();
+                if let Some(leased_job) = claim(&storage, Duration::from_secs(60)).await {
+                    storage
+                        .queues()
+                        .delete(&tasks(), &leased_job.message, ExpiredReceipt::Refuse)
+                        .await
+                        .unwrap();
                 }
             }
         });
@@ -224,8 +228,8 @@ async fn i19_f61_q9_no_busy_escapes_under_contention() {
     }
     let storage = subject.open().await;
     let mut left = 0;
-    while let Some(claimed) = claim(&storage, Duration::from_secs(60)).await {
-        storage.queues().delete(&tasks(), &claimed.message, Late::Refuse).await.unwrap();
+    while let Some(leased_job) = claim(&storage, Duration::from_secs(60)).await {
+        storage.queues().delete(&tasks(), &leased_job.message, ExpiredReceipt::Refuse).await.unwrap();
         left += 1;
     }
     assert_eq!(storage.queues().queue_properties(&tasks()).await.unwrap().approximate_count, 0);

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use jobqueue::azure::Options;
-use jobqueue::storage::{GetMessages, Late, LeasedMessage, PutMessage, Storage, UpdateMessage};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, LeasedMessage, PutMessage, Storage, UpdateMessage};
 use jobqueue::{JobError, QueueName, SettingOverrides, Worker, WorkerBuilder};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::children::{Part, part};
@@ -48,8 +48,8 @@ async fn completes(storage: Storage, queue: &QueueName, attempt: u32) {
 async fn claim(storage: &Storage, queue: &QueueName, seconds: u64) -> LeasedMessage {
     let get = GetMessages::new(1, Duration::from_secs(seconds));
     loop {
-        if let Some(claimed) = storage.queues().get(queue, get).await.unwrap().messages.pop() {
-            return claimed;
+        if let Some(leased_job) = storage.queues().get(queue, get).await.unwrap().messages.pop() {
+            return leased_job;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -66,14 +66,14 @@ async fn i05_f23_f24_f25_q5_q6_stale_touches_are_refused() {
         let stale = claim(&first, &queue, 1).await;
         let owner = claim(successor, &queue, 60).await;
         assert_eq!((owner.message.id.clone(), owner.dequeue_count), (stale.message.id.clone(), 2));
-        for late in [Late::Refuse, Late::IfUnclaimed] {
-            let deleted = first.queues().delete(&queue, &stale.message, late).await.unwrap_err();
+        for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
+            let deleted = first.queues().delete(&queue, &stale.message, expired).await.unwrap_err();
             assert!(deleted.is_lease_lost(), "{deleted}");
-            let change = UpdateMessage::new(Duration::ZERO).with_text("stale".to_owned()).with_late(late);
+            let change = UpdateMessage::new(Duration::ZERO).with_text("stale".to_owned()).with_late(expired);
             let updated = first.queues().update(&queue, &stale.message, change).await.unwrap_err();
             assert!(updated.is_lease_lost(), "{updated}");
         }
-        successor.queues().delete(&queue, &owner.message, Late::Refuse).await.unwrap();
+        successor.queues().delete(&queue, &owner.message, ExpiredReceipt::Refuse).await.unwrap();
     }
 }
 

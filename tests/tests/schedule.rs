@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use jobqueue::storage::Operation;
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    Clock, ErrorKind, JobError, Missed, QueueMessage, Schedule, Storage, Worker, WorkerBuilder, memory,
+    CatchUp, Clock, ErrorKind, JobError, QueueMessage, Schedule, Storage, Worker, WorkerBuilder, memory,
 };
 use jobqueue_tests::death;
 use serde::{Deserialize, Serialize};
@@ -185,11 +185,11 @@ async fn f50_a_slot_that_was_sent_and_taken_before_the_crash_is_sent_again_under
 
 #[tokio::test(start_paused = true)]
 async fn missed_slots_are_sent_as_the_policy_says() {
-    let cases: [(Missed, &[&str]); 4] = [
-        (Missed::Skip, &["12:25:00"]),
-        (Missed::Once, &["12:20:00", "12:25:00"]),
-        (Missed::All(2), &["12:15:00", "12:20:00", "12:25:00"]),
-        (Missed::All(100), &["12:10:00", "12:15:00", "12:20:00", "12:25:00"]),
+    let cases: [(CatchUp, &[&str]); 4] = [
+        (CatchUp::Skip, &["12:25:00"]),
+        (CatchUp::Once, &["12:20:00", "12:25:00"]),
+        (CatchUp::All(2), &["12:15:00", "12:20:00", "12:25:00"]),
+        (CatchUp::All(100), &["12:10:00", "12:15:00", "12:20:00", "12:25:00"]),
     ];
     for (policy, expected) in cases {
         let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:00Z"));
@@ -206,7 +206,7 @@ async fn missed_slots_are_sent_as_the_policy_says() {
 /// What is less than a minute late is not missed.
 #[tokio::test(start_paused = true)]
 async fn f83_slots_of_the_last_minute_are_sent_under_every_policy() {
-    for policy in [Missed::Skip, Missed::Once, Missed::All(1)] {
+    for policy in [CatchUp::Skip, CatchUp::Once, CatchUp::All(1)] {
         let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:30Z"));
         let schedule = every(Duration::from_secs(20)).missed(policy);
         run_for(Duration::from_secs(5), &storage, &wall, schedule.clone()).await;
@@ -246,7 +246,8 @@ async fn f84_a_clock_that_is_set_forward_makes_slots_missed() {
 #[tokio::test(start_paused = true)]
 async fn f84_a_clock_far_ahead_sends_what_the_policy_says_and_set_right_is_waited_for() {
     let decade = Duration::from_secs(3652 * 86_400);
-    for (policy, expected) in [(Missed::Skip, 2), (Missed::Once, 2), (Missed::All(3), 4), (Missed::All(1), 2)]
+    for (policy, expected) in
+        [(CatchUp::Skip, 2), (CatchUp::Once, 2), (CatchUp::All(3), 4), (CatchUp::All(1), 2)]
     {
         let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:30Z"));
         let schedule = every(MINUTE).missed(policy);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use jobqueue::storage::sharded::Sharded;
-use jobqueue::storage::{GetMessages, Late, Operation, PutMessage, StoreErrorKind};
+use jobqueue::sharded::Sharded;
+use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{JobError, ManualClock, Metadata, QueueName, SendOptions, Storage, memory};
 use jobqueue_tests::jobs::{Task, clock, in_memory, task, worker};
@@ -58,7 +58,7 @@ impl Setup {
             }
             for message in got {
                 assert!(texts.insert(message.text.unwrap()), "got twice");
-                storage.queues().delete(&self.queue, &message.message, Late::Refuse).await.unwrap();
+                storage.queues().delete(&self.queue, &message.message, ExpiredReceipt::Refuse).await.unwrap();
             }
         }
     }
@@ -188,7 +188,7 @@ async fn f86_a_throttled_shard_does_not_slow_the_others() {
     assert_eq!(begun.elapsed(), Duration::ZERO, "nobody waited for the throttled shard");
     assert!(asked.load(Ordering::SeqCst) <= 2, "asked {asked:?} times while it wanted to be left alone");
 
-    // Looked after again when it serves, and not asked all the time meanwhile.
+    // Inspected after again when it serves, and not asked all the time meanwhile.
     let poll = || async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         storage.queues().get(&queue, GetMessages::new(32, LONG)).await.unwrap().messages

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jobqueue::storage::sharded::Sharded;
+use jobqueue::sharded::Sharded;
 use jobqueue::{JobError, QueueMessage, QueueName, State, Storage, Worker};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;

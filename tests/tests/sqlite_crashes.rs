@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jobqueue::sqlite::Options;
-use jobqueue::storage::{GetMessages, Late, PutMessage, Storage};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
 use jobqueue::{Metadata, QueueName};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
@@ -41,7 +41,7 @@ async fn part_work() {
                 say!("put {text}.");
                 if n % 3 == 0 {
                     say!("deleting {text}.");
-                    queues.delete(&queue(), &put.message, Late::Refuse).await.unwrap();
+                    queues.delete(&queue(), &put.message, ExpiredReceipt::Refuse).await.unwrap();
                     say!("deleted {text}.");
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::sqlite::Options;
-use jobqueue::storage::{GetMessages, Late, PutMessage, Storage, StoreErrorKind};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage, StoreErrorKind};
 use jobqueue::{Clock, ManualClock, Metadata, QueueName};
 
 fn queue() -> QueueName {
@@ -50,7 +50,7 @@ async fn the_clock_may_step_back() {
     clock.advance(Duration::from_secs(29));
     assert!(storage.queues().get(&queue(), get(32, 30)).await.unwrap().messages.is_empty());
     clock.advance(Duration::from_secs(2));
-    let error = storage.queues().delete(&queue(), &lease.message, Late::Refuse).await.unwrap_err();
+    let error = storage.queues().delete(&queue(), &lease.message, ExpiredReceipt::Refuse).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::LeaseExpired);
     assert_eq!(storage.queues().get(&queue(), get(32, 600)).await.unwrap().messages.len(), 1);
     close(storage);
@@ -59,9 +59,9 @@ async fn the_clock_may_step_back() {
     let storage = open_at(&path, &clock).await;
     assert!(storage.queues().get(&queue(), get(32, 600)).await.unwrap().messages.is_empty());
     clock.advance(Duration::from_secs(30));
-    let late = storage.queues().get(&queue(), get(32, 600)).await.unwrap().messages;
-    assert_eq!(late.len(), 1);
-    assert_eq!(late[0].text.as_deref(), Ok("delayed"));
+    let expired = storage.queues().get(&queue(), get(32, 600)).await.unwrap().messages;
+    assert_eq!(expired.len(), 1);
+    assert_eq!(expired[0].text.as_deref(), Ok("delayed"));
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn a_full_disk_fails_loudly_applies_nothing_and_is_got_over() {
     // In one transaction with puts that do not fit, what does fit still happens.
     let leased = queues.get(&queue(), get(10, 600)).await.unwrap().messages;
     let name = queue();
-    let deletes = leased.iter().map(|message| queues.delete(&name, &message.message, Late::Refuse));
+    let deletes = leased.iter().map(|message| queues.delete(&name, &message.message, ExpiredReceipt::Refuse));
     let puts = (0..20).map(|_| queues.put(&name, PutMessage::new("y".repeat(60_000))));
     let (puts, deletes) =
         futures_util::join!(futures_util::future::join_all(puts), futures_util::future::join_all(deletes));

@@ -10,7 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use jobqueue::sqlite::{Options, put_blob_in, put_in};
-use jobqueue::storage::{GetMessages, Late, PutBlob, PutMessage, Storage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{
+    ExpiredReceipt, GetMessages, PutBlob, PutMessage, Storage, StoreErrorKind, UpdateMessage,
+};
 use jobqueue::{BlobName, Metadata, QueueName};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
@@ -85,9 +87,9 @@ async fn each_message_is_claimed_once_by_four_processes() {
 
     let parts: Vec<_> = (0..4).map(|_| Part::start("part_claim", &path)).collect();
     let readers: Vec<_> = parts.into_iter().map(|part| thread::spawn(|| part.finish())).collect();
-    let claimed: Vec<String> = readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect();
-    assert_eq!(claimed.len(), MESSAGES);
-    assert_eq!(claimed.iter().collect::<HashSet<_>>().len(), MESSAGES);
+    let leased_job: Vec<String> = readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect();
+    assert_eq!(leased_job.len(), MESSAGES);
+    assert_eq!(leased_job.iter().collect::<HashSet<_>>().len(), MESSAGES);
 }
 
 // F62
@@ -139,7 +141,7 @@ async fn no_snapshot_error_escapes_between_stores_that_write_at_once() {
                     let updated = queues.update(&queue(), &message.message, change).await.unwrap();
                     let mut newest = message.message.clone();
                     newest.receipt = updated.receipt;
-                    queues.delete(&queue(), &newest, Late::Refuse).await.unwrap();
+                    queues.delete(&queue(), &newest, ExpiredReceipt::Refuse).await.unwrap();
                 }
             }
         });
@@ -160,7 +162,7 @@ async fn a_message_sent_in_a_transaction_shares_its_fate() {
     let container = "blobs".parse().unwrap();
     storage.blobs().create_container(&container).await.unwrap();
     let blob = BlobName::new(container, "a").unwrap();
-    let mut arrivals = storage.queues().arrivals(&queue()).unwrap();
+    let mut subscribe = storage.queues().subscribe(&queue()).unwrap();
 
     let mut mine = Connection::open(&path).unwrap();
     mine.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)").unwrap();
@@ -183,7 +185,7 @@ async fn a_message_sent_in_a_transaction_shares_its_fate() {
     }
     // The store hears of the commit of another connection.
     let message = loop {
-        arrivals.wait().await;
+        subscribe.wait().await;
         if let Some(message) = storage.queues().get(&queue(), get(1)).await.unwrap().messages.pop() {
             break message;
         }
@@ -215,10 +217,10 @@ async fn another_process_rings_the_bell() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
-    let mut arrivals = storage.queues().arrivals(&queue()).unwrap();
+    let mut subscribe = storage.queues().subscribe(&queue()).unwrap();
     let part = Part::start("part_put", &path);
     loop {
-        arrivals.wait().await;
+        subscribe.wait().await;
         if !storage.queues().get(&queue(), get(1)).await.unwrap().messages.is_empty() {
             break;
         }
@@ -231,7 +233,7 @@ async fn a_delayed_message_of_another_connection_rings_so_that_its_time_is_known
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
-    let mut arrivals = storage.queues().arrivals(&queue()).unwrap();
+    let mut subscribe = storage.queues().subscribe(&queue()).unwrap();
     let mut mine = Connection::open(&path).unwrap();
     for round in 0..3 {
         let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
@@ -239,7 +241,7 @@ async fn a_delayed_message_of_another_connection_rings_so_that_its_time_is_known
         put_in(&transaction, &queue(), PutMessage::new("later").with_visibility_delay(later)).unwrap();
         transaction.commit().unwrap();
         loop {
-            arrivals.wait().await;
+            subscribe.wait().await;
             let received = storage.queues().get(&queue(), get(1)).await.unwrap();
             assert!(received.messages.is_empty());
             // The ring may be for the round before.

@@ -1,4 +1,4 @@
-//! Unique work when senders die and answers are lost, taking it back, and what a sweep leaves of its records. In paused time
+//! SendUniqueOutcome work when senders die and answers are lost, taking it back, and what a sweep leaves of its records. In paused time
 //! on memory.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
@@ -164,7 +164,7 @@ async fn a_sender_waits_for_a_sweep_that_holds_the_record() {
     assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
 }
 
-async fn delayed(queue: &Queue<Report>) -> jobqueue::Unique {
+async fn delayed(queue: &Queue<Report>) -> jobqueue::SendUniqueOutcome {
     queue.send_unique_with(&may(), HOUR * 24, SendOptions::new().delay(HOUR)).await.unwrap()
 }
 
@@ -291,7 +291,7 @@ async fn unique_work_is_cancelled_on_sqlite_on_shards_and_on_azurite() {
     let file = format!("sqlite:{}", folder.path().join("jobs.db").display());
     let azurite = jobqueue_tests::azurite::Azurite::shared().connection_string();
     let accounts = [Storage::memory(), Storage::memory()];
-    let sharded = jobqueue::storage::sharded::Sharded::builder().shards("reports", 4);
+    let sharded = jobqueue::sharded::Sharded::builder().shards("reports", 4);
     let sharded = sharded.account("a", accounts[0].clone()).account("b", accounts[1].clone());
     for storage in [
         Storage::connect(&file).await.unwrap(),

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jobqueue::storage::{
-    Access, Arrivals, Created, GetMessages, Late, MessageRef, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind, UpdateMessage, Updated,
+    Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind, Subscription, UpdateMessage,
+    Updated,
 };
 use jobqueue::{Metadata, QueueName};
 use rand::rngs::StdRng;
@@ -200,9 +201,14 @@ impl QueueStore for Limited {
         self.inner.update(queue, message, change).await
     }
 
-    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
         self.ask(queue, "delete message").await?;
-        self.inner.delete(queue, message, late).await?;
+        self.inner.delete(queue, message, expired).await?;
         self.with(|state| *state.counts.deleted.entry(queue.as_str().to_owned()).or_default() += 1);
         Ok(())
     }
@@ -211,9 +217,9 @@ impl QueueStore for Limited {
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        late: Late,
+        expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
-        let deletes = messages.iter().map(|message| self.delete(queue, message, late));
+        let deletes = messages.iter().map(|message| self.delete(queue, message, expired));
         futures_util::future::join_all(deletes).await
     }
 
@@ -226,7 +232,7 @@ impl QueueStore for Limited {
     }
 
     /// Azure cannot ring.
-    fn arrivals(&self, _: &QueueName) -> Option<Arrivals> {
+    fn subscribe(&self, _: &QueueName) -> Option<Subscription> {
         None
     }
 

@@ -9,8 +9,8 @@ use azure_storage_queue::{QueueClient, QueueServiceClient, QueueServiceClientOpt
 
 use super::account::{self, Account, Credential};
 use super::pipeline;
+use crate::name::{BlobName, ContainerName, QueueName};
 use crate::storage::{StoreError, StoreErrorKind};
-use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
 
 /// The version of the service's protocol: the oldest that has all that is used here, so that emulators and
 /// Azure Stack keep up.

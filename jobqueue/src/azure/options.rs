@@ -11,8 +11,8 @@ use super::connection_string;
 use super::identity::TokenSource;
 use super::probe;
 use super::queue::AzureQueues;
+use crate::name::{ContainerName, QueueName};
 use crate::storage::{Access, Storage, StoreError, StoreErrorKind};
-use crate::vocabulary::name::{ContainerName, QueueName};
 
 /// How to reach a storage account.
 ///

@@ -13,8 +13,8 @@ use super::call::{Call, with_receipt};
 use super::connection::Connection;
 use super::pipeline::PLACEHOLDER;
 use super::xml;
+use crate::name::{BlobName, ContainerName, QueueName};
 use crate::storage::{Access, LeaseId, PopReceipt, StoreError, StoreErrorKind};
-use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
 
 /// Of no message of any queue.
 const NO_MESSAGE: &str = "00000000-0000-0000-0000-000000000000";

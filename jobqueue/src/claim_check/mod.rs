@@ -16,13 +16,13 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 pub(crate) use payload::PayloadError;
-pub use sweep::{SweepOptions, Swept, sweep};
+pub use sweep::{SweepOptions, SweepReport, sweep};
 
+use crate::clock::Clock;
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
+use crate::name::{BlobName, ContainerName, NameError, QueueName};
+use crate::settings::metadata::Metadata;
 use crate::storage::{BlobStore, PutBlob, StoreError, StoreErrorKind};
-use crate::vocabulary::clock::Clock;
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, ContainerName, NameError, QueueName};
 
 /// The container for payloads and checkpoints.
 pub(crate) const CONTAINER: &str = "jobqueue-payloads";

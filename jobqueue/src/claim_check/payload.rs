@@ -1,7 +1,7 @@
 //! Why a payload in a blob cannot be had.
 
+use crate::job::outcome::Reason;
 use crate::storage::{StoreError, StoreErrorKind};
-use crate::vocabulary::outcome::Reason;
 
 /// Why what a message refers to cannot be had.
 #[derive(Debug, thiserror::Error)]

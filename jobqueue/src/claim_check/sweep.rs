@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::{CONTAINER, EXPIRES};
-use crate::storage::sharded::MAPS;
+use crate::clock::{Clock, SystemClock};
+use crate::error::Error;
+use crate::name::{BlobName, ContainerName, QueueName};
+use crate::sharded::MAPS;
 use crate::storage::{
     BlobProperties, BlobStore, LeaseDuration, LeaseId, QueueStore, Storage, StoreError, StoreErrorKind,
 };
-use crate::vocabulary::clock::{Clock, SystemClock};
-use crate::vocabulary::error::Error;
-use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
 
 /// How long after its time a blob is kept: clocks differ, and a job that has just expired may still run.
 const GRACE: Duration = Duration::from_secs(86_400);
@@ -29,7 +29,7 @@ const CONTAINERS: [&str; 5] =
 /// Its blobs are written again with a later time, perhaps between being listed and being removed.
 const REUSED: &str = "jobqueue-unique";
 
-type Progress = dyn Fn(&Swept) + Send + Sync;
+type Progress = dyn Fn(&SweepReport) + Send + Sync;
 
 /// What a sweep may remove.
 ///
@@ -108,7 +108,7 @@ impl SweepOptions {
 
     /// Calls `listener` after every page of up to 5,000 blobs.
     #[must_use]
-    pub fn on_progress(mut self, listener: impl Fn(&Swept) + Send + Sync + 'static) -> Self {
+    pub fn on_progress(mut self, listener: impl Fn(&SweepReport) + Send + Sync + 'static) -> Self {
         self.progress = Some(Arc::new(listener));
         self
     }
@@ -136,7 +136,7 @@ impl fmt::Debug for SweepOptions {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
-pub struct Swept {
+pub struct SweepReport {
     /// Blobs that were looked at.
     pub seen: u64,
     /// Blobs that were removed, or would be.
@@ -157,9 +157,9 @@ pub struct Swept {
 ///
 /// # Cancel safety
 /// If the future is dropped, the sweep stops; another can be begun at any time.
-pub async fn sweep(storage: &Storage, options: SweepOptions) -> Result<Swept, Error> {
+pub async fn sweep(storage: &Storage, options: SweepOptions) -> Result<SweepReport, Error> {
     let mut sweep = Sweep { storage, now: options.clock.now(), drained: HashMap::new(), options };
-    let mut swept = Swept::default();
+    let mut swept = SweepReport::default();
     for container in CONTAINERS {
         sweep.container(&ContainerName::new(container)?, &mut swept).await?;
     }
@@ -175,7 +175,7 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    async fn container(&mut self, container: &ContainerName, swept: &mut Swept) -> Result<(), Error> {
+    async fn container(&mut self, container: &ContainerName, swept: &mut SweepReport) -> Result<(), Error> {
         let mut marker: Option<String> = None;
         while !self.is_full(swept) {
             let listing = self.storage.blobs().list_blobs(container, "", marker.as_deref()).await;
@@ -205,7 +205,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    fn is_full(&self, swept: &Swept) -> bool {
+    fn is_full(&self, swept: &SweepReport) -> bool {
         self.options.limit.is_some_and(|limit| swept.removed >= limit)
     }
 
@@ -233,20 +233,20 @@ impl Sweep<'_> {
         }
     }
 
-    /// Whether no message of `queue` is anywhere. Looked at twice, so that a message on its way between the two queues is
+    /// Whether no message of `queue` is anywhere. Inspected at twice, so that a message on its way between the two queues is
     /// seen.
     async fn is_drained(&mut self, queue: &QueueName) -> Result<bool, StoreError> {
         if let Some(drained) = self.drained.get(queue) {
             return Ok(*drained);
         }
         let store = &**self.storage.queues();
-        let grave = queue.dead_letter().ok();
+        let dead_letter_queue = queue.dead_letter().ok();
         let mut drained = true;
-        for queue in [Some(queue), grave.as_ref()].into_iter().flatten() {
+        for queue in [Some(queue), dead_letter_queue.as_ref()].into_iter().flatten() {
             drained = drained && !self.is_sharded(queue).await?;
         }
         for _ in 0..2 {
-            for queue in [Some(queue), grave.as_ref()].into_iter().flatten() {
+            for queue in [Some(queue), dead_letter_queue.as_ref()].into_iter().flatten() {
                 drained = drained && is_empty(store, queue).await?;
             }
         }
@@ -276,7 +276,7 @@ impl Sweep<'_> {
         container: &ContainerName,
         name: &str,
         properties: &BlobProperties,
-        swept: &mut Swept,
+        swept: &mut SweepReport,
     ) {
         if !self.options.dry_run {
             let blobs = &**self.storage.blobs();

@@ -4,10 +4,10 @@
 
 mod json;
 
-pub use crate::vocabulary::codec::{Codec, CodecError};
+pub use crate::message::codec::{Codec, CodecError};
 pub use json::Json;
 
-use crate::vocabulary::message::{DecodeError, EncodeError, QueueMessage};
+use crate::message::{DecodeError, EncodeError, QueueMessage};
 
 // Compiled for each type of message, in the crate that sends or handles it: `match` is one function there, `?` and
 // `map_err` would be ten.

@@ -4,9 +4,9 @@
 //! Knows storages, queues and the worker's hooks and background tasks; knows nothing of adapters.
 
 pub(crate) mod batch;
+pub(crate) mod fifo;
 mod leader;
-pub(crate) mod order;
 mod schedule;
 
 pub use leader::{Leader, Leadership};
-pub use schedule::{Missed, Schedule};
+pub use schedule::{CatchUp, Schedule};

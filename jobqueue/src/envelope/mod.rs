@@ -78,7 +78,7 @@ pub struct History {
     /// Failed attempts so far.
     pub attempts: u32,
     /// Deliveries that cost no attempt so far: snoozes, shutdowns.
-    pub excused: u32,
+    pub uncounted: u32,
     /// Times it was put back because no handler knew its kind or version.
     pub deferred: u32,
     /// The last failure, one line.

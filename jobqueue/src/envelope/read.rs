@@ -164,7 +164,7 @@ fn others(
 fn history(take: &mut Taker<'_>) -> Result<History, EnvelopeError> {
     Ok(History {
         attempts: take.number("attempts")?.unwrap_or(0),
-        excused: take.number("excused")?.unwrap_or(0),
+        uncounted: take.number("excused")?.unwrap_or(0),
         deferred: take.number("deferred")?.unwrap_or(0),
         last_error: take.text("lasterror")?,
         checkpoint: checkpoint(take)?,

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::vocabulary::name::QueueName;
+use crate::name::QueueName;
 
 /// Where a payload is, how long it is, and what it must hash to.
 #[derive(Debug, Clone, PartialEq, Eq)]

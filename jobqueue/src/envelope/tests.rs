@@ -1,7 +1,7 @@
 use super::text::TextError;
 use super::*;
-use crate::vocabulary::name::QueueName;
-use crate::vocabulary::settings::MessageEncoding;
+use crate::name::QueueName;
+use crate::settings::MessageEncoding;
 
 fn json(text: &str) -> Payload {
     Payload::Json(JsonText::check(Bytes::copy_from_slice(text.as_bytes())).unwrap())
@@ -24,7 +24,7 @@ fn full() -> Envelope {
     envelope.not_before = Some("2026-12-20T06:00:00Z".into());
     envelope.history = History {
         attempts: 2,
-        excused: 3,
+        uncounted: 3,
         deferred: 1,
         last_error: Some("no".into()),
         checkpoint: Some(Checkpoint::Stored(StoredReference::for_data("20261120", &queue, b"abc"))),

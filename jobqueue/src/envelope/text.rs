@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use crate::vocabulary::settings::MessageEncoding;
+use crate::settings::MessageEncoding;
 
 /// The most bytes of a message's text.
 const MAX_TEXT: usize = 65_536;

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::text::{TextError, xml_safe};
 use super::{Checkpoint, Envelope, EnvelopeError, History, Payload, StoredReference};
-use crate::vocabulary::digits::Decimal;
+use crate::trace::digits::Decimal;
 
 /// The attributes that have a meaning here; anything else is an extension that is kept as it is.
 const KNOWN: &[&str] = &[
@@ -86,7 +86,7 @@ pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
 
 fn history(event: &mut Event, history: &History) {
     event.count("attempts", history.attempts);
-    event.count("excused", history.excused);
+    event.count("excused", history.uncounted);
     event.count("deferred", history.deferred);
     event.some("lasterror", history.last_error.as_deref());
     match &history.checkpoint {

@@ -9,8 +9,8 @@ use super::extract::{ExtractError, States};
 use super::function::Handler;
 use super::job::Job;
 use crate::codec::decode_message;
-use crate::vocabulary::message::{DecodeError, MessageDefaults, QueueMessage};
-use crate::vocabulary::outcome::{BoxError, JobError};
+use crate::job::outcome::{BoxError, JobError};
+use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 
 /// A handler and the layers around it.
 pub(crate) type JobService = BoxCloneSyncService<Job, (), BoxError>;

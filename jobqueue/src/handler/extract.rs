@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::job::Job;
-use crate::vocabulary::job::JobInfo;
+use crate::job::JobInfo;
 
 /// A type that a handler can take as an argument after its message.
 ///

@@ -5,8 +5,8 @@ use std::pin::Pin;
 
 use super::extract::{ExtractError, FromJob, States};
 use super::job::Job;
-use crate::vocabulary::message::QueueMessage;
-use crate::vocabulary::outcome::JobError;
+use crate::job::outcome::JobError;
+use crate::message::QueueMessage;
 
 /// What a handler returns before it has run.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send>>;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::extract::States;
-use crate::vocabulary::job::JobInfo;
+use crate::job::JobInfo;
 
 /// One delivery on its way to its handler: what tower layers around handlers see.
 ///

@@ -10,20 +10,20 @@
 //! ```
 //!
 //! A [`Lease`] owns the pop receipt of one delivery: every touch of the message goes through it, one after the other, and
-//! each works with the receipt the one before left. The [`Keeper`] renews all leases of the process from a thread and
+//! each works with the receipt the one before left. The [`LeaseRenewer`] renews all leases of the process from a thread and
 //! runtime of its own, so that a handler that blocks its thread cannot lose the message.
 //!
 //! Knows the queue half of the port and texts; knows nothing of envelopes, queues or workers.
 
-mod keeper;
+mod deadline_queue;
+mod operation;
 mod owner;
+mod renewer;
 mod together;
-mod touch;
-mod wheel;
 
-pub(crate) use keeper::Keeper;
+pub(crate) use operation::{Deleted, LeaseError};
 pub(crate) use owner::{Lease, LeaseTerms, Loss};
-pub(crate) use touch::{Deleted, TouchError};
+pub(crate) use renewer::LeaseRenewer;
 
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,10 @@ use rand::RngExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::keeper::Keeper;
-use super::wheel::Slot;
-use crate::storage::{Late, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
-use crate::vocabulary::name::QueueName;
+use super::deadline_queue::Slot;
+use super::renewer::LeaseRenewer;
+use crate::name::QueueName;
+use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
 
 /// How long before its end a message is made visible at the latest, if it has one.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ pub(crate) struct LeaseTerms {
     /// How long the lease is renewed at most.
     pub(crate) max_run_time: Duration,
     /// Whether an expired receipt may still be used while nobody else has the message.
-    pub(crate) late: Late,
+    pub(crate) expired: ExpiredReceipt,
 }
 
 /// Why a lease is lost.
@@ -68,8 +68,8 @@ pub(crate) struct Lease {
     /// For what the worker does itself.
     pub(super) store: Arc<dyn QueueStore>,
     /// For what the keeper does on its own runtime.
-    pub(super) keeper_store: Arc<dyn QueueStore>,
-    pub(super) keeper: Keeper,
+    pub(super) renewer_store: Arc<dyn QueueStore>,
+    pub(super) renewer: LeaseRenewer,
     /// One touch at a time.
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
@@ -83,9 +83,9 @@ pub(crate) struct Lease {
 impl Lease {
     /// Takes over a message that was asked for at `requested`. The keeper renews it from now on.
     pub(crate) fn start(
-        keeper: &Keeper,
+        renewer: &LeaseRenewer,
         store: Arc<dyn QueueStore>,
-        keeper_store: Arc<dyn QueueStore>,
+        renewer_store: Arc<dyn QueueStore>,
         queue: QueueName,
         leased: &LeasedMessage,
         requested: Instant,
@@ -103,8 +103,8 @@ impl Lease {
             }),
             terms,
             store,
-            keeper_store,
-            keeper: keeper.clone(),
+            renewer_store,
+            renewer: renewer.clone(),
             turn: tokio::sync::Mutex::new(()),
             state: Mutex::new(State {
                 receipt: leased.message.receipt.clone(),
@@ -142,7 +142,7 @@ impl Lease {
 
     /// Whether the lease has expired, and the message may be deleted all the same while nobody else has it.
     pub(crate) fn may_end_late(&self) -> bool {
-        self.terms.late == Late::IfUnclaimed && self.loss() == Some(Loss::Expired)
+        self.terms.expired == ExpiredReceipt::Allow && self.loss() == Some(Loss::Expired)
     }
 
     /// Whether an answer is missing, so that the receipt may be outdated.
@@ -188,7 +188,7 @@ impl Lease {
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
         };
-        state.slot = Some(self.keeper.watch(at, self.this.clone()));
+        state.slot = Some(self.renewer.watch(at, self.this.clone()));
     }
 
     /// Whether the lease lasts for as long as the message does, so that renewing it is in vain.
@@ -211,7 +211,7 @@ impl Lease {
 
     fn unschedule(&self, state: &mut State) {
         if let Some(slot) = state.slot.take() {
-            self.keeper.forget(slot);
+            self.renewer.forget(slot);
         }
     }
 
@@ -229,7 +229,7 @@ impl Lease {
                 false
             }
             phase => {
-                state.slot = Some(self.keeper.watch(give_up, self.this.clone()));
+                state.slot = Some(self.renewer.watch(give_up, self.this.clone()));
                 if now >= self.run_until {
                     // Cut off while the message is still ours, so that the failed attempt can be counted.
                     state.overrun = true;
@@ -265,7 +265,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = state.slot.take() {
-            self.keeper.forget(slot);
+            self.renewer.forget(slot);
         }
     }
 }

@@ -3,54 +3,54 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Deleted, Keeper, Lease, LeaseTerms, Loss, TouchError};
-use crate::storage::{GetMessages, Late, PutMessage, Storage};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
+use super::{Deleted, Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
 
 const TERM: Duration = Duration::from_secs(30);
 
 /// A leased message on the memory storage, in paused time.
-async fn leased(max_run_time: Duration) -> (Storage, QueueName, Keeper, Arc<Lease>) {
-    leased_since(Instant::now(), max_run_time, Late::Refuse).await
+async fn leased(max_run_time: Duration) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
+    leased_since(Instant::now(), max_run_time, ExpiredReceipt::Refuse).await
 }
 
 /// The same, asked for at `requested`; to the storage the lease has just begun.
 async fn leased_since(
     requested: Instant,
     max_run_time: Duration,
-    late: Late,
-) -> (Storage, QueueName, Keeper, Arc<Lease>) {
+    expired: ExpiredReceipt,
+) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
     let storage = Storage::memory();
     let queue = QueueName::new("leases").unwrap();
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     storage.queues().put(&queue, PutMessage::new("text")).await.unwrap();
-    let keeper = Keeper::on_this_runtime();
+    let renewer = LeaseRenewer::on_this_runtime();
     let received = storage.queues().get(&queue, GetMessages { count: 1, visibility: TERM }).await.unwrap();
-    let terms = LeaseTerms { visibility: TERM, max_run_time, late };
+    let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
     let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
-    let lease = Lease::start(&keeper, store, apart, queue.clone(), &received.messages[0], requested, terms);
-    (storage, queue, keeper, lease)
+    let lease = Lease::start(&renewer, store, apart, queue.clone(), &received.messages[0], requested, terms);
+    (storage, queue, renewer, lease)
 }
 
 #[tokio::test(start_paused = true)]
 async fn i08_a_lease_is_renewed_until_it_is_settled_and_then_forgotten() {
-    let (storage, queue, keeper, lease) = leased(Duration::from_secs(86_400)).await;
-    assert_eq!(keeper.watched(), 1);
+    let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    assert_eq!(renewer.watched(), 1);
     tokio::time::sleep(10 * TERM).await;
     assert!(!lease.lost().is_cancelled());
     assert!(lease.deadline() > Instant::now());
     assert_eq!(lease.delete().await.unwrap(), Deleted::Certainly);
-    assert_eq!(keeper.watched(), 0);
+    assert_eq!(renewer.watched(), 0);
     assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 0);
-    assert!(matches!(lease.delete().await, Err(TouchError::Closed)));
+    assert!(matches!(lease.delete().await, Err(LeaseError::Closed)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_lease_is_forgotten() {
-    let (_storage, _queue, keeper, lease) = leased(Duration::from_secs(86_400)).await;
+    let (_storage, _queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
     drop(lease);
-    assert_eq!(keeper.watched(), 0);
+    assert_eq!(renewer.watched(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,17 +69,17 @@ async fn i08_renewals_end_with_the_run_time_while_the_message_is_still_ours() {
 #[tokio::test(start_paused = true)]
 async fn i08_a_released_or_abandoned_lease_is_renewed_no_more() {
     for release in [true, false] {
-        let (storage, queue, keeper, lease) = leased(Duration::from_secs(86_400)).await;
+        let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
         if release {
             lease.release(TERM, None).await.unwrap();
         } else {
             lease.abandon();
         }
-        assert_eq!(keeper.watched(), 0);
+        assert_eq!(renewer.watched(), 0);
         // Though its receipt is good still.
-        assert!(matches!(lease.save("new".to_owned()).await, Err(TouchError::Closed)));
-        assert!(matches!(lease.release(TERM, None).await, Err(TouchError::Closed)));
-        assert!(matches!(lease.delete().await, Err(TouchError::Closed)));
+        assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Closed)));
+        assert!(matches!(lease.release(TERM, None).await, Err(LeaseError::Closed)));
+        assert!(matches!(lease.delete().await, Err(LeaseError::Closed)));
         tokio::time::sleep(TERM + Duration::from_secs(1)).await;
         let back = storage.queues().peek(&queue, 1).await.unwrap();
         assert_eq!(back[0].text.as_deref().unwrap(), "text", "it came back by itself, as it was");
@@ -90,24 +90,24 @@ async fn i08_a_released_or_abandoned_lease_is_renewed_no_more() {
 #[tokio::test(start_paused = true)]
 async fn i05_an_owner_whose_time_is_over_deletes_only_if_lateness_is_accepted() {
     for keeper_has_seen_it in [false, true] {
-        for late in [Late::Refuse, Late::IfUnclaimed] {
+        for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
             let requested = Instant::now();
             tokio::time::sleep(TERM + Duration::from_secs(1)).await;
             let (storage, queue, _keeper, lease) =
-                leased_since(requested, Duration::from_secs(86_400), late).await;
+                leased_since(requested, Duration::from_secs(86_400), expired).await;
             if keeper_has_seen_it {
                 lease.lost().cancelled().await;
             }
             let deleted = lease.delete().await;
             let left = storage.queues().queue_properties(&queue).await.unwrap().approximate_count;
-            match late {
-                Late::Refuse => assert!(matches!(deleted, Err(TouchError::Lost)) && left == 1),
-                Late::IfUnclaimed => assert!(matches!(deleted, Ok(Deleted::Certainly)) && left == 0),
+            match expired {
+                ExpiredReceipt::Refuse => assert!(matches!(deleted, Err(LeaseError::Lost)) && left == 1),
+                ExpiredReceipt::Allow => assert!(matches!(deleted, Ok(Deleted::Certainly)) && left == 0),
             }
-            let lost = keeper_has_seen_it || late == Late::Refuse;
+            let lost = keeper_has_seen_it || expired == ExpiredReceipt::Refuse;
             assert_eq!(
                 (lease.lost().is_cancelled(), lease.loss() == Some(Loss::Expired)),
-                (lost, late == Late::Refuse)
+                (lost, expired == ExpiredReceipt::Refuse)
             );
         }
     }
@@ -117,12 +117,12 @@ async fn i05_an_owner_whose_time_is_over_deletes_only_if_lateness_is_accepted() 
 async fn i05_a_message_that_is_gone_is_a_lost_lease() {
     let (storage, queue, _keeper, lease) = leased(Duration::from_secs(86_400)).await;
     storage.queues().clear(&queue).await.unwrap();
-    assert!(matches!(lease.save("new".to_owned()).await, Err(TouchError::Lost)));
+    assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
     assert!(lease.lost().is_cancelled());
     let (storage, queue, _keeper, lease) = leased(Duration::from_secs(86_400)).await;
     storage.queues().clear(&queue).await.unwrap();
-    assert!(matches!(lease.delete().await, Err(TouchError::Lost)));
+    assert!(matches!(lease.delete().await, Err(LeaseError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
     assert!(lease.lost().is_cancelled());
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
+use super::operation::{Deleted, LeaseError};
 use super::owner::Lease;
-use super::touch::{Deleted, TouchError};
 use crate::storage::StoreError;
 
-type Outcome = Result<Deleted, TouchError>;
+type Outcome = Result<Deleted, LeaseError>;
 
 impl Lease {
     /// Deletes the messages of leases that are all of one queue and on the same terms, and ends the leases; the answers stand in
@@ -45,7 +45,7 @@ impl Lease {
             outcomes[place] = Some(outcome);
         }
         // Each has one by now; a lease without would have been left out by the lines above.
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(TouchError::Uncertain(None)))).collect()
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(LeaseError::Uncertain(None)))).collect()
     }
 }
 
@@ -75,7 +75,7 @@ async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     let Some(first) = leases.first() else { return Vec::new() };
     let messages = leases.iter().map(|lease| lease.message()).collect();
     let limit = leases.iter().map(|lease| lease.limit(2)).min().unwrap_or(Duration::ZERO);
-    let call = first.store.delete_all(&first.queue, messages, first.terms.late);
+    let call = first.store.delete_all(&first.queue, messages, first.terms.expired);
     match timeout(limit, call).await {
         Ok(mut answers) => {
             // A storage that leaves some unanswered has told nothing of them.

@@ -9,13 +9,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::clock::Steady;
+use crate::name::{BlobName, ContainerName};
+use crate::settings::metadata::Metadata;
 use crate::storage::rules::{lease::BlobLease, limits};
 use crate::storage::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, Operation,
     PutBlob, StoreError, StoreErrorKind,
 };
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, ContainerName};
 
 #[derive(Debug)]
 pub(super) struct MemoryBlobs {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use crate::vocabulary::clock::Clock;
+use crate::clock::Clock;
 
 /// Wall-clock time that advances with tokio's clock: paused and advanced together with a test's runtime.
 ///

@@ -9,13 +9,13 @@
 
 mod blob;
 mod clock;
+mod message_table;
 mod queue;
-mod shelf;
 
 use std::sync::Arc;
 
+use crate::clock::Clock;
 use crate::storage::Storage;
-use crate::vocabulary::clock::Clock;
 
 pub use clock::TokioClock;
 

@@ -1,4 +1,4 @@
-//! The queue half of the port over [`Shelf`]s.
+//! The queue half of the port over [`MessageTable`]s.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,14 +7,15 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 use super::clock::Steady;
-use super::shelf::Shelf;
+use super::message_table::MessageTable;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
 use crate::storage::rules::limits;
 use crate::storage::{
-    Access, Arrivals, Bell, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage, Updated,
+    Access, Created, ExpiredReceipt, GetMessages, MessageRef, Notifier, Operation, PeekedMessage, PutMessage,
+    PutOutcome, QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, Subscription,
+    UpdateMessage, Updated,
 };
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
 
 #[derive(Debug)]
 pub(super) struct MemoryQueues {
@@ -26,13 +27,13 @@ pub(super) struct MemoryQueues {
 struct State {
     queues: BTreeMap<QueueName, Queue>,
     /// Outlive their queues: a listener may come before the queue does.
-    bells: HashMap<QueueName, Bell>,
+    notifiers: HashMap<QueueName, Notifier>,
 }
 
 #[derive(Debug)]
 struct Queue {
     metadata: Metadata,
-    shelf: Shelf,
+    message_table: MessageTable,
 }
 
 impl MemoryQueues {
@@ -55,13 +56,13 @@ impl MemoryQueues {
         let now = self.clock.now();
         let queue = state.queues.get_mut(name);
         let queue = queue.ok_or_else(|| error(StoreErrorKind::QueueNotFound, operation, name))?;
-        queue.shelf.forget_expired(now);
+        queue.message_table.forget_expired(now);
         action(queue, now)
     }
 
-    fn ring(&self, name: &QueueName) {
-        if let Some(bell) = self.lock().bells.get(name) {
-            bell.ring();
+    fn notify(&self, name: &QueueName) {
+        if let Some(notifier) = self.lock().notifiers.get(name) {
+            notifier.notify();
         }
     }
 
@@ -69,18 +70,23 @@ impl MemoryQueues {
         limits::check_put(name, &message)?;
         let visible_at_once = message.visibility_delay.is_zero();
         let outcome =
-            self.with_queue(Operation::Put, name, |queue, now| Ok(queue.shelf.put(now, message)))?;
+            self.with_queue(Operation::Put, name, |queue, now| Ok(queue.message_table.put(now, message)))?;
         if visible_at_once {
-            self.ring(name);
+            self.notify(name);
         }
         Ok(outcome)
     }
 
-    fn delete_now(&self, name: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
+    fn delete_now(
+        &self,
+        name: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
         self.with_queue(Operation::Delete, name, |queue, now| {
-            let authorized = queue.shelf.authorize(now, message, late);
+            let authorized = queue.message_table.authorize(now, message, expired);
             authorized.map_err(|kind| error(kind, Operation::Delete, name))?;
-            queue.shelf.delete(message);
+            queue.message_table.delete(message);
             Ok(())
         })
     }
@@ -95,7 +101,7 @@ impl QueueStore for MemoryQueues {
             Some(existing) if existing.metadata == *metadata => Ok(Created::Existed),
             Some(_) => Err(error(StoreErrorKind::QueueAlreadyExists, Operation::CreateQueue, queue)),
             None => {
-                let fresh = Queue { metadata: metadata.clone(), shelf: Shelf::default() };
+                let fresh = Queue { metadata: metadata.clone(), message_table: MessageTable::default() };
                 state.queues.insert(queue.clone(), fresh);
                 Ok(Created::New)
             }
@@ -114,7 +120,7 @@ impl QueueStore for MemoryQueues {
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         self.with_queue(Operation::QueueProperties, queue, |queue, _| {
-            Ok(QueueProperties::new(queue.metadata.clone(), queue.shelf.len() as u64))
+            Ok(QueueProperties::new(queue.metadata.clone(), queue.message_table.len() as u64))
         })
     }
 
@@ -141,16 +147,16 @@ impl QueueStore for MemoryQueues {
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
         limits::check_get(queue, &options)?;
         self.with_queue(Operation::Get, queue, |queue, now| {
-            let messages = queue.shelf.get(now, options.count, options.visibility);
+            let messages = queue.message_table.get(now, options.count, options.visibility);
             let enough = messages.len() == options.count as usize;
-            let next = if enough { None } else { queue.shelf.next_visible_in(now) };
+            let next = if enough { None } else { queue.message_table.next_visible_in(now) };
             Ok(Received::new(messages).with_next_visible_in(next))
         })
     }
 
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         limits::check_peek(queue, count)?;
-        self.with_queue(Operation::Peek, queue, |queue, now| Ok(queue.shelf.peek(now, count)))
+        self.with_queue(Operation::Peek, queue, |queue, now| Ok(queue.message_table.peek(now, count)))
     }
 
     async fn update(
@@ -163,33 +169,38 @@ impl QueueStore for MemoryQueues {
         let visible_at_once = change.visibility.is_zero();
         let updated = self.with_queue(Operation::Update, queue, |found, now| {
             let refuse = |kind| error(kind, Operation::Update, queue);
-            let expires = found.shelf.authorize(now, message, change.late).map_err(refuse)?;
+            let expires = found.message_table.authorize(now, message, change.expired).map_err(refuse)?;
             let next_visible = now + change.visibility;
             limits::check_before_expiry(queue, next_visible, expires)?;
-            found.shelf.update(message, next_visible, change.text).map_err(refuse)
+            found.message_table.update(message, next_visible, change.text).map_err(refuse)
         })?;
         if visible_at_once {
-            self.ring(queue);
+            self.notify(queue);
         }
         Ok(updated)
     }
 
-    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
-        self.delete_now(queue, message, late)
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
+        self.delete_now(queue, message, expired)
     }
 
     async fn delete_all(
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        late: Late,
+        expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
-        messages.iter().map(|message| self.delete_now(queue, message, late)).collect()
+        messages.iter().map(|message| self.delete_now(queue, message, expired)).collect()
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         self.with_queue(Operation::Clear, queue, |queue, _| {
-            queue.shelf = Shelf::default();
+            queue.message_table = MessageTable::default();
             Ok(())
         })
     }
@@ -198,8 +209,8 @@ impl QueueStore for MemoryQueues {
         Ok(())
     }
 
-    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
-        Some(self.lock().bells.entry(queue.clone()).or_default().listen())
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
+        Some(self.lock().notifiers.entry(queue.clone()).or_default().subscribe())
     }
 
     fn checks_expiry(&self) -> bool {

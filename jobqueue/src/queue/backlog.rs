@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::send::Sent;
 use super::typed::Queue;
+use crate::error::Error;
+use crate::message::QueueMessage;
 use crate::storage::MAX_MESSAGES;
-use crate::vocabulary::error::Error;
-use crate::vocabulary::message::QueueMessage;
 
 /// The first pause between two looks at the length.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -34,10 +34,10 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
-        let channel = self.channel();
+        let core = self.core();
         let length = self.len().await?;
-        let next = channel.store().peek(&channel.name, MAX_MESSAGES).await?;
-        let now = channel.options.clock.now();
+        let next = core.store().peek(&core.name, MAX_MESSAGES).await?;
+        let now = core.options.clock.now();
         let oldest = next.iter().map(|message| message.inserted).min();
         // Two clocks may differ: what was inserted in the future is new.
         Ok(Backlog { length, oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()) })

@@ -7,12 +7,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::claimed::Claimed;
-use super::examine::Rejection;
-use super::settle::{Excuse, Settled};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::job::JobInfo;
-use crate::vocabulary::outcome::{Reason, printable};
+use super::decode::Rejection;
+use super::leased_job::LeasedJob;
+use super::settle::{Settled, Uncounted};
+use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
+use crate::job::outcome::{Reason, printable};
 
 /// A leased message. The lease renews itself until the delivery is completed, released, dead-lettered or dropped.
 ///
@@ -37,13 +37,13 @@ pub struct Delivery<M> {
     message: M,
     info: JobInfo,
     token: CancellationToken,
-    claimed: Option<Claimed>,
+    leased_job: Option<LeasedJob>,
 }
 
 impl<M> Delivery<M> {
-    pub(super) fn new(message: M, info: JobInfo, claimed: Claimed) -> Self {
-        let token = claimed.lease.lost().clone();
-        Self { message, info, token, claimed: Some(claimed) }
+    pub(super) fn new(message: M, info: JobInfo, leased_job: LeasedJob) -> Self {
+        let token = leased_job.lease.lost().clone();
+        Self { message, info, token, leased_job: Some(leased_job) }
     }
 
     /// The message.
@@ -70,9 +70,9 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be deleted.
     pub async fn complete(mut self) -> Result<(), Error> {
-        let claimed = self.take()?;
-        claimed.end_turn().await?;
-        match claimed.complete().await? {
+        let leased_job = self.take()?;
+        leased_job.end_turn().await?;
+        match leased_job.complete().await? {
             Settled::Certainly => Ok(()),
             Settled::Perhaps => Err(Error::new(
                 ErrorKind::LeaseUncertain,
@@ -89,7 +89,7 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be put back; if not, it comes back when its lease is over.
     pub async fn release(mut self, delay: Duration) -> Result<(), Error> {
-        self.take()?.excuse(delay, Excuse::Plain).await
+        self.take()?.release_uncounted(delay, Uncounted::Plain).await
     }
 
     /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days); at the poison
@@ -102,13 +102,13 @@ impl<M> Delivery<M> {
     /// If the future is dropped, the attempt may or may not be counted; the message comes back when its lease is over at
     /// the latest. At the poison threshold, as [`dead_letter`](Self::dead_letter).
     pub async fn fail(mut self, delay: Duration, error: impl fmt::Display) -> Result<(), Error> {
-        let claimed = self.take()?;
+        let leased_job = self.take()?;
         let text = error.to_string();
         if self.info.attempt >= self.info.max_attempts {
-            claimed.give_up_turn().await?;
-            claimed.bury(&Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await.map(drop)
+            leased_job.give_up_turn().await?;
+            leased_job.dead_letter(&Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await.map(drop)
         } else {
-            claimed.retry(delay, &text).await
+            leased_job.retry(delay, &text).await
         }
     }
 
@@ -122,9 +122,9 @@ impl<M> Delivery<M> {
     /// again makes no second copy, as far as the first 32 dead letters show; it is never in neither queue.
     pub async fn dead_letter(mut self, reason: impl fmt::Display) -> Result<(), Error> {
         let detail = printable(&reason.to_string(), 2_000);
-        let claimed = self.take()?;
-        claimed.give_up_turn().await?;
-        claimed.bury(&Rejection::of_attempt(Reason::REJECTED, detail)).await.map(drop)
+        let leased_job = self.take()?;
+        leased_job.give_up_turn().await?;
+        leased_job.dead_letter(&Rejection::of_attempt(Reason::REJECTED, detail)).await.map(drop)
     }
 
     /// Saves progress with the message and renews the lease. Later deliveries find it by [`resume`](Self::resume).
@@ -135,7 +135,7 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
-        self.claimed()?.save_progress(to_json(progress)?).await
+        self.leased_job()?.save_progress(to_json(progress)?).await
     }
 
     /// What [`checkpoint`](Self::checkpoint) saved last, in this or an earlier delivery.
@@ -146,15 +146,15 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        self.claimed()?.saved().await?.progress().map(from_json).transpose()
+        self.leased_job()?.saved().await?.progress().map(from_json).transpose()
     }
 
-    fn claimed(&self) -> Result<&Claimed, Error> {
-        self.claimed.as_ref().ok_or_else(settled)
+    fn leased_job(&self) -> Result<&LeasedJob, Error> {
+        self.leased_job.as_ref().ok_or_else(settled)
     }
 
-    fn take(&mut self) -> Result<Claimed, Error> {
-        self.claimed.take().ok_or_else(settled)
+    fn take(&mut self) -> Result<LeasedJob, Error> {
+        self.leased_job.take().ok_or_else(settled)
     }
 }
 
@@ -187,8 +187,8 @@ impl<M> fmt::Debug for Delivery<M> {
 
 impl<M> Drop for Delivery<M> {
     fn drop(&mut self) {
-        if let Some(claimed) = self.claimed.take() {
-            claimed.excuse_later();
+        if let Some(leased_job) = self.leased_job.take() {
+            leased_job.release_uncounted_later();
         }
     }
 }

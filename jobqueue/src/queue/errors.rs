@@ -1,9 +1,9 @@
 //! From errors of the parts to the error of the public API.
 
 use crate::envelope::EnvelopeError;
-use crate::lease::TouchError;
+use crate::error::{Error, ErrorKind};
+use crate::lease::LeaseError;
 use crate::storage::{StoreError, StoreErrorKind};
-use crate::vocabulary::error::{Error, ErrorKind};
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
@@ -27,12 +27,12 @@ impl From<EnvelopeError> for Error {
     }
 }
 
-impl From<TouchError> for Error {
-    fn from(error: TouchError) -> Self {
+impl From<LeaseError> for Error {
+    fn from(error: LeaseError) -> Self {
         let (kind, retryable) = match &error {
-            TouchError::Lost | TouchError::Closed => (ErrorKind::LeaseLost, false),
-            TouchError::Uncertain(_) => (ErrorKind::LeaseUncertain, false),
-            TouchError::Refused(source) => (ErrorKind::Storage, source.is_retryable()),
+            LeaseError::Lost | LeaseError::Closed => (ErrorKind::LeaseLost, false),
+            LeaseError::Uncertain(_) => (ErrorKind::LeaseUncertain, false),
+            LeaseError::Refused(source) => (ErrorKind::Storage, source.is_retryable()),
         };
         let text = match kind {
             ErrorKind::LeaseLost => {

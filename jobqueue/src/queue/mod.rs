@@ -3,15 +3,15 @@
 //! Knows messages, envelopes, claim checks, leases and the storage port; knows nothing of adapters, workers or handlers.
 
 mod backlog;
-mod bury;
-mod channel;
-mod claimed;
+mod dead_letter;
 mod dead_letters;
+mod decode;
 mod delivery;
 mod errors;
-mod examine;
-pub(crate) mod order;
+pub(crate) mod fifo;
+mod leased_job;
 mod progress;
+mod queue_core;
 mod read;
 mod receive;
 mod send;
@@ -27,16 +27,16 @@ mod unreceived;
 mod virtual_time;
 
 pub use backlog::Backlog;
-pub use dead_letters::{DeadLetter, DeadLetters, PastDeadLetter, Purged, RedriveOptions, Redriven};
+pub use dead_letters::{DeadLetter, DeadLetters, PastDeadLetter, PurgeReport, RedriveOptions, RedriveReport};
 pub use delivery::Delivery;
 pub use send::Sent;
 pub use send_options::SendOptions;
 pub use typed::Queue;
-pub use unique::Unique;
+pub use unique::SendUniqueOutcome;
 
-pub(crate) use bury::BURY_RETRY;
-pub(crate) use channel::{Channel, ChannelOptions};
-pub(crate) use claimed::Claimed;
+pub(crate) use dead_letter::DEAD_LETTER_RETRY;
+pub(crate) use decode::{Decoded, RawPayloadType, Rejection};
 pub(crate) use delivery::{from_json, to_json};
-pub(crate) use examine::{BareAs, Examined, Rejection};
-pub(crate) use settle::{Excuse, Settled};
+pub(crate) use leased_job::LeasedJob;
+pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
+pub(crate) use settle::{Settled, Uncounted};

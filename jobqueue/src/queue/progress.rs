@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::claimed::Claimed;
-use crate::vocabulary::error::{Error, ErrorKind};
+use super::leased_job::LeasedJob;
+use crate::error::{Error, ErrorKind};
 
 /// The checkpoint of a message: one document for both.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ impl Saved {
     }
 }
 
-impl Claimed {
+impl LeasedJob {
     /// What was saved last, read from the message or its blob at the first call.
     pub(crate) async fn saved(&self) -> Result<Saved, Error> {
         let mut saved = self.saved.lock().await;

@@ -1,13 +1,13 @@
 //! Reading a message that was only looked at.
 
-use super::channel::Channel;
+use super::queue_core::QueueCore;
 use crate::claim_check::PayloadError;
 use crate::codec::decode_message;
 use crate::envelope::{Parsed, parse};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
 
-impl Channel {
+impl QueueCore {
     /// Decodes a text as `M`.
     pub(crate) async fn read<M: QueueMessage>(&self, text: &str) -> Result<M, Error> {
         let envelope = match parse(text)? {

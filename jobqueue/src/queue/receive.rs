@@ -6,14 +6,14 @@ use std::time::Duration;
 use rand::RngExt;
 use tokio::time::Instant;
 
-use super::channel::Channel;
-use crate::storage::{Arrivals, GetMessages, MAX_MESSAGES, Received, StoreError};
-use crate::vocabulary::settings::QueueSettings;
+use super::queue_core::QueueCore;
+use crate::settings::QueueSettings;
+use crate::storage::{GetMessages, MAX_MESSAGES, Received, StoreError, Subscription};
 
 /// The first pause after an empty answer.
 pub(crate) const FIRST_IDLE_DELAY: Duration = Duration::from_millis(100);
 
-impl Channel {
+impl QueueCore {
     /// Leases up to `count` messages. The instant is from before the request, so that deadlines are safe.
     pub(crate) async fn get(
         &self,
@@ -28,7 +28,7 @@ impl Channel {
 
     /// A wait between empty answers, of at most `max` at a time.
     pub(crate) fn idle(self: &Arc<Self>, max: Duration) -> Idle {
-        Idle { arrivals: self.store().arrivals(&self.name), delay: FIRST_IDLE_DELAY.min(max), max }
+        Idle { subscribe: self.store().subscribe(&self.name), delay: FIRST_IDLE_DELAY.min(max), max }
     }
 }
 
@@ -36,7 +36,7 @@ impl Channel {
 /// or a delay runs out.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    arrivals: Option<Arrivals>,
+    subscribe: Option<Subscription>,
     delay: Duration,
     max: Duration,
 }
@@ -51,14 +51,14 @@ impl Idle {
     pub(crate) async fn pause(&mut self, next_visible_in: Option<Duration>) {
         let jittered = self.delay.mul_f64(rand::rng().random_range(0.75..=1.0));
         self.delay = (self.delay * 2).min(self.max);
-        match &mut self.arrivals {
+        match &mut self.subscribe {
             None => tokio::time::sleep(jittered).await,
-            Some(arrivals) => {
+            Some(subscribe) => {
                 // The bell tells arrivals at once, so that the clock is needed for delays only.
                 let longest = self.max.max(Duration::from_secs(5));
                 let wait = next_visible_in.map_or(longest, |wait| wait.min(longest));
                 tokio::select! {
-                    () = arrivals.wait() => {}
+                    () = subscribe.wait() => {}
                     () = tokio::time::sleep(wait.max(Duration::from_millis(1))) => {}
                 }
             }

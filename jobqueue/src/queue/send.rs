@@ -11,17 +11,17 @@ use jiff::fmt::temporal::DateTimePrinter;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::channel::Channel;
 use super::errors::send_error;
-use super::order::HEADER;
+use super::fifo::HEADER;
+use super::queue_core::QueueCore;
 use super::send_options::SendOptions;
 use crate::codec::{Codec, Json, encode_message};
 use crate::envelope::{Envelope, JsonText, Payload, StoredReference, fits, may_fit, repeated, to_wire};
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
+use crate::settings::MessageEncoding;
 use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage, PutOutcome, StoreError};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
-use crate::vocabulary::settings::MessageEncoding;
-use crate::vocabulary::trace::TraceContext;
+use crate::trace::TraceContext;
 
 /// How long a send is tried before it is reported as failed.
 const SEND_BUDGET: Duration = Duration::from_secs(30);
@@ -90,7 +90,7 @@ impl Prepared {
     }
 }
 
-impl Channel {
+impl QueueCore {
     /// Validates and encodes a message; nothing is stored yet.
     pub(crate) fn prepare<M: QueueMessage>(
         &self,
@@ -201,11 +201,11 @@ impl Channel {
 
     /// A storage under pressure keeps its strength for leases. One that stays so is asked all the same.
     pub(super) async fn calm(&self, started: Instant) {
-        if self.storage.pressure().left().is_zero() {
+        if self.storage.throttle().left().is_zero() {
             return;
         }
         let patience = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
-        drop(tokio::time::timeout(patience, self.storage.pressure().relief()).await);
+        drop(tokio::time::timeout(patience, self.storage.throttle().until_ready()).await);
     }
 
     async fn put_calmly(&self, put: PutMessage, started: Instant) -> Result<PutOutcome, StoreError> {

@@ -6,13 +6,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::time::Instant;
 
-use super::channel::Channel;
 use super::errors::send_error;
+use super::queue_core::QueueCore;
 use super::send::{Draft, Prepared, Sent};
 use super::send_options::SendOptions;
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
 use crate::storage::{PutOutcome, StoreError};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
 
 /// How many messages, and roughly how many bytes, go to the storage at once. While it stores them, the next are written.
 const CHUNK: usize = 128;
@@ -43,7 +43,7 @@ impl Drafts {
     }
 }
 
-impl Channel {
+impl QueueCore {
     /// Sends messages; the answers stand in their order.
     pub(super) async fn send_all<M: QueueMessage>(&self, drafts: Drafts) -> Vec<Result<Sent, Error>> {
         let Drafts(drafts) = drafts;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::message::MessageDefaults;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::settings::{QueueSettings, SettingOverrides, SettingWarning};
 use crate::storage::{QueueStore, StoreError};
-use crate::vocabulary::message::MessageDefaults;
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
-use crate::vocabulary::settings::{QueueSettings, SettingOverrides, SettingWarning};
 
 /// How old settings may be: 30 seconds.
 pub(super) const REFRESH: Duration = Duration::from_secs(30);

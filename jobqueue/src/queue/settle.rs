@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claimed::{Claimed, Content, Rendered};
+use super::leased_job::{Content, LeasedJob, Rendered};
 use crate::envelope::{Checkpoint, Envelope, StoredReference};
-use crate::lease::{Deleted, Lease, TouchError};
-use crate::vocabulary::error::Error;
-use crate::vocabulary::outcome::printable;
-use crate::vocabulary::retry::MAX_DELAY;
+use crate::error::Error;
+use crate::job::outcome::printable;
+use crate::job::retry::MAX_DELAY;
+use crate::lease::{Deleted, Lease, LeaseError};
 
 /// What became of an attempt to settle.
 #[derive(Debug)]
@@ -30,16 +30,16 @@ impl From<Deleted> for Settled {
 
 /// What a release is excused by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Excuse {
+pub(crate) enum Uncounted {
     /// A snooze, a shutdown, a drop.
     Plain,
     /// No handler knows the kind or version.
     Unknown,
 }
 
-impl Claimed {
+impl LeasedJob {
     /// Deletes the message, then its blobs.
-    pub(crate) async fn complete(&self) -> Result<Settled, TouchError> {
+    pub(crate) async fn complete(&self) -> Result<Settled, LeaseError> {
         let deleted = self.lease.delete().await?;
         let references = self.references();
         // A message that may come back needs its blobs.
@@ -51,9 +51,9 @@ impl Claimed {
 
     /// Deletes messages without blobs, all of one channel, by one request; the answers stand in their order.
     pub(crate) async fn complete_all<'c>(
-        claimed: impl Iterator<Item = &'c Self>,
-    ) -> Vec<Result<Settled, TouchError>> {
-        let leases: Vec<_> = claimed.map(|claimed| Arc::clone(&claimed.lease)).collect();
+        leased_job: impl Iterator<Item = &'c Self>,
+    ) -> Vec<Result<Settled, LeaseError>> {
+        let leases: Vec<_> = leased_job.map(|leased_job| Arc::clone(&leased_job.lease)).collect();
         let deleted = Lease::delete_all(&leases).await;
         deleted.into_iter().map(|deleted| deleted.map(Settled::from)).collect()
     }
@@ -68,14 +68,18 @@ impl Claimed {
     }
 
     /// Puts the message back for `delay` without counting an attempt.
-    pub(crate) async fn excuse(&self, delay: Duration, excuse: Excuse) -> Result<(), Error> {
-        self.put_back(delay, |envelope| excused(envelope, excuse)).await
+    pub(crate) async fn release_uncounted(
+        &self,
+        delay: Duration,
+        release_uncounted: Uncounted,
+    ) -> Result<(), Error> {
+        self.put_back(delay, |envelope| uncounted(envelope, release_uncounted)).await
     }
 
     /// The same in the background, as far as it can be done without waiting; for drops.
-    pub(crate) fn excuse_later(&self) {
+    pub(crate) fn release_uncounted_later(&self) {
         let text = self.envelope().and_then(|mut envelope| {
-            excused(&mut envelope, Excuse::Plain);
+            uncounted(&mut envelope, Uncounted::Plain);
             // A payload that would have to move out first is no affair of a drop.
             self.render(&mut envelope).ok().filter(|rendered| rendered.blobs.is_empty())
         });
@@ -97,15 +101,15 @@ impl Claimed {
     pub(crate) async fn checkpoint(&self, json: String) -> Result<(), Error> {
         let _saving = self.saving.lock().await;
         let Some(mut envelope) = self.envelope() else {
-            return Err(TouchError::Closed.into());
+            return Err(LeaseError::Closed.into());
         };
         if self.lease.is_uncertain() {
-            return Err(TouchError::Uncertain(None).into());
+            return Err(LeaseError::Uncertain(None).into());
         }
         let former = envelope.history.checkpoint.replace(Checkpoint::Inline(json));
         let rendered = self.render_and_store_blobs(&mut envelope).await?;
         let saved = self.lease.save(rendered.text).await;
-        if let Err(TouchError::Refused(_)) = &saved {
+        if let Err(LeaseError::Refused(_)) = &saved {
             // Certainly not referred to: the blobs are orphans.
             self.remove(rendered.blobs.into_iter().map(|(reference, _)| reference).collect()).await;
         }
@@ -125,7 +129,7 @@ impl Claimed {
             Some(Checkpoint::Inline(json)) => Ok(Some(json)),
             Some(Checkpoint::Stored(reference)) => {
                 let undecodable = |text: &str| Error::new(crate::ErrorKind::Undecodable, text);
-                let data = self.channel.claim_checks.load(&self.channel.name, &reference).await;
+                let data = self.core.claim_checks.load(&self.core.name, &reference).await;
                 let data = data.map_err(|e| undecodable("the checkpoint cannot be read").with_source(e))?;
                 let text = String::from_utf8(data.into());
                 Ok(Some(text.map_err(|e| undecodable("the checkpoint is not text").with_source(e))?))
@@ -136,7 +140,7 @@ impl Claimed {
     pub(super) async fn render_and_store_blobs(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
         let rendered = self.render(envelope)?;
         for (reference, data) in &rendered.blobs {
-            self.channel.claim_checks.store(reference, data.clone(), self.expires).await?;
+            self.core.claim_checks.store(reference, data.clone(), self.expires).await?;
         }
         Ok(rendered)
     }
@@ -144,16 +148,16 @@ impl Claimed {
     /// Deletes blobs that no message refers to any more. What fails is left to the sweeper.
     pub(super) async fn remove(&self, references: Vec<StoredReference>) {
         for reference in references {
-            if let Err(error) = self.channel.claim_checks.remove(&reference).await {
-                tracing::debug!(queue = %self.channel.name, %error, "payload not removed; a sweep will");
+            if let Err(error) = self.core.claim_checks.remove(&reference).await {
+                tracing::debug!(queue = %self.core.name, %error, "payload not removed; a sweep will");
             }
         }
     }
 }
 
-fn excused(envelope: &mut Envelope, excuse: Excuse) {
-    envelope.history.excused = envelope.history.excused.saturating_add(1);
-    if excuse == Excuse::Unknown {
+fn uncounted(envelope: &mut Envelope, release_uncounted: Uncounted) {
+    envelope.history.uncounted = envelope.history.uncounted.saturating_add(1);
+    if release_uncounted == Uncounted::Unknown {
         envelope.history.deferred = envelope.history.deferred.saturating_add(1);
     }
 }

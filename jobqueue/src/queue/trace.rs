@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use crate::vocabulary::trace::TraceContext;
+use crate::trace::TraceContext;
 
 tokio::task_local! {
     static CURRENT: TraceContext;

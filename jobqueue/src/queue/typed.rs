@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::channel::{Channel, ChannelOptions};
 use super::dead_letters::DeadLetters;
+use super::decode::{Decoded, RawPayloadType, Rejection};
 use super::delivery::Delivery;
-use super::examine::{BareAs, Examined, Rejection};
+use super::queue_core::{QueueCore, QueueCoreOptions};
 use super::send::Sent;
 use super::send_all::Drafts;
 use super::send_options::SendOptions;
-use super::settle::Excuse;
+use super::settle::Uncounted;
 use crate::codec::decode_message;
+use crate::error::{Error, ErrorKind};
+use crate::job::outcome::{Reason, chain};
+use crate::message::{DecodeError, QueueMessage};
+use crate::name::QueueName;
+use crate::settings::QueueSettings;
 use crate::storage::{MAX_MESSAGES, Storage, StoreErrorKind};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::{DecodeError, QueueMessage};
-use crate::vocabulary::name::QueueName;
-use crate::vocabulary::outcome::{Reason, chain};
-use crate::vocabulary::settings::QueueSettings;
 
 /// Between two looks of [`Queue::receive`] at a queue on a storage that cannot ring, in the end.
 const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ const NOT_MINE: Duration = Duration::from_secs(10);
 /// # Ok(()) }
 /// ```
 pub struct Queue<M> {
-    channel: Arc<Channel>,
+    core: Arc<QueueCore>,
     message: PhantomData<fn() -> M>,
 }
 
@@ -75,19 +75,19 @@ impl Storage {
     /// # Cancel safety
     /// The queue may have been created; nothing else is begun.
     pub async fn queue_named<M: QueueMessage>(&self, name: &str) -> Result<Queue<M>, Error> {
-        let options = ChannelOptions { defaults: M::DEFAULTS, ..ChannelOptions::default() };
-        Ok(Queue::of(Channel::open(self, QueueName::new(name)?, options).await?))
+        let options = QueueCoreOptions { defaults: M::DEFAULTS, ..QueueCoreOptions::default() };
+        Ok(Queue::of(QueueCore::open(self, QueueName::new(name)?, options).await?))
     }
 }
 
 impl<M: QueueMessage> Queue<M> {
-    pub(crate) fn of(channel: Arc<Channel>) -> Self {
-        Self { channel, message: PhantomData }
+    pub(crate) fn of(core: Arc<QueueCore>) -> Self {
+        Self { core, message: PhantomData }
     }
 
     /// The queue's name.
     pub fn name(&self) -> &QueueName {
-        &self.channel.name
+        &self.core.name
     }
 
     /// Validates a message and stores it. After `Ok` it is delivered until it is settled: see the guarantees.
@@ -110,9 +110,9 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub async fn send_with(&self, message: &M, options: SendOptions) -> Result<Sent, Error> {
-        self.channel.fresh_settings().await;
-        let prepared = self.channel.prepare(message, options)?;
-        self.channel.dispatch(prepared).await
+        self.core.fresh_settings().await;
+        let prepared = self.core.prepare(message, options)?;
+        self.core.dispatch(prepared).await
     }
 
     /// Stores many messages with as few requests and commits as the storage allows. Nothing is sent if one of them breaks
@@ -163,8 +163,8 @@ impl<M: QueueMessage> Queue<M> {
         let drafts = Drafts::new(messages);
         async move {
             let drafts = drafts?;
-            self.channel.fresh_settings().await;
-            Ok(self.channel.send_all::<M>(drafts).await)
+            self.core.fresh_settings().await;
+            Ok(self.core.send_all::<M>(drafts).await)
         }
     }
 
@@ -178,7 +178,7 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be deleted; one in order also later, as after an error.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
-        let taken = self.channel.take_back(sent.in_order.as_deref(), &sent.id, &sent.message).await;
+        let taken = self.core.cancel_message(sent.in_order.as_deref(), &sent.id, &sent.message).await;
         taken.map_err(|not| not.error)
     }
 
@@ -197,16 +197,16 @@ impl<M: QueueMessage> Queue<M> {
     /// If the future is dropped, a message it was about to return comes back when its lease is over, or at once.
     pub async fn receive(&self, wait: Duration) -> Result<Option<Delivery<M>>, Error> {
         let give_up = Instant::now() + wait;
-        let mut idle = self.channel.idle(MAX_RECEIVE_PAUSE);
+        let mut idle = self.core.idle(MAX_RECEIVE_PAUSE);
         loop {
-            let settings = self.channel.fresh_settings().await;
-            let (received, requested) = self.channel.get(1, &settings).await?;
+            let settings = self.core.fresh_settings().await;
+            let (received, requested) = self.core.get(1, &settings).await?;
             let next = received.next_visible_in;
             if let Some(leased) = received.messages.into_iter().next() {
                 idle.reset();
-                let bare = Some(BareAs { kind: M::KIND, version: M::VERSION });
-                let examined = self.channel.examine(leased, requested, settings, bare).await;
-                if let Some(delivery) = self.open(examined).await? {
+                let bare = Some(RawPayloadType { kind: M::KIND, version: M::VERSION });
+                let decoded = self.core.decode(leased, requested, settings, bare).await;
+                if let Some(delivery) = self.open(decoded).await? {
                     return Ok(Some(delivery));
                 }
                 continue;
@@ -217,36 +217,36 @@ impl<M: QueueMessage> Queue<M> {
         }
     }
 
-    async fn open(&self, examined: Examined) -> Result<Option<Delivery<M>>, Error> {
-        match examined {
-            Examined::Rejected(claimed, rejection) => {
-                claimed.give_up_turn().await?;
-                claimed.bury(&rejection).await?;
+    async fn open(&self, decoded: Decoded) -> Result<Option<Delivery<M>>, Error> {
+        match decoded {
+            Decoded::Rejected(leased_job, rejection) => {
+                leased_job.give_up_turn().await?;
+                leased_job.dead_letter(&rejection).await?;
                 Ok(None)
             }
-            Examined::NotYet(claimed, wait) => {
-                claimed.excuse(wait, Excuse::Plain).await?;
+            Decoded::NotYet(leased_job, wait) => {
+                leased_job.release_uncounted(wait, Uncounted::Plain).await?;
                 Ok(None)
             }
-            Examined::Unavailable(claimed, error) => {
-                claimed.retry(NOT_MINE, &chain(&error)).await?;
+            Decoded::Unavailable(leased_job, error) => {
+                leased_job.retry(NOT_MINE, &chain(&error)).await?;
                 Ok(None)
             }
-            Examined::Ready(claimed, data) => {
-                let Some(info) = claimed.info() else { return Ok(None) };
+            Decoded::Ready(leased_job, data) => {
+                let Some(info) = leased_job.info() else { return Ok(None) };
                 if !M::accepts(&info.kind) {
-                    claimed.excuse(NOT_MINE, Excuse::Unknown).await?;
+                    leased_job.release_uncounted(NOT_MINE, Uncounted::Unknown).await?;
                     return Ok(None);
                 }
                 match decode_message::<M>(info.version, &data) {
-                    Ok(message) => Ok(Some(Delivery::new(message, info, claimed))),
+                    Ok(message) => Ok(Some(Delivery::new(message, info, leased_job))),
                     Err(error) if error.is_newer_version() => {
-                        claimed.excuse(NOT_MINE, Excuse::Unknown).await?;
+                        leased_job.release_uncounted(NOT_MINE, Uncounted::Unknown).await?;
                         Ok(None)
                     }
                     Err(error) => {
-                        claimed.give_up_turn().await?;
-                        claimed.bury(&Rejection::undecodable(&error)).await?;
+                        leased_job.give_up_turn().await?;
+                        leased_job.dead_letter(&Rejection::undecodable(&error)).await?;
                         Ok(None)
                     }
                 }
@@ -262,11 +262,11 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn peek(&self) -> Result<Vec<Result<M, Error>>, Error> {
-        let peeked = self.channel.store().peek(&self.channel.name, MAX_MESSAGES).await?;
+        let peeked = self.core.store().peek(&self.core.name, MAX_MESSAGES).await?;
         let mut messages = Vec::with_capacity(peeked.len());
         for message in peeked {
             messages.push(match &message.text {
-                Ok(text) => self.channel.read::<M>(text).await,
+                Ok(text) => self.core.read::<M>(text).await,
                 Err(problem) => Err(Error::new(ErrorKind::Undecodable, problem.clone())),
             });
         }
@@ -282,7 +282,7 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn len(&self) -> Result<u64, Error> {
-        Ok(self.channel.store().queue_properties(&self.channel.name).await?.approximate_count)
+        Ok(self.core.store().queue_properties(&self.core.name).await?.approximate_count)
     }
 
     /// Whether there is no message, invisible ones included.
@@ -301,7 +301,7 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn settings(&self) -> Arc<QueueSettings> {
-        self.channel.fresh_settings().await
+        self.core.fresh_settings().await
     }
 
     /// The queue's dead letters.
@@ -309,7 +309,7 @@ impl<M: QueueMessage> Queue<M> {
     /// # Errors
     /// When the queue's name leaves no room for `-poison`.
     pub fn dead_letters(&self) -> Result<DeadLetters<M>, Error> {
-        DeadLetters::new(Arc::clone(&self.channel))
+        DeadLetters::new(Arc::clone(&self.core))
     }
 
     /// Deletes all messages, also those that are being worked on. Their payloads in blobs are left to a sweep.
@@ -320,14 +320,14 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// If the future is dropped, messages may or may not be deleted: all of them, none or, on shards, some. Clear again.
     pub async fn clear(&self) -> Result<(), Error> {
-        match self.channel.store().clear(&self.channel.name).await {
+        match self.core.store().clear(&self.core.name).await {
             Err(e) if e.kind() != StoreErrorKind::QueueNotFound => Err(e.into()),
-            _ => self.channel.clear_lines().await,
+            _ => self.core.clear_lines().await,
         }
     }
 
-    pub(crate) fn channel(&self) -> &Arc<Channel> {
-        &self.channel
+    pub(crate) fn core(&self) -> &Arc<QueueCore> {
+        &self.core
     }
 }
 
@@ -344,12 +344,12 @@ impl Rejection {
 
 impl<M> Clone for Queue<M> {
     fn clone(&self) -> Self {
-        Self { channel: Arc::clone(&self.channel), message: PhantomData }
+        Self { core: Arc::clone(&self.core), message: PhantomData }
     }
 }
 
 impl<M> fmt::Debug for Queue<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Queue").field(&self.channel.name).finish()
+        f.debug_tuple("Queue").field(&self.core.name).finish()
     }
 }

@@ -20,12 +20,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::channel::Channel;
+use super::queue_core::QueueCore;
 use super::send::Sent;
 use super::send_options::SendOptions;
 use super::typed::Queue;
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
 use record::{Claim, Record, Records};
 
 /// How long a sender has until another may take over: longer than a send is tried.
@@ -36,7 +36,7 @@ const MAX_WINDOW: Duration = Duration::from_secs(10 * 366 * 86_400);
 /// What became of a message that was to be sent once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unique {
+pub enum SendUniqueOutcome {
     /// It was sent.
     Sent(Sent),
     /// One of the same kind and key was sent within the window; this one was not.
@@ -46,7 +46,7 @@ pub enum Unique {
     },
 }
 
-impl Unique {
+impl SendUniqueOutcome {
     /// The id of the job that does the work, whoever has sent it.
     pub fn id(&self) -> &str {
         match self {
@@ -76,7 +76,7 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds.
-    pub async fn send_unique(&self, message: &M, window: Duration) -> Result<Unique, Error> {
+    pub async fn send_unique(&self, message: &M, window: Duration) -> Result<SendUniqueOutcome, Error> {
         self.send_unique_with(message, window, SendOptions::new()).await
     }
 
@@ -92,7 +92,7 @@ impl<M: QueueMessage> Queue<M> {
         message: &M,
         window: Duration,
         options: SendOptions,
-    ) -> Result<Unique, Error> {
+    ) -> Result<SendUniqueOutcome, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if window.is_zero() || window > MAX_WINDOW {
             return invalid("the window of unique work must be longer than 0 and at most 10 years");
@@ -103,22 +103,22 @@ impl<M: QueueMessage> Queue<M> {
                 "unique work needs a key: mark a field with #[message(key)] or give one in the options",
             );
         };
-        let channel = self.channel();
-        channel.fresh_settings().await;
+        let core = self.core();
+        core.fresh_settings().await;
         // Whatever is wrong with the message shows before anything is claimed.
         let id = options.id.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
-        channel.prepare(message, options.clone().id(id.clone()))?;
+        core.prepare(message, options.clone().id(id.clone()))?;
 
-        let records = Records::new(channel, M::KIND, &key)?;
-        match channel.claim_unique(&records, id, window).await? {
-            Claim::Joined { id } => Ok(Unique::Joined { id }),
+        let records = Records::new(core, M::KIND, &key)?;
+        match core.claim_unique(&records, id, window).await? {
+            Claim::Joined { id } => Ok(SendUniqueOutcome::Joined { id }),
             Claim::Owned(record, tag) => {
-                let prepared = channel.prepare(message, options.id(record.id.clone()))?;
-                match channel.dispatch(prepared).await {
+                let prepared = core.prepare(message, options.id(record.id.clone()))?;
+                match core.dispatch(prepared).await {
                     Ok(sent) => {
                         let record = record.in_order(sent.in_order.is_some());
                         records.finish(record.into_sent(Some(&sent.message)), tag).await;
-                        Ok(Unique::Sent(sent))
+                        Ok(SendUniqueOutcome::Sent(sent))
                     }
                     Err(error) => {
                         if error.is_rejected() {
@@ -132,7 +132,7 @@ impl<M: QueueMessage> Queue<M> {
     }
 }
 
-impl Channel {
+impl QueueCore {
     /// Claims the key, waiting while another sender is about to send.
     async fn claim_unique(&self, records: &Records, id: String, window: Duration) -> Result<Claim, Error> {
         let give_up = Instant::now() + PENDING * 2;

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::channel::Channel;
-use crate::storage::{Late, MessageId, MessageRef, PopReceipt, StoreError, StoreErrorKind};
+use super::queue_core::QueueCore;
+use crate::storage::{ExpiredReceipt, MessageId, MessageRef, PopReceipt, StoreError, StoreErrorKind};
 
 /// How often a deletion is asked for again whose answer does not come.
 const RESENDS: u32 = 2;
@@ -44,12 +44,12 @@ pub(super) fn millis(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Channel {
+impl QueueCore {
     /// Deletes a message by its first receipt; false if somebody has received it, or if it is gone.
     pub(super) async fn delete_unreceived(&self, message: &MessageRef) -> Result<bool, StoreError> {
         let mut unanswered = 0;
         loop {
-            match self.store().delete(&self.name, message, Late::IfUnclaimed).await {
+            match self.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
                 Ok(()) => return Ok(true),
                 // Our own deletion, whose answer was lost.
                 Err(e) if unanswered > 0 && e.kind() == StoreErrorKind::MessageNotFound => return Ok(true),

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::channel::{Channel, ChannelOptions};
+use super::queue_core::{QueueCore, QueueCoreOptions};
 use super::typed::Queue;
-use crate::lease::Keeper;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::lease::LeaseRenewer;
+use crate::message::QueueMessage;
+use crate::name::QueueName;
 use crate::storage::Storage;
-use crate::vocabulary::clock::Clock;
-use crate::vocabulary::error::Error;
-use crate::vocabulary::message::QueueMessage;
-use crate::vocabulary::name::QueueName;
 
 impl Storage {
     /// The queue of `M` as [`queue`](Self::queue), with the time from `clock` and leases renewed on the current runtime:
@@ -24,8 +24,9 @@ impl Storage {
         &self,
         clock: Arc<dyn Clock>,
     ) -> Result<Queue<M>, Error> {
-        let keeper = Some(Keeper::on_this_runtime());
-        let options = ChannelOptions { defaults: M::DEFAULTS, clock, keeper, ..ChannelOptions::default() };
-        Ok(Queue::of(Channel::open(self, QueueName::new(M::QUEUE)?, options).await?))
+        let renewer = Some(LeaseRenewer::on_this_runtime());
+        let options =
+            QueueCoreOptions { defaults: M::DEFAULTS, clock, renewer, ..QueueCoreOptions::default() };
+        Ok(Queue::of(QueueCore::open(self, QueueName::new(M::QUEUE)?, options).await?))
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tokio::sync::oneshot;
 
 use super::error::{Cause, from_sql};
-use super::process::Presence;
+use super::process_guard::ProcessGuard;
 use super::{open, schema};
 use crate::storage::{StoreError, StoreErrorKind};
 
@@ -37,7 +37,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     if to.symlink_metadata().is_ok() {
         return Err(Cause::new(StoreErrorKind::InvalidInput, "the file to copy to exists; name a new one"));
     }
-    let _presence = Presence::claim()?;
+    let _presence = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
     schema::require_current(&connection)?;
     connection.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map_err(from_sql)?;

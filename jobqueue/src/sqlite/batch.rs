@@ -10,8 +10,8 @@ use super::clock::{StoreClock, to_instant};
 use super::error::{Applied, Failure};
 use super::ids::Ids;
 use super::queue::{Pending, insert_pending};
+use crate::name::QueueName;
 use crate::storage::{Operation, StoreError, StoreErrorKind};
-use crate::vocabulary::name::QueueName;
 
 /// An open write transaction.
 pub(super) struct Batch<'c> {
@@ -114,13 +114,13 @@ impl<'c> Batch<'c> {
     /// A number nobody has had before, for a message or a tag.
     pub(super) fn next(&mut self) -> Applied<i64> {
         self.changed = true;
-        if let Some(next) = self.ids.draw() {
+        if let Some(next) = self.ids.allocate() {
             return Ok(next);
         }
         self.note = true;
-        let next = self.ids.set_aside(self.sequence).and_then(|sequence| {
+        let next = self.ids.reserve(self.sequence).and_then(|sequence| {
             self.sequence = sequence;
-            self.ids.draw()
+            self.ids.allocate()
         });
         next.ok_or_else(|| {
             let full = StoreError::new(StoreErrorKind::Full, "draw a number", "");

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::vocabulary::clock::Clock;
+use crate::clock::Clock;
 
 /// The end of the year 9999: no instant lies behind it, and so no sum overflows.
 pub(super) const LAST_INSTANT: i64 = 253_402_300_799_999;
@@ -77,7 +77,7 @@ pub(super) fn after(now: i64, wait: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vocabulary::clock::ManualClock;
+    use crate::clock::ManualClock;
 
     #[test]
     fn time_goes_on_when_the_wall_clock_steps_back() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rusqlite::ErrorCode;
 
+use crate::name::{BlobName, ContainerName, QueueName};
 use crate::storage::{StoreError, StoreErrorKind};
-use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
 
 /// Why an operation has no answer of its own; it becomes an error for each operation that it concerns.
 #[derive(Debug, Clone)]

@@ -24,7 +24,7 @@ impl Ids {
     }
 
     /// The next number, if one is left.
-    pub(super) fn draw(&mut self) -> Option<i64> {
+    pub(super) fn allocate(&mut self) -> Option<i64> {
         (self.next < self.end).then(|| {
             self.next += 1;
             self.next - 1
@@ -32,7 +32,7 @@ impl Ids {
     }
 
     /// Sets a block aside from `sequence` on; gives the first number that is not in it, or `None` when all are used up.
-    pub(super) fn set_aside(&mut self, sequence: i64) -> Option<i64> {
+    pub(super) fn reserve(&mut self, sequence: i64) -> Option<i64> {
         let end = sequence.saturating_add(self.block);
         *self = Self { next: sequence, end, ..*self };
         (end > sequence).then_some(end)
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn no_number_is_drawn_twice_and_the_last_one_is_the_last() {
         let mut ids = Ids::one_by_one();
-        assert_eq!(ids.draw(), None);
-        assert_eq!(ids.set_aside(7), Some(8));
-        assert_eq!((ids.draw(), ids.draw()), (Some(7), None));
+        assert_eq!(ids.allocate(), None);
+        assert_eq!(ids.reserve(7), Some(8));
+        assert_eq!((ids.allocate(), ids.allocate()), (Some(7), None));
         let mut ids = Ids::in_blocks();
-        assert_eq!(ids.set_aside(i64::MAX - 1), Some(i64::MAX));
-        assert_eq!((ids.draw(), ids.draw()), (Some(i64::MAX - 1), None));
-        assert_eq!(ids.set_aside(i64::MAX), None);
+        assert_eq!(ids.reserve(i64::MAX - 1), Some(i64::MAX));
+        assert_eq!((ids.allocate(), ids.allocate()), (Some(i64::MAX - 1), None));
+        assert_eq!(ids.reserve(i64::MAX), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Metadata as the file holds it: a JSON list of pairs, so that names keep their case.
 
-use crate::vocabulary::metadata::Metadata;
+use crate::settings::metadata::Metadata;
 
 /// Metadata as text.
 pub(super) fn to_text(metadata: &Metadata) -> String {

@@ -40,16 +40,16 @@
 
 mod backup;
 mod batch;
-mod bells;
 mod blob;
 mod clock;
 mod error;
 mod health;
 mod ids;
 mod metadata;
+mod notifiers;
 mod open;
 mod options;
-mod process;
+mod process_guard;
 mod purge;
 mod queue;
 mod reader;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::Store;
+use crate::clock::{Clock, SystemClock};
 use crate::storage::{Storage, StoreError};
-use crate::vocabulary::clock::{Clock, SystemClock};
 
 /// What a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,7 +9,7 @@ use super::clock::StoreClock;
 use super::error::{Applied, Cause, Failure, Subject, from_sql};
 use super::health::Health;
 use super::open::leave_log;
-use super::process::Presence;
+use super::process_guard::ProcessGuard;
 use super::schema;
 use crate::storage::{Operation, StoreError};
 
@@ -22,7 +22,7 @@ pub(super) struct Reader {
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
     /// Given up after the connection is closed, which is declared before.
-    pub(super) _presence: Arc<Presence>,
+    pub(super) _presence: Arc<ProcessGuard>,
 }
 
 /// One state of the file, and the time at which to look at it.

@@ -4,7 +4,7 @@ use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use crate::storage::{MessageId, MessageRef, PopReceipt};
-use crate::vocabulary::digits::{Decimal, read_hex, write_hex};
+use crate::trace::digits::{Decimal, read_hex, write_hex};
 
 /// A receipt: 128 random bits, drawn anew for each get and each update.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,22 +10,22 @@ use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
 
 use super::batch::Batch;
-use super::bells::Bells;
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Subject, from_sql};
 use super::health::Health;
 use super::ids::Ids;
+use super::notifiers::Notifiers;
 use super::open::log_file::LogFile;
 use super::open::{self, platform};
 use super::options::Options;
-use super::process::Presence;
+use super::process_guard::ProcessGuard;
 use super::reader::{Question, Reader, View};
 use super::task::{Task, Work};
 use super::upkeep::Upkeep;
 use super::watch::Watcher;
 use super::writer::Writer;
-use crate::storage::{Arrivals, Operation, StoreError, StoreErrorKind};
-use crate::vocabulary::name::QueueName;
+use crate::name::QueueName;
+use crate::storage::{Operation, StoreError, StoreErrorKind, Subscription};
 
 /// Queues and blobs in one file. Dropping the last handle closes it.
 pub(super) struct Store {
@@ -33,13 +33,13 @@ pub(super) struct Store {
     tasks: Option<Sender<Box<dyn Work>>>,
     questions: Option<Sender<Question>>,
     health: Arc<Health>,
-    bells: Arc<Bells>,
+    notifiers: Arc<Notifiers>,
     clock: Arc<StoreClock>,
     watch: OnceLock<Watch>,
     writer: OnceLock<JoinHandle<()>>,
     /// Those that only read.
     readers: Mutex<Vec<JoinHandle<()>>>,
-    presence: Weak<Presence>,
+    presence: Weak<ProcessGuard>,
 }
 
 /// The watcher's strings.
@@ -52,7 +52,7 @@ impl Store {
     /// Opens the file on the thread that will write to it.
     pub(super) async fn open(options: Options) -> Result<Self, StoreError> {
         let subject = options.path.display().to_string();
-        let presence = Presence::claim().map_err(|cause| cause.error("open storage", &subject))?;
+        let presence = ProcessGuard::claim().map_err(|cause| cause.error("open storage", &subject))?;
         let (opened, answer) = oneshot::channel();
         let writer = spawn("writer", move || start(options, presence, opened))
             .map_err(|cause| cause.error("open storage", &subject))?;
@@ -116,7 +116,7 @@ impl Store {
     }
 
     /// A listener to `queue`. The first one starts the watcher: who only sends needs none.
-    pub(super) fn listen(&self, queue: &QueueName) -> Arrivals {
+    pub(super) fn listen(&self, queue: &QueueName) -> Subscription {
         if self.health.is_own_process() && self.watch.get().is_none() {
             match self.start_watching() {
                 Ok(()) => {}
@@ -126,7 +126,7 @@ impl Store {
                 }
             }
         }
-        self.bells.listen(queue)
+        self.notifiers.listen(queue)
     }
 
     fn start_watching(&self) -> Result<(), Cause> {
@@ -141,7 +141,7 @@ impl Store {
         let watcher = Watcher {
             _presence: presence,
             connection: open::reader(&self.file)?,
-            bells: Arc::clone(&self.bells),
+            notifiers: Arc::clone(&self.notifiers),
             clock: Arc::clone(&self.clock),
             health: Arc::clone(&self.health),
             changes,
@@ -190,7 +190,7 @@ impl fmt::Debug for Store {
 }
 
 /// Opens the file, tells whether that worked, and goes on as the writer.
-fn start(options: Options, presence: Arc<Presence>, opened: oneshot::Sender<Result<Store, Cause>>) {
+fn start(options: Options, presence: Arc<ProcessGuard>, opened: oneshot::Sender<Result<Store, Cause>>) {
     match assemble(options, presence) {
         Ok((store, writer)) => {
             // If nobody waits any more, the store is dropped here, and the writer finds nothing to do.
@@ -201,14 +201,14 @@ fn start(options: Options, presence: Arc<Presence>, opened: oneshot::Sender<Resu
     }
 }
 
-fn assemble(options: Options, presence: Arc<Presence>) -> Result<(Store, Writer), Cause> {
+fn assemble(options: Options, presence: Arc<ProcessGuard>) -> Result<(Store, Writer), Cause> {
     let (mut connection, file) = open::writer(&options)?;
     let health = Arc::new(Health::new());
     let upkeep = Upkeep::new(&mut connection, Arc::clone(&health)).map_err(from_sql)?;
     let (tasks, inbox) = mpsc::channel();
     let (questions, asked) = mpsc::channel::<Question>();
     let clock = Arc::new(StoreClock::new(options.clock));
-    let bells = Arc::new(Bells::default());
+    let notifiers = Arc::new(Notifiers::default());
     let reader = Reader {
         connection: open::reader(&file)?,
         clock: Arc::clone(&clock),
@@ -222,7 +222,7 @@ fn assemble(options: Options, presence: Arc<Presence>) -> Result<(Store, Writer)
         tasks: Some(tasks),
         questions: Some(questions),
         health: Arc::clone(&health),
-        bells: Arc::clone(&bells),
+        notifiers: Arc::clone(&notifiers),
         clock: Arc::clone(&clock),
         watch: OnceLock::new(),
         writer: OnceLock::new(),
@@ -236,7 +236,7 @@ fn assemble(options: Options, presence: Arc<Presence>) -> Result<(Store, Writer)
             connection,
             inbox,
             clock,
-            bells,
+            notifiers,
             health,
             upkeep,
             ids: Ids::in_blocks(),

@@ -11,10 +11,10 @@ use super::clock::StoreClock;
 use super::error::{Applied, Failure, from_sql};
 use super::ids::Ids;
 use super::{blob, queue, schema};
+use crate::clock::SystemClock;
+use crate::name::{BlobName, QueueName};
 use crate::storage::rules::limits;
 use crate::storage::{BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError};
-use crate::vocabulary::clock::SystemClock;
-use crate::vocabulary::name::{BlobName, QueueName};
 
 /// Adds a message within a transaction of the caller's own connection to the store's file: it is there if and only if
 /// the transaction commits, together with whatever else the transaction writes. Workers in this and other processes

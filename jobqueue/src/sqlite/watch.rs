@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::bells::{Bells, Seen};
 use super::clock::StoreClock;
 use super::error::from_sql;
 use super::health::Health;
+use super::notifiers::{Notifiers, Seen};
 use super::open::leave_log;
 use super::open::platform::Changes;
-use super::process::Presence;
-use crate::vocabulary::name::QueueName;
+use super::process_guard::ProcessGuard;
+use crate::name::QueueName;
 
 /// The watcher's end of a store.
 pub(super) struct Watcher {
     pub(super) connection: Connection,
-    pub(super) bells: Arc<Bells>,
+    pub(super) notifiers: Arc<Notifiers>,
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
     pub(super) changes: Changes,
     /// Set when the store is closed.
     pub(super) stop: Arc<AtomicBool>,
     /// Given up after the connection is closed, which is declared before.
-    pub(super) _presence: Arc<Presence>,
+    pub(super) _presence: Arc<ProcessGuard>,
 }
 
 impl Watcher {
@@ -56,9 +56,9 @@ impl Watcher {
             return Ok(());
         }
         let now = self.now()?;
-        for queue in self.bells.queues() {
+        for queue in self.notifiers.queues() {
             if let Some(seen) = self.seen(&queue, now)? {
-                self.bells.ring_for_others(&queue, &seen);
+                self.notifiers.ring_for_others(&queue, &seen);
             }
         }
         *version = newest;

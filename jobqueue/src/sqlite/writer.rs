@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode};
 
 use super::batch::{Batch, Finished};
-use super::bells::Bells;
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::health::Health;
 use super::ids::Ids;
+use super::notifiers::Notifiers;
 use super::open::leave_log;
 use super::open::log_file::LogFile;
-use super::process::Presence;
+use super::process_guard::ProcessGuard;
 use super::schema;
 use super::task::Work;
 use super::upkeep::Upkeep;
@@ -36,7 +36,7 @@ pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) inbox: Receiver<Box<dyn Work>>,
     pub(super) clock: Arc<StoreClock>,
-    pub(super) bells: Arc<Bells>,
+    pub(super) notifiers: Arc<Notifiers>,
     pub(super) health: Arc<Health>,
     pub(super) upkeep: Upkeep,
     pub(super) ids: Ids,
@@ -44,14 +44,14 @@ pub(super) struct Writer {
     /// How long an operation waits for the write lock before it fails.
     pub(super) patience: Duration,
     /// Given up after the connection is closed, which is declared before.
-    pub(super) _presence: Arc<Presence>,
+    pub(super) _presence: Arc<ProcessGuard>,
 }
 
 /// Whether operations that are asked for while a transaction runs may take part in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doors {
-    Open,
-    Shut,
+enum Joining {
+    Allowed,
+    Exclusive,
 }
 
 /// Why a transaction was not committed.
@@ -72,7 +72,7 @@ impl Writer {
                 Ok(first) => {
                     let mut tasks = vec![first];
                     self.gather(&mut tasks);
-                    self.serve(tasks, Doors::Open);
+                    self.serve(tasks, Joining::Allowed);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -107,12 +107,12 @@ impl Writer {
     /// Does all tasks in one transaction, and with open doors those that come meanwhile. When that fails for reasons that may
     /// lie with one of them (a full disk), each is tried in a transaction of its own, so that a small delete does not fail
     /// because of a large put.
-    fn serve(&mut self, mut tasks: Vec<Box<dyn Work>>, doors: Doors) {
+    fn serve(&mut self, mut tasks: Vec<Box<dyn Work>>, joining: Joining) {
         if let Err(cause) = self.health.poisoned() {
             return fail_all(tasks, &cause);
         }
         tasks.retain(|task| !task.is_abandoned());
-        match self.try_until_deadline(&mut tasks, doors) {
+        match self.try_until_deadline(&mut tasks, joining) {
             Ok(()) => tasks.into_iter().for_each(|task| task.answer()),
             Err(cause) => {
                 self.health.note(&cause);
@@ -120,24 +120,24 @@ impl Writer {
                 if alone {
                     fail_all(tasks, &cause);
                 } else {
-                    tasks.into_iter().for_each(|task| self.serve(vec![task], Doors::Shut));
+                    tasks.into_iter().for_each(|task| self.serve(vec![task], Joining::Exclusive));
                 }
             }
         }
     }
 
     /// Tries for the write lock until each task's patience is over; those over time are failed and taken out.
-    fn try_until_deadline(&mut self, tasks: &mut Vec<Box<dyn Work>>, doors: Doors) -> Result<(), Cause> {
+    fn try_until_deadline(&mut self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> Result<(), Cause> {
         let mut pause = FIRST_PAUSE;
         loop {
             if tasks.is_empty() {
                 return Ok(());
             }
-            match self.transact(tasks, doors) {
+            match self.transact(tasks, joining) {
                 Ok(finished) => {
                     if let Some(Finished { arrived, ids }) = finished {
                         self.ids = ids;
-                        self.bells.ring_own(&arrived);
+                        self.notifiers.ring_own(&arrived);
                     }
                     return Ok(());
                 }
@@ -150,13 +150,13 @@ impl Writer {
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LAST_PAUSE);
-            self.expire(tasks, doors);
+            self.expire(tasks, joining);
         }
     }
 
-    fn expire(&self, tasks: &mut Vec<Box<dyn Work>>, doors: Doors) {
+    fn expire(&self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) {
         let now = Instant::now();
-        let late = |task: &mut Box<dyn Work>| now.duration_since(task.since()) >= self.patience;
+        let expired = |task: &mut Box<dyn Work>| now.duration_since(task.since()) >= self.patience;
         let cause = Cause::new(
             StoreErrorKind::Timeout,
             format!(
@@ -164,14 +164,14 @@ impl Writer {
                 self.patience
             ),
         );
-        tasks.extract_if(.., late).for_each(|task| task.fail(&cause));
+        tasks.extract_if(.., expired).for_each(|task| task.fail(&cause));
         // Those who come meanwhile have deadlines of their own.
-        if doors == Doors::Open {
+        if joining == Joining::Allowed {
             self.gather(tasks);
         }
     }
 
-    fn transact(&self, tasks: &mut Vec<Box<dyn Work>>, doors: Doors) -> Result<Option<Finished>, Abort> {
+    fn transact(&self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> Result<Option<Finished>, Abort> {
         match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
             Ok(_) => {}
             Err(error) if is_busy(&error) => return Err(Abort::Busy),
@@ -181,7 +181,7 @@ impl Writer {
             self.roll_back();
             return Err(Abort::Failed(cause));
         }
-        match self.apply(tasks, doors) {
+        match self.apply(tasks, joining) {
             Ok(Some(finished)) => self.commit().map(|()| Some(finished)),
             Ok(None) => {
                 self.roll_back();
@@ -194,7 +194,7 @@ impl Writer {
         }
     }
 
-    fn apply(&self, tasks: &mut Vec<Box<dyn Work>>, doors: Doors) -> rusqlite::Result<Option<Finished>> {
+    fn apply(&self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> rusqlite::Result<Option<Finished>> {
         let mut batch = Batch::begin(&self.connection, &self.clock, self.ids)?;
         let mut applied = 0;
         loop {
@@ -204,7 +204,7 @@ impl Writer {
             batch.insert_pending()?;
             applied = tasks.len();
             // Those who came while this was done need no sync of their own. Many of them were answered after the last one.
-            if doors == Doors::Shut || !self.gather(tasks) {
+            if joining == Joining::Exclusive || !self.gather(tasks) {
                 return batch.finish();
             }
             batch.look_at(&self.clock);

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::{Access, StoreError};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, ContainerName};
+use crate::name::{BlobName, ContainerName};
+use crate::settings::metadata::Metadata;
 
 /// Blobs in containers, with conditional writes and leases as in Azure Storage.
 ///

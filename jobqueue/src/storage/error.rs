@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::vocabulary::outcome::chain;
+use crate::job::outcome::chain;
 
 /// An error of a storage operation.
 ///

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::pressure::{Observed, Pressure};
+use super::throttle::{Observed, Throttle};
 use super::{BlobStore, QueueStore};
 
 /// A place with queues and blobs. Cheap to clone; all clones are the same storage.
@@ -26,7 +26,7 @@ pub struct Storage {
     blobs: Arc<dyn BlobStore>,
     description: Arc<str>,
     /// What the queues' answers say about the storage's load; one for all clones.
-    pressure: Arc<Pressure>,
+    throttle: Arc<Throttle>,
     /// Both through connections of their own; one for all clones.
     apart: Arc<Apart>,
 }
@@ -44,27 +44,27 @@ impl Storage {
         blobs: Arc<dyn BlobStore>,
         description: impl Into<Arc<str>>,
     ) -> Self {
-        Self::under(Pressure::default(), queues, blobs, description.into())
+        Self::under(Throttle::default(), queues, blobs, description.into())
     }
 
     /// A storage made of several, whose load is not one.
-    pub(super) fn of_shards(
+    pub(crate) fn of_shards(
         queues: Arc<dyn QueueStore>,
         blobs: Arc<dyn BlobStore>,
         description: impl Into<Arc<str>>,
     ) -> Self {
-        Self::under(Pressure::of_shards(), queues, blobs, description.into())
+        Self::under(Throttle::of_shards(), queues, blobs, description.into())
     }
 
     fn under(
-        pressure: Pressure,
+        throttle: Throttle,
         queues: Arc<dyn QueueStore>,
         blobs: Arc<dyn BlobStore>,
         description: Arc<str>,
     ) -> Self {
-        let pressure = Arc::new(pressure);
-        let queues = Arc::new(Observed::new(queues, Arc::clone(&pressure)));
-        Self { queues, blobs, description, pressure, apart: Arc::default() }
+        let throttle = Arc::new(throttle);
+        let queues = Arc::new(Observed::new(queues, Arc::clone(&throttle)));
+        Self { queues, blobs, description, throttle, apart: Arc::default() }
     }
 
     /// The queues.
@@ -89,14 +89,14 @@ impl Storage {
             queues: Arc::clone(&self.queues).detached(),
             blobs: Arc::clone(&self.blobs).detached(),
             description: Arc::clone(&self.description),
-            pressure: Arc::clone(&self.pressure),
+            throttle: Arc::clone(&self.throttle),
             apart: Arc::default(),
         }
     }
 
     /// The load of the storage, for those who can wait.
-    pub(crate) fn pressure(&self) -> &Pressure {
-        &self.pressure
+    pub(crate) fn throttle(&self) -> &Throttle {
+        &self.throttle
     }
 
     /// The queues through connections of their own, for the lease keeper's runtime; the same for all clones.

@@ -5,22 +5,20 @@
 //! traits and know nothing above them: no message types, no envelopes, no workers.
 
 mod access;
-mod arrivals;
 mod blob;
 mod error;
 mod handle;
 mod message;
+mod notifier;
 mod operation;
-mod pressure;
 mod queue;
 mod request;
 pub mod rules;
-pub mod sharded;
 mod short_text;
+mod throttle;
 mod traced;
 
 pub use access::Access;
-pub use arrivals::{Arrivals, Bell};
 pub use blob::{
     Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, LeaseState,
     PutBlob,
@@ -28,9 +26,10 @@ pub use blob::{
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::Storage;
 pub use message::{LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received};
+pub use notifier::{Notifier, Subscription};
 pub use operation::Operation;
 pub use queue::{Created, QueueProperties, QueueStore};
-pub use request::{GetMessages, Late, PutMessage, PutOutcome, UpdateMessage, Updated};
+pub use request::{ExpiredReceipt, GetMessages, PutMessage, PutOutcome, UpdateMessage, Updated};
 pub use traced::traced;
 
 /// The most bytes the text of a message may have, as sent: 64 KiB ([Put Message]).

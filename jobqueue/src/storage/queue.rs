@@ -6,11 +6,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Access, Arrivals, GetMessages, Late, MessageRef, PeekedMessage, PutMessage, PutOutcome, Received,
-    StoreError, UpdateMessage, Updated,
+    Access, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome, Received,
+    StoreError, Subscription, UpdateMessage, Updated,
 };
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
 
 /// Queues with the semantics of Azure Storage queues.
 ///
@@ -22,7 +22,7 @@ use crate::vocabulary::name::QueueName;
 ///   another.
 /// - **Fencing.** Update and delete with a former receipt fail with [`PopReceiptMismatch`](super::StoreErrorKind::PopReceiptMismatch) or
 ///   [`MessageNotFound`](super::StoreErrorKind::MessageNotFound). A receipt from get or update is also refused once its visibility timeout is over
-///   ([`LeaseExpired`](super::StoreErrorKind::LeaseExpired)), unless the caller passes [`Late::IfUnclaimed`]; a service that cannot check this
+///   ([`LeaseExpired`](super::StoreErrorKind::LeaseExpired)), unless the caller passes [`ExpiredReceipt::Allow`]; a service that cannot check this
 ///   (Azure) leaves it to the caller's own deadline and says so in [`checks_expiry`](Self::checks_expiry).
 /// - **Counting.** Each get of a message raises its dequeue count by one; peek and update do not.
 /// - **Durability.** When put, update or delete return `Ok`, the effect survives what the storage promises to survive.
@@ -124,7 +124,12 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// `PopReceiptMismatch`, `MessageNotFound` or `LeaseExpired` when the message is not the caller's any more
     /// ([`StoreError::is_lease_lost`]).
-    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError>;
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError>;
 
     /// Deletes leased messages; the answers stand in the order of the messages. Not atomic.
     ///
@@ -134,7 +139,7 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        late: Late,
+        expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>>;
 
     /// Deletes all messages of a queue.
@@ -153,7 +158,7 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Rings when a message may have become visible at once in `queue`, put by this or another process;
     /// `None` when the storage can only be polled. It may ring for nothing, and it never rings for delays that
     /// run out: [`Received::next_visible_in`] tells those.
-    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals>;
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription>;
 
     /// Whether update and delete refuse an expired receipt even if nobody has taken the message since.
     fn checks_expiry(&self) -> bool;

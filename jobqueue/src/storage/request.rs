@@ -112,13 +112,13 @@ pub struct UpdateMessage {
     /// The new text; `None` keeps the present one.
     pub text: Option<String>,
     /// What to do if the receipt has expired.
-    pub late: Late,
+    pub expired: ExpiredReceipt,
 }
 
 impl UpdateMessage {
     /// Visible in so long, with the text it has; refused if the receipt has expired.
     pub fn new(visibility: Duration) -> Self {
-        Self { visibility, text: None, late: Late::Refuse }
+        Self { visibility, text: None, expired: ExpiredReceipt::Refuse }
     }
 
     /// Sets the text; `None` keeps the present one.
@@ -130,8 +130,8 @@ impl UpdateMessage {
 
     /// Sets what to do if the receipt has expired.
     #[must_use]
-    pub fn with_late(mut self, late: Late) -> Self {
-        self.late = late;
+    pub fn with_late(mut self, expired: ExpiredReceipt) -> Self {
+        self.expired = expired;
         self
     }
 }
@@ -142,7 +142,7 @@ impl fmt::Debug for UpdateMessage {
         f.debug_struct("UpdateMessage")
             .field("visibility", &self.visibility)
             .field("text_bytes", &self.text.as_ref().map(String::len))
-            .field("late", &self.late)
+            .field("late", &self.expired)
             .finish()
     }
 }
@@ -168,10 +168,10 @@ impl Updated {
 ///
 /// Exhaustive, as [`Condition`](super::Condition) and [`LeaseDuration`](super::LeaseDuration): an adapter must not pass over one it does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Late {
+pub enum ExpiredReceipt {
     /// It is not: an expired lease is lost.
     #[default]
     Refuse,
     /// It is, as on Azure itself.
-    IfUnclaimed,
+    Allow,
 }

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use tracing::{Instrument, Span, debug_span, field};
 
 use super::{
-    Access, Arrivals, Blob, BlobListing, BlobProperties, BlobStore, Created, GetMessages, Late,
+    Access, Blob, BlobListing, BlobProperties, BlobStore, Created, ExpiredReceipt, GetMessages,
     LeaseDuration, LeaseId, MessageRef, Operation, PeekedMessage, PutBlob, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, Storage, StoreError, UpdateMessage, Updated,
+    QueueProperties, QueueStore, Received, Storage, StoreError, Subscription, UpdateMessage, Updated,
 };
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
+use crate::name::{BlobName, ContainerName, QueueName};
+use crate::settings::metadata::Metadata;
 
 /// Wraps `storage` so that each operation is a span; `system` is what `messaging.system` says, such as `sqlite`.
 pub fn traced(storage: &Storage, system: &'static str) -> Storage {
@@ -115,18 +115,23 @@ impl QueueStore for Traced<dyn QueueStore> {
         self.record(Operation::Update, queue, self.inner.update(queue, message, change)).await
     }
 
-    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
-        self.record(Operation::Delete, queue, self.inner.delete(queue, message, late)).await
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
+        self.record(Operation::Delete, queue, self.inner.delete(queue, message, expired)).await
     }
 
     async fn delete_all(
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        late: Late,
+        expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
         let span = self.span(Operation::DeleteAll, queue);
-        self.inner.delete_all(queue, messages, late).instrument(span).await
+        self.inner.delete_all(queue, messages, expired).instrument(span).await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
@@ -137,8 +142,8 @@ impl QueueStore for Traced<dyn QueueStore> {
         self.record(Operation::CheckQueueAccess, queue, self.inner.check_access(queue, access)).await
     }
 
-    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
-        self.inner.arrivals(queue)
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
+        self.inner.subscribe(queue)
     }
 
     fn checks_expiry(&self) -> bool {

@@ -1,15 +1,15 @@
 //! The text of a message as it stands in a queue, without storing it: for tests of formats and for benchmarks.
 
+use crate::error::Error;
+use crate::message::QueueMessage;
 use crate::queue::{Queue, SendOptions};
-use crate::vocabulary::error::Error;
-use crate::vocabulary::message::QueueMessage;
 
 /// The text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///
 /// # Errors
 /// As [`Queue::send`], but for the storage's.
 pub fn text_of<M: QueueMessage>(queue: &Queue<M>, message: &M) -> Result<String, Error> {
-    Ok(queue.channel().prepare(message, SendOptions::new())?.put.text)
+    Ok(queue.core().prepare(message, SendOptions::new())?.put.text)
 }
 
 /// The message in a text of the queue, decoded and validated. Asks the storage only if the payload is in a blob.
@@ -20,5 +20,5 @@ pub fn text_of<M: QueueMessage>(queue: &Queue<M>, message: &M) -> Result<String,
 /// # Cancel safety
 /// It only reads.
 pub async fn read<M: QueueMessage>(queue: &Queue<M>, text: &str) -> Result<M, Error> {
-    queue.channel().read(text).await
+    queue.core().read(text).await
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
-use crate::lease::Keeper;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::lease::LeaseRenewer;
+use crate::message::QueueMessage;
 use crate::queue::Queue;
 use crate::storage::Storage;
-use crate::vocabulary::clock::Clock;
-use crate::vocabulary::error::Error;
-use crate::vocabulary::message::QueueMessage;
 
 pub(super) type Background =
     Box<dyn FnOnce(BackgroundContext) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
@@ -38,12 +38,12 @@ impl BackgroundContext {
     }
 
     /// The keeper that tests put on this runtime.
-    pub(crate) fn keeper(&self) -> Option<Keeper> {
-        self.shared.channel_options().keeper
+    pub(crate) fn renewer(&self) -> Option<LeaseRenewer> {
+        self.shared.channel_options().renewer
     }
 
     /// The queue of `M`, with the worker's options.
     pub(crate) async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
-        Ok(Queue::of(self.shared.channel::<M>(M::QUEUE).await?))
+        Ok(Queue::of(self.shared.core::<M>(M::QUEUE).await?))
     }
 }

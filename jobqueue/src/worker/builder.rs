@@ -14,13 +14,13 @@ use super::hook::Hook;
 use super::registry::Registry;
 use super::shared::{Options, Shared};
 use super::start::Worker;
+use crate::error::{Error, ErrorKind};
 use crate::handler::{Handler, Job, JobService, Registration, States};
-use crate::queue::ChannelOptions;
-use crate::storage::{Late, Storage};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::job::JobInfo;
-use crate::vocabulary::outcome::{BoxError, JobError, Verdict};
-use crate::vocabulary::settings::SettingOverrides;
+use crate::job::JobInfo;
+use crate::job::outcome::{BoxError, JobError, Verdict};
+use crate::queue::QueueCoreOptions;
+use crate::settings::SettingOverrides;
+use crate::storage::{ExpiredReceipt, Storage};
 
 type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 
@@ -65,7 +65,7 @@ pub struct WorkerBuilder {
     registrations: Vec<(Option<String>, Registration)>,
     layers: Vec<Wrap>,
     options: Options,
-    channel: ChannelOptions,
+    core: QueueCoreOptions,
     events: Events,
     background: Vec<Background>,
     mistake: Option<Error>,
@@ -81,7 +81,7 @@ impl WorkerBuilder {
             registrations: Vec::new(),
             layers: Vec::new(),
             options: Options::default(),
-            channel: ChannelOptions::default(),
+            core: QueueCoreOptions::default(),
             events: Events::default(),
             background: Vec::new(),
             mistake: None,
@@ -155,32 +155,32 @@ impl WorkerBuilder {
 
     /// How long a job may run, renewals included; then it is cancelled and counts as failed. The default is 12 hours.
     pub fn max_run_time(mut self, time: Duration) -> Self {
-        self.channel.max_run_time = time.max(Duration::from_millis(100));
+        self.core.max_run_time = time.max(Duration::from_millis(100));
         self
     }
 
     /// The largest payload that is read, in bytes. The default is 32 MiB.
     pub fn max_payload_bytes(mut self, bytes: u64) -> Self {
-        self.channel.max_payload_bytes = bytes;
+        self.core.max_payload_bytes = bytes;
         self
     }
 
     /// The name under which this worker appears in events it sends and in dead letters: a URI reference. The default is
     /// `/jobqueue/<program>`. It has no influence on ownership; two workers may have the same.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.channel.source = name.into();
+        self.core.source = name.into();
         self
     }
 
     /// Settings that this process prefers to those in the queues' metadata.
     pub fn overrides(mut self, overrides: SettingOverrides) -> Self {
-        self.channel.overrides = overrides;
+        self.core.overrides = overrides;
         self
     }
 
     /// How often settings are read again from the queues' metadata. The default is 30 seconds.
     pub fn settings_refresh(mut self, every: Duration) -> Self {
-        self.channel.settings_refresh = every;
+        self.core.settings_refresh = every;
         self
     }
 
@@ -188,7 +188,7 @@ impl WorkerBuilder {
     /// that held its thread for too long, or ends within the [`cancel_grace`](Self::cancel_grace) after it was told to stop.
     /// A handler that stops before it is done must then return an error. Off by default: an expired lease is lost.
     pub fn late_completion(mut self, accept: bool) -> Self {
-        self.channel.late = if accept { Late::IfUnclaimed } else { Late::Refuse };
+        self.core.expired = if accept { ExpiredReceipt::Allow } else { ExpiredReceipt::Refuse };
         self
     }
 
@@ -243,7 +243,7 @@ impl WorkerBuilder {
     /// paused time.
     #[cfg(feature = "testing")]
     pub fn virtual_time(mut self, clock: Arc<dyn crate::Clock>) -> Self {
-        self.channel.clock = clock;
+        self.core.clock = clock;
         self.options.keeper_on_this_runtime = true;
         self
     }
@@ -298,7 +298,7 @@ impl WorkerBuilder {
         let registry = Registry::new(registrations)?;
         let states = Arc::new(self.states);
         let shared =
-            Shared::new(self.storage, registry, self.options, self.channel, states, self.events, self.hooks);
+            Shared::new(self.storage, registry, self.options, self.core, states, self.events, self.hooks);
         Ok(Worker::new(shared, self.background))
     }
 }

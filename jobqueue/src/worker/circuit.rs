@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::vocabulary::outcome::{Outcome, Reason};
+use crate::job::outcome::{Outcome, Reason};
 
 /// When a worker stops fetching from a queue on which everything fails, and for how long.
 ///

@@ -9,12 +9,12 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
+use crate::error::{Error, ErrorKind};
 use crate::handler::{ExtractError, FromJob, Job};
-use crate::queue::{Claimed, Queue, from_json, to_json};
+use crate::job::JobInfo;
+use crate::message::QueueMessage;
+use crate::queue::{LeasedJob, Queue, from_json, to_json};
 use crate::storage::Storage;
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::job::JobInfo;
-use crate::vocabulary::message::QueueMessage;
 
 /// The handler's view of its delivery: an extractor. Cheap to clone.
 ///
@@ -41,16 +41,16 @@ pub struct Context {
 
 struct Inner {
     info: Arc<JobInfo>,
-    claimed: Arc<Claimed>,
+    leased_job: Arc<LeasedJob>,
     shared: Arc<Shared>,
     token: CancellationToken,
     /// What the handler leaves for the hooks.
-    left: Mutex<Left>,
+    left: Mutex<HandlerOutput>,
 }
 
 /// What a handler leaves for whoever waits for the job's end.
 #[derive(Debug, Default)]
-pub(super) struct Left {
+pub(super) struct HandlerOutput {
     /// The job's result.
     pub(super) result: Option<Box<RawValue>>,
     /// Whether the job ends in another message.
@@ -60,11 +60,11 @@ pub(super) struct Left {
 impl Context {
     pub(super) fn new(
         info: Arc<JobInfo>,
-        claimed: Arc<Claimed>,
+        leased_job: Arc<LeasedJob>,
         shared: Arc<Shared>,
         token: CancellationToken,
     ) -> Self {
-        Self { inner: Arc::new(Inner { info, claimed, shared, token, left: Mutex::default() }) }
+        Self { inner: Arc::new(Inner { info, leased_job, shared, token, left: Mutex::default() }) }
     }
 
     /// What is known about the job besides its message.
@@ -86,7 +86,7 @@ impl Context {
     /// A number that is larger in every later delivery of this message. An effect that keeps the largest number it has
     /// seen and refuses smaller ones cannot be overwritten by a worker that has lost its lease without noticing.
     pub fn fence(&self) -> u64 {
-        self.inner.claimed.dequeue_count.into()
+        self.inner.leased_job.dequeue_count.into()
     }
 
     /// Saves progress with the message and renews the lease. A later attempt finds it by [`resume`](Self::resume), the newest
@@ -99,7 +99,7 @@ impl Context {
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
-        self.inner.claimed.save_progress(to_json(progress)?).await
+        self.inner.leased_job.save_progress(to_json(progress)?).await
     }
 
     /// What [`checkpoint`](Self::checkpoint) saved last, in this or an earlier attempt; `None` if nothing was saved yet. Asks the
@@ -111,7 +111,7 @@ impl Context {
     /// # Cancel safety
     /// It only reads.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        self.inner.claimed.saved().await?.progress().map(from_json).transpose()
+        self.inner.leased_job.saved().await?.progress().map(from_json).transpose()
     }
 
     /// The queue of `N`, for sending what follows from this job. Messages sent through it belong to the job's trace.
@@ -122,7 +122,7 @@ impl Context {
     /// # Cancel safety
     /// The queue may have been created; nothing else is begun.
     pub async fn queue<N: QueueMessage>(&self) -> Result<Queue<N>, Error> {
-        Ok(Queue::of(self.inner.shared.channel::<N>(N::QUEUE).await?))
+        Ok(Queue::of(self.inner.shared.core::<N>(N::QUEUE).await?))
     }
 
     /// The storage the worker runs on.
@@ -148,12 +148,12 @@ impl Context {
         self.left().handed_over = true;
     }
 
-    pub(super) fn left(&self) -> MutexGuard<'_, Left> {
+    pub(super) fn left(&self) -> MutexGuard<'_, HandlerOutput> {
         self.inner.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn claimed(&self) -> &Claimed {
-        &self.inner.claimed
+    pub(crate) fn leased_job(&self) -> &LeasedJob {
+        &self.inner.leased_job
     }
 }
 

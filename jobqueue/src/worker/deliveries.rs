@@ -13,15 +13,15 @@ use tokio_util::task::TaskTracker;
 use super::circuit::{Change, Circuit};
 use super::event::Event;
 use super::poller::Done;
-use super::registry::Lane;
+use super::registry::QueueHandlers;
 use super::run::{self, Delivered};
 use super::settle::{self, Finished};
 use super::shared::Shared;
-use crate::queue::{Channel, Claimed};
+use crate::job::JobInfo;
+use crate::job::outcome::Outcome;
+use crate::queue::{LeasedJob, QueueCore};
+use crate::settings::QueueSettings;
 use crate::storage::LeasedMessage;
-use crate::vocabulary::job::JobInfo;
-use crate::vocabulary::outcome::Outcome;
-use crate::vocabulary::settings::QueueSettings;
 
 /// The most messages to delete by one request: more would delay the first for little gain.
 const MAX_TOGETHER: usize = 1_024;
@@ -31,8 +31,8 @@ const MAX_REQUESTS: usize = 2;
 /// What the deliveries of a queue share.
 pub(super) struct Deliveries {
     pub(super) shared: Arc<Shared>,
-    pub(super) channel: Arc<Channel>,
-    pub(super) lane: Arc<Lane>,
+    pub(super) core: Arc<QueueCore>,
+    pub(super) queue_handlers: Arc<QueueHandlers>,
     pub(super) circuit: Arc<Circuit>,
     /// Fires when nothing more is to be begun.
     pub(super) stop: CancellationToken,
@@ -52,7 +52,7 @@ pub(super) struct ToDelete {
 
 /// A delivery whose handler is done and whose message is yet to be deleted.
 pub(super) struct Completion {
-    claimed: Arc<Claimed>,
+    leased_job: Arc<LeasedJob>,
     job: Arc<JobInfo>,
     ran: Duration,
     /// Declared last, dropped last: with it the job is over.
@@ -81,8 +81,8 @@ impl Deliveries {
             match deliveries.abort.run_until_cancelled(deliver).await {
                 None => {}
                 Some(Delivered::Finished(finished)) => deliveries.conclude(finished),
-                Some(Delivered::Done { claimed, job, ran }) => {
-                    deliveries.complete(Completion { claimed, job, ran, done });
+                Some(Delivered::Done { leased_job, job, ran }) => {
+                    deliveries.complete(Completion { leased_job, job, ran, done });
                 }
             }
         });
@@ -90,8 +90,8 @@ impl Deliveries {
 
     /// Whether the message is deleted together with others, and so not by its delivery. One whose lease is over is deleted at
     /// once, before somebody else can get it: also this worker, which has a slot free now.
-    pub(super) fn delete_together(&self, claimed: &Claimed) -> bool {
-        self.channel.store().commits_together() && claimed.lease.loss().is_none() && !claimed.has_blobs()
+    pub(super) fn delete_together(&self, leased_job: &LeasedJob) -> bool {
+        self.core.store().commits_together() && leased_job.lease.loss().is_none() && !leased_job.has_blobs()
     }
 
     fn to_delete(&self) -> MutexGuard<'_, ToDelete> {
@@ -124,11 +124,11 @@ impl Deliveries {
                 }
                 to_delete.completions.drain(..count).collect::<Vec<_>>()
             };
-            let done = completions.iter().map(|one| (&*one.claimed, &*one.job));
+            let done = completions.iter().map(|one| (&*one.leased_job, &*one.job));
             let settled = settle::complete_all(&self.shared, done).await;
-            for (Completion { claimed, job, ran, done }, settled) in completions.into_iter().zip(settled) {
-                self.conclude(settle::finished(&claimed, Some(job), settled, ran, None));
-                drop((claimed, done));
+            for (Completion { leased_job, job, ran, done }, settled) in completions.into_iter().zip(settled) {
+                self.conclude(settle::finished(&leased_job, Some(job), settled, ran, None));
+                drop((leased_job, done));
             }
         }
     }
@@ -136,7 +136,7 @@ impl Deliveries {
     /// Tells what became of a delivery.
     fn conclude(&self, finished: Finished) {
         let Finished { job, outcome, ran, error } = finished;
-        let queue = &self.channel.name;
+        let queue = &self.core.name;
         self.shared.report().count(&outcome);
         match &outcome {
             Outcome::Completed => {}

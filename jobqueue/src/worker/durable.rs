@@ -11,12 +11,12 @@ use sha2::{Digest, Sha256};
 
 use super::context::Context;
 use crate::claim_check::EXPIRES;
+use crate::error::{Error, ErrorKind};
+use crate::job::outcome::JobError;
+use crate::name::{BlobName, ContainerName};
 use crate::queue::{from_json, to_json};
+use crate::settings::metadata::Metadata;
 use crate::storage::{BlobStore, PutBlob, StoreErrorKind};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, ContainerName};
-use crate::vocabulary::outcome::JobError;
 
 /// The container of recorded effects.
 pub(crate) const ONCE: &str = "jobqueue-once";
@@ -65,11 +65,11 @@ impl Context {
             let text = format!("the name of a step has 1 to {MAX_STEP_NAME} bytes");
             return Err(Error::new(ErrorKind::Invalid, text).into());
         }
-        if let Some(saved) = self.claimed().saved().await?.step(name) {
+        if let Some(saved) = self.leased_job().saved().await?.step(name) {
             return Ok(from_json(saved)?);
         }
         let result = work().await.map_err(Into::into)?;
-        match self.claimed().save_step(name, to_json(&result)?).await {
+        match self.leased_job().save_step(name, to_json(&result)?).await {
             // The handler is to finish: if it does, its completion is remembered.
             Err(error) if error.is_lease_uncertain() => Ok(result),
             Err(error) => Err(error.into()),
@@ -104,8 +104,8 @@ impl Context {
         }
         let result = effect().await.map_err(Into::into)?;
         let json = to_json(&result)?;
-        let now = self.claimed().channel.options.clock.now();
-        if write(blobs, &name, json, expiry(now, self.claimed().expires)).await? {
+        let now = self.leased_job().core.options.clock.now();
+        if write(blobs, &name, json, expiry(now, self.leased_job().expires)).await? {
             return Ok(result);
         }
         // Another delivery was faster, or it was us and the answer was lost.

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::vocabulary::job::JobInfo;
-use crate::vocabulary::name::QueueName;
-use crate::vocabulary::outcome::Outcome;
+use crate::job::JobInfo;
+use crate::job::outcome::Outcome;
+use crate::name::QueueName;
 
 /// Something that happened in a worker. For metrics, tests and dashboards.
 #[derive(Debug, Clone)]

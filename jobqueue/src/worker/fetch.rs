@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use crate::queue::Channel;
+use crate::queue::QueueCore;
+use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, StoreError};
-use crate::vocabulary::settings::QueueSettings;
 
 /// The most requests at once.
 pub(super) const MAX_REQUESTS: u32 = 8;
@@ -26,14 +26,14 @@ pub(super) struct Fetched {
 
 /// Leases up to `count` messages, `at_most` so many by one request. An error only if no request succeeded: what others have leased must be handled.
 pub(super) async fn fetch(
-    channel: Arc<Channel>,
+    core: Arc<QueueCore>,
     count: u32,
     at_most: u32,
     settings: Arc<QueueSettings>,
 ) -> Result<Fetched, StoreError> {
     let full = (0..count / at_most).map(|_| at_most).take(MAX_REQUESTS as usize);
     let rest = Some(count % at_most).filter(|rest| *rest > 0);
-    let answers = join_all(full.chain(rest).map(|count| channel.get(count, &settings))).await;
+    let answers = join_all(full.chain(rest).map(|count| core.get(count, &settings))).await;
     let mut fetched =
         Fetched { messages: Vec::with_capacity(count as usize), next_visible_in: None, failed: None };
     let (mut succeeded, mut failed) = (false, None);
@@ -50,7 +50,7 @@ pub(super) async fn fetch(
     match failed {
         Some(error) if !succeeded => Err(error),
         Some(error) => {
-            tracing::debug!(queue = %channel.name, %error, "one of several requests failed");
+            tracing::debug!(queue = %core.name, %error, "one of several requests failed");
             Ok(Fetched { failed: Some(error), ..fetched })
         }
         None => Ok(fetched),

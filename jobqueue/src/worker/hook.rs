@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use serde_json::value::RawValue;
 
+use crate::error::Error;
+use crate::job::JobInfo;
 use crate::storage::{MessageId, Storage};
-use crate::vocabulary::error::Error;
-use crate::vocabulary::job::JobInfo;
 
 /// The delivery a hook is asked about.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Visit<'a> {
+pub(crate) struct HookContext<'a> {
     /// Where the worker's queues are.
     pub(crate) storage: &'a Storage,
     /// The job.
@@ -27,7 +27,7 @@ pub(crate) struct Visit<'a> {
 
 /// Whether a handler is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum Decision {
     /// It is.
     Run,
     /// The job is done already; what follows from its end is still to be done, then the message is deleted.
@@ -42,20 +42,25 @@ pub(crate) enum Admission {
 #[async_trait]
 pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Whether it has to do with the job at all; asked first, since most jobs are nobody's affair.
-    fn concerns(&self, job: &JobInfo) -> bool;
+    fn applies_to(&self, job: &JobInfo) -> bool;
 
     /// Asked before the handler runs.
-    async fn admit(&self, visit: Visit<'_>) -> Result<Admission, Error>;
+    async fn admit(&self, hook_context: HookContext<'_>) -> Result<Decision, Error>;
 
     /// Told after the handler has finished and before the message is deleted. `handed_over`: the job ends later, in
     /// another message.
     async fn completing(
         &self,
-        visit: Visit<'_>,
+        hook_context: HookContext<'_>,
         result: Option<&RawValue>,
         handed_over: bool,
     ) -> Result<(), Error>;
 
     /// Told before the message is moved to the dead-letter queue.
-    async fn burying(&self, visit: Visit<'_>, reason: &str, detail: &str) -> Result<(), Error>;
+    async fn dead_lettering(
+        &self,
+        hook_context: HookContext<'_>,
+        reason: &str,
+        detail: &str,
+    ) -> Result<(), Error>;
 }

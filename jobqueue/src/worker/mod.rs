@@ -12,7 +12,6 @@ mod access;
 mod activity;
 mod background;
 mod builder;
-mod caution;
 mod circuit;
 mod completed;
 mod context;
@@ -29,6 +28,7 @@ mod run;
 mod settle;
 mod shared;
 mod shutdown;
+mod single_message_fallback;
 mod slot;
 mod start;
 
@@ -41,4 +41,4 @@ pub use report::Report;
 pub use shutdown::shutdown_signal;
 pub use start::Worker;
 
-pub(crate) use hook::{Admission, Hook, Visit};
+pub(crate) use hook::{Decision, Hook, HookContext};

@@ -8,18 +8,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
-use super::caution::Caution;
 use super::circuit::{Circuit, Permit};
 use super::deliveries::Deliveries;
 use super::event::Event;
 use super::fetch::{MAX_REQUESTS, fetch};
 use super::shared::Shared;
+use super::single_message_fallback::SingleMessageFallback;
 use super::slot::{Occupied, Slots};
-use crate::queue::Channel;
+use crate::job::outcome::chain;
+use crate::job::retry::Backoff;
+use crate::queue::QueueCore;
+use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
-use crate::vocabulary::outcome::chain;
-use crate::vocabulary::retry::Backoff;
-use crate::vocabulary::settings::QueueSettings;
 
 /// How long a queue that cannot be read is left alone: doubling to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
@@ -29,7 +29,7 @@ const GATHER: Duration = Duration::from_millis(2);
 pub(super) struct Poller {
     pub(super) number: usize,
     pub(super) shared: Arc<Shared>,
-    pub(super) channel: Arc<Channel>,
+    pub(super) core: Arc<QueueCore>,
     pub(super) slots: Slots,
     pub(super) circuit: Arc<Circuit>,
     pub(super) stop: CancellationToken,
@@ -42,11 +42,11 @@ pub(super) struct Poller {
 impl Poller {
     /// Polls until it is told to stop.
     pub(super) async fn run(self) {
-        self.shared.events.tell(|| Event::Listening { queue: self.channel.name.clone() });
-        let mut idle = self.channel.idle(self.shared.options.max_idle_delay);
+        self.shared.events.tell(|| Event::Listening { queue: self.core.name.clone() });
+        let mut idle = self.core.idle(self.shared.options.max_idle_delay);
         let mut failures = 0;
         let mut was_full = false;
-        let mut caution = Caution::default();
+        let mut single_message_fallback = SingleMessageFallback::default();
         // Only waiting is interrupted by the end: what a request has leased must be handled or put back.
         while let Some(settings) = self.unless_stopped(self.calm_settings()).await {
             if settings.paused {
@@ -70,15 +70,14 @@ impl Poller {
             if probe {
                 slots.truncate(1);
             }
-            let at_most = caution.at_most();
+            let at_most = single_message_fallback.at_most();
             if failures > 0 || !was_full {
                 // One request tells whether a storage that failed is well again, and whether a queue is empty.
                 slots.truncate(at_most as usize);
             }
             let generation = self.activity.generation();
             let asked = slots.len();
-            let fetched =
-                fetch(Arc::clone(&self.channel), asked as u32, at_most, Arc::clone(&settings)).await;
+            let fetched = fetch(Arc::clone(&self.core), asked as u32, at_most, Arc::clone(&settings)).await;
             let fetched = match fetched {
                 Ok(fetched) => fetched,
                 // Asking again would be for nothing for ever.
@@ -89,14 +88,14 @@ impl Poller {
                 Err(error) => {
                     drop(slots);
                     failures += 1;
-                    caution.note(&error, settings.timeout);
+                    single_message_fallback.note(&error, settings.timeout);
                     self.unless_stopped(self.back_off(&error, failures)).await;
                     continue;
                 }
             };
             failures = 0;
             if let Some(error) = &fetched.failed {
-                caution.note(error, settings.timeout);
+                single_message_fallback.note(error, settings.timeout);
             }
             was_full = fetched.messages.len() == asked;
             if fetched.messages.is_empty() {
@@ -126,8 +125,8 @@ impl Poller {
 
     /// The queue's settings, once the storage is not under pressure.
     async fn calm_settings(&self) -> Arc<QueueSettings> {
-        self.channel.storage.pressure().relief().await;
-        self.channel.fresh_settings().await
+        self.core.storage.throttle().until_ready().await;
+        self.core.fresh_settings().await
     }
 
     async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
@@ -141,7 +140,7 @@ impl Poller {
     async fn back_off(&self, error: &StoreError, failures: u32) {
         let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures) + GATHER);
         let text = chain(error);
-        let queue = self.channel.name.clone();
+        let queue = self.core.name.clone();
         tracing::warn!(%queue, error = %text, ?wait, "queue not read");
         self.shared.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;

@@ -3,40 +3,41 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::error::{Error, ErrorKind};
 use crate::handler::Registration;
-use crate::queue::BareAs;
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::MessageDefaults;
-use crate::vocabulary::name::QueueName;
+use crate::message::MessageDefaults;
+use crate::name::QueueName;
+use crate::queue::RawPayloadType;
 
 /// The handlers of a worker by queue.
 #[derive(Debug)]
-pub(super) struct Registry(pub(super) BTreeMap<QueueName, Arc<Lane>>);
+pub(super) struct Registry(pub(super) BTreeMap<QueueName, Arc<QueueHandlers>>);
 
 /// The handlers of one queue.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct QueueHandlers {
     handlers: Vec<Registration>,
 }
 
 impl Registry {
     pub(super) fn new(registrations: Vec<(Option<String>, Registration)>) -> Result<Self, Error> {
-        let mut lanes: BTreeMap<QueueName, Vec<Registration>> = BTreeMap::new();
+        let mut queues: BTreeMap<QueueName, Vec<Registration>> = BTreeMap::new();
         for (queue, registration) in registrations {
             let queue = QueueName::new(queue.as_deref().unwrap_or(registration.queue))?;
             queue.dead_letter()?;
-            let lane = lanes.entry(queue.clone()).or_default();
-            if let Some(twin) = lane.iter().find(|other| overlap(other, &registration)) {
+            let queue_handlers = queues.entry(queue.clone()).or_default();
+            if let Some(twin) = queue_handlers.iter().find(|other| overlap(other, &registration)) {
                 let text = format!(
                     "two handlers on the queue `{queue}` accept the kind `{}` (the other is `{}`); give one of them another kind or queue",
                     registration.kind, twin.kind
                 );
                 return Err(Error::new(ErrorKind::Configuration, text));
             }
-            lane.push(registration);
+            queue_handlers.push(registration);
         }
-        let lanes = lanes.into_iter().map(|(queue, handlers)| (queue, Arc::new(Lane { handlers })));
-        Ok(Self(lanes.collect()))
+        let queues =
+            queues.into_iter().map(|(queue, handlers)| (queue, Arc::new(QueueHandlers { handlers })));
+        Ok(Self(queues.collect()))
     }
 }
 
@@ -45,16 +46,16 @@ fn overlap(one: &Registration, other: &Registration) -> bool {
     names(one).iter().any(|kind| (other.accepts)(kind)) || names(other).iter().any(|kind| (one.accepts)(kind))
 }
 
-impl Lane {
+impl QueueHandlers {
     /// The handler for a kind.
     pub(super) fn find(&self, kind: &str) -> Option<&Registration> {
         self.handlers.iter().find(|handler| (handler.accepts)(kind))
     }
 
     /// As what a message without an envelope is read: the only type of the queue.
-    pub(super) fn bare(&self) -> Option<BareAs> {
+    pub(super) fn bare(&self) -> Option<RawPayloadType> {
         match self.handlers.as_slice() {
-            [only] => Some(BareAs { kind: only.kind, version: only.version }),
+            [only] => Some(RawPayloadType { kind: only.kind, version: only.version }),
             _ => None,
         }
     }

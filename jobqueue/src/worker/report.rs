@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::vocabulary::outcome::Outcome;
+use crate::job::outcome::Outcome;
 
 /// What became of the deliveries of a worker, told when it has stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

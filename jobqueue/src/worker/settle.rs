@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::context::Left;
+use super::context::HandlerOutput;
 use super::durable;
-use super::hook::{Admission, Visit};
+use super::hook::{Decision, HookContext};
 use super::shared::Shared;
-use crate::lease::TouchError;
-use crate::queue::{BURY_RETRY, Claimed, Excuse, Rejection, Settled};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::job::JobInfo;
-use crate::vocabulary::outcome::{JobError, Outcome, Reason, Verdict, chain};
-use crate::vocabulary::retry::{Backoff, MAX_DELAY};
+use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
+use crate::job::outcome::{JobError, Outcome, Reason, Verdict, chain};
+use crate::job::retry::{Backoff, MAX_DELAY};
+use crate::lease::LeaseError;
+use crate::queue::{DEAD_LETTER_RETRY, LeasedJob, Rejection, Settled, Uncounted};
 
 /// How long a message nobody here can read is left to newer workers: doubling to 5 minutes.
 const UNKNOWN_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(5), Duration::from_secs(300));
@@ -50,48 +50,48 @@ pub(super) struct Finished {
 }
 
 /// Asks the hooks whether the handler is to run.
-pub(super) async fn admit(shared: &Shared, claimed: &Claimed, job: &JobInfo) -> Result<Admission, Error> {
-    for hook in shared.hooks.iter().filter(|hook| hook.concerns(job)) {
-        let admission = hook.admit(visit(shared, claimed, job)).await?;
-        if admission != Admission::Run {
+pub(super) async fn admit(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) -> Result<Decision, Error> {
+    for hook in shared.hooks.iter().filter(|hook| hook.applies_to(job)) {
+        let admission = hook.admit(hook_context(shared, leased_job, job)).await?;
+        if admission != Decision::Run {
             return Ok(admission);
         }
     }
-    Ok(Admission::Run)
+    Ok(Decision::Run)
 }
 
 /// Tells the hooks that the job is done. If one fails, the message stays instead of `ending`.
 pub(super) async fn completing(
     shared: &Shared,
-    claimed: &Claimed,
+    leased_job: &LeasedJob,
     job: &JobInfo,
-    left: &Left,
+    left: &HandlerOutput,
     ending: Ending,
 ) -> Ending {
-    for hook in shared.hooks.iter().filter(|hook| hook.concerns(job)) {
-        let visit = visit(shared, claimed, job);
-        if let Err(error) = hook.completing(visit, left.result.as_deref(), left.handed_over).await {
-            return hook_failed(claimed, &error);
+    for hook in shared.hooks.iter().filter(|hook| hook.applies_to(job)) {
+        let hook_context = hook_context(shared, leased_job, job);
+        if let Err(error) = hook.completing(hook_context, left.result.as_deref(), left.handed_over).await {
+            return hook_failed(leased_job, &error);
         }
     }
     ending
 }
 
 /// The ending when a hook could not do its part: the message is delivered again soon.
-pub(super) fn hook_failed(claimed: &Claimed, error: &Error) -> Ending {
-    tracing::warn!(queue = %claimed.channel.name, error = %chain(error), "the end of a job could not be recorded; the message stays");
+pub(super) fn hook_failed(leased_job: &LeasedJob, error: &Error) -> Ending {
+    tracing::warn!(queue = %leased_job.core.name, error = %chain(error), "the end of a job could not be recorded; the message stays");
     Ending::PutBack(HOOK_RETRY)
 }
 
-fn visit<'a>(shared: &'a Shared, claimed: &'a Claimed, job: &'a JobInfo) -> Visit<'a> {
-    let now = claimed.channel.options.clock.now();
-    Visit { storage: &shared.storage, job, message: claimed.lease.message_id(), now }
+fn hook_context<'a>(shared: &'a Shared, leased_job: &'a LeasedJob, job: &'a JobInfo) -> HookContext<'a> {
+    let now = leased_job.core.options.clock.now();
+    HookContext { storage: &shared.storage, job, message: leased_job.lease.message_id(), now }
 }
 
 /// Settles a delivery.
 pub(super) async fn end(
     shared: &Shared,
-    claimed: &Claimed,
+    leased_job: &LeasedJob,
     job: Option<Arc<JobInfo>>,
     ending: Ending,
     ran: Duration,
@@ -103,16 +103,16 @@ pub(super) async fn end(
         _ => None,
     };
     let settled = match (&job, ending) {
-        (Some(job), Ending::Done) => complete(shared, claimed, job, Outcome::Completed).await,
+        (Some(job), Ending::Done) => complete(shared, leased_job, job, Outcome::Completed).await,
         // Boxed, so that the rare ends do not make the future of every delivery large.
-        (job, ending) => Box::pin(otherwise(shared, claimed, job.as_deref(), ending)).await,
+        (job, ending) => Box::pin(otherwise(shared, leased_job, job.as_deref(), ending)).await,
     };
-    finished(claimed, job, settled, ran, told)
+    finished(leased_job, job, settled, ran, told)
 }
 
 /// What is told of a delivery, once it was tried to settle it.
 pub(super) fn finished(
-    claimed: &Claimed,
+    leased_job: &LeasedJob,
     job: Option<Arc<JobInfo>>,
     settled: Result<Outcome, Error>,
     ran: Duration,
@@ -122,9 +122,9 @@ pub(super) fn finished(
         Ok(outcome) => Finished { job, outcome, ran, error: told },
         Err(error) => {
             // Not settled: the message comes back when its lease is over.
-            claimed.lease.abandon();
+            leased_job.lease.abandon();
             let text = chain(&error);
-            tracing::warn!(queue = %claimed.channel.name, error = %text, "delivery not settled");
+            tracing::warn!(queue = %leased_job.core.name, error = %text, "delivery not settled");
             Finished { job, outcome: Outcome::LeaseLost, ran, error: told.or(Some(text)) }
         }
     }
@@ -133,56 +133,56 @@ pub(super) fn finished(
 /// All ends but the usual one.
 async fn otherwise(
     shared: &Shared,
-    claimed: &Claimed,
+    leased_job: &LeasedJob,
     job: Option<&JobInfo>,
     ending: Ending,
 ) -> Result<Outcome, Error> {
     match (job, ending) {
-        (Some(job), Ending::Done) => complete(shared, claimed, job, Outcome::Completed).await,
-        (Some(job), Ending::Duplicate) => complete(shared, claimed, job, Outcome::Duplicate).await,
+        (Some(job), Ending::Done) => complete(shared, leased_job, job, Outcome::Completed).await,
+        (Some(job), Ending::Duplicate) => complete(shared, leased_job, job, Outcome::Duplicate).await,
         (Some(job), Ending::Failed(error, backoff, reason)) => {
-            fail(shared, claimed, job, error, backoff, reason).await
+            fail(shared, leased_job, job, error, backoff, reason).await
         }
         (_, Ending::Reject(rejection)) => match shared.rejections.permit() {
-            Ok(()) => bury(shared, claimed, rejection).await,
-            Err(wait) => put_back(claimed, wait, Excuse::Plain).await,
+            Ok(()) => dead_letter(shared, leased_job, rejection).await,
+            Err(wait) => put_back(leased_job, wait, Uncounted::Plain).await,
         },
-        (_, Ending::PutBack(wait)) => put_back(claimed, wait, Excuse::Plain).await,
-        (_, Ending::Unknown(reason)) => unknown(shared, claimed, reason).await,
+        (_, Ending::PutBack(wait)) => put_back(leased_job, wait, Uncounted::Plain).await,
+        (_, Ending::Unknown(reason)) => unknown(shared, leased_job, reason).await,
         (_, Ending::LeaseLost) => {
-            claimed.lease.abandon();
+            leased_job.lease.abandon();
             Ok(Outcome::LeaseLost)
         }
         (None, Ending::Done | Ending::Duplicate | Ending::Failed(..)) => {
-            put_back(claimed, BURY_RETRY, Excuse::Plain).await
+            put_back(leased_job, DEAD_LETTER_RETRY, Uncounted::Plain).await
         }
     }
 }
 
 async fn complete(
     shared: &Shared,
-    claimed: &Claimed,
+    leased_job: &LeasedJob,
     job: &JobInfo,
     certainly: Outcome,
 ) -> Result<Outcome, Error> {
-    let has_blobs = claimed.has_blobs();
-    let settled = claimed.complete().await;
-    completed(shared, claimed, job, certainly, has_blobs, settled).await
+    let has_blobs = leased_job.has_blobs();
+    let settled = leased_job.complete().await;
+    completed(shared, leased_job, job, certainly, has_blobs, settled).await
 }
 
 /// Completes deliveries of one channel whose messages have no blobs, by one request; the answers stand in their order.
 pub(super) async fn complete_all<'d>(
     shared: &Shared,
-    done: impl Iterator<Item = (&'d Claimed, &'d JobInfo)> + Clone,
+    done: impl Iterator<Item = (&'d LeasedJob, &'d JobInfo)> + Clone,
 ) -> Vec<Result<Outcome, Error>> {
-    let settled = Claimed::complete_all(done.clone().map(|(claimed, _)| claimed)).await;
+    let settled = LeasedJob::complete_all(done.clone().map(|(leased_job, _)| leased_job)).await;
     let mut outcomes = Vec::with_capacity(settled.len());
     let mut doubtful = Vec::new();
-    for (place, ((claimed, job), settled)) in done.zip(settled).enumerate() {
+    for (place, ((leased_job, job), settled)) in done.zip(settled).enumerate() {
         outcomes.push(Ok(Outcome::Completed));
         if !matches!(settled, Ok(Settled::Certainly)) {
             doubtful.push(async move {
-                (place, completed(shared, claimed, job, Outcome::Completed, false, settled).await)
+                (place, completed(shared, leased_job, job, Outcome::Completed, false, settled).await)
             });
         }
     }
@@ -195,16 +195,16 @@ pub(super) async fn complete_all<'d>(
 /// What the answer to a deletion means for the job.
 async fn completed(
     shared: &Shared,
-    claimed: &Claimed,
+    leased_job: &LeasedJob,
     job: &JobInfo,
     certainly: Outcome,
     has_blobs: bool,
-    settled: Result<Settled, TouchError>,
+    settled: Result<Settled, LeaseError>,
 ) -> Result<Outcome, Error> {
     match settled {
         // That a copy of a message is superfluous does not mean that the job is done: the one that counts may wait for its
         // next attempt.
-        Ok(_) | Err(TouchError::Uncertain(_) | TouchError::Refused(_)) if certainly == Outcome::Duplicate => {
+        Ok(_) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) if certainly == Outcome::Duplicate => {
             Ok(certainly)
         }
         Ok(Settled::Certainly) => {
@@ -214,9 +214,9 @@ async fn completed(
             }
             Ok(certainly)
         }
-        Ok(Settled::Perhaps) | Err(TouchError::Uncertain(_) | TouchError::Refused(_)) => {
+        Ok(Settled::Perhaps) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => {
             shared.completed.remember(job.queue.as_str(), &job.id);
-            Box::pin(record(shared, claimed, job)).await;
+            Box::pin(record(shared, leased_job, job)).await;
             Ok(Outcome::CompletedUncertain)
         }
         Err(error) => Err(error.into()),
@@ -224,11 +224,11 @@ async fn completed(
 }
 
 /// Records a completion durably, if the worker is to. The job is done whether that works or not.
-async fn record(shared: &Shared, claimed: &Claimed, job: &JobInfo) {
+async fn record(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) {
     if !shared.options.durable_completions {
         return;
     }
-    let now = claimed.channel.options.clock.now();
+    let now = leased_job.core.options.clock.now();
     let blobs = &**shared.storage.blobs();
     if let Err(error) = durable::record_completion(blobs, job.queue.as_str(), &job.id, now).await {
         tracing::warn!(queue = %job.queue, error = %chain(&error), "completion not recorded; the job may run again");
@@ -236,11 +236,11 @@ async fn record(shared: &Shared, claimed: &Claimed, job: &JobInfo) {
 }
 
 /// Whether the job was done in an earlier delivery.
-pub(super) async fn is_done(shared: &Shared, claimed: &Claimed, job: &JobInfo) -> bool {
+pub(super) async fn is_done(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) -> bool {
     if shared.completed.contains(job.queue.as_str(), &job.id) {
         return true;
     }
-    if !shared.options.durable_completions || claimed.dequeue_count <= 1 {
+    if !shared.options.durable_completions || leased_job.dequeue_count <= 1 {
         return false;
     }
     let recorded = durable::is_recorded(&**shared.storage.blobs(), job.queue.as_str(), &job.id);
@@ -253,7 +253,7 @@ pub(super) async fn is_done(shared: &Shared, claimed: &Claimed, job: &JobInfo) -
 
 async fn fail(
     shared: &Shared,
-    claimed: &Claimed,
+    leased_job: &LeasedJob,
     job: &JobInfo,
     error: JobError,
     backoff: Option<Backoff>,
@@ -263,56 +263,70 @@ async fn fail(
     let verdict = policy.and_then(|policy| policy(&error, job)).unwrap_or_else(|| error.verdict());
     let exhausted = job.attempt >= job.max_attempts;
     let delay = match verdict {
-        Verdict::Snooze(wait) => return put_back(claimed, wait, Excuse::Plain).await,
+        Verdict::Snooze(wait) => return put_back(leased_job, wait, Uncounted::Plain).await,
         Verdict::DeadLetter => {
-            return bury(shared, claimed, Rejection::of_attempt(Reason::REJECTED, error.chain())).await;
+            return dead_letter(shared, leased_job, Rejection::of_attempt(Reason::REJECTED, error.chain()))
+                .await;
         }
-        _ if exhausted => return bury(shared, claimed, Rejection::of_attempt(last, error.chain())).await,
+        _ if exhausted => {
+            return dead_letter(shared, leased_job, Rejection::of_attempt(last, error.chain())).await;
+        }
         Verdict::Retry => backoff.unwrap_or_default().delay(job.attempt),
         Verdict::RetryAfter(wait) => wait.min(MAX_DELAY),
     };
-    claimed.retry(delay, &error.chain()).await?;
+    leased_job.retry(delay, &error.chain()).await?;
     Ok(Outcome::Retried(delay))
 }
 
-async fn put_back(claimed: &Claimed, wait: Duration, excuse: Excuse) -> Result<Outcome, Error> {
+async fn put_back(
+    leased_job: &LeasedJob,
+    wait: Duration,
+    release_uncounted: Uncounted,
+) -> Result<Outcome, Error> {
     let wait = wait.min(MAX_DELAY);
-    claimed.excuse(wait, excuse).await?;
+    leased_job.release_uncounted(wait, release_uncounted).await?;
     Ok(Outcome::Released(wait))
 }
 
 /// A newer worker may know it: put back, up to the poison threshold.
-async fn unknown(shared: &Shared, claimed: &Claimed, reason: Reason) -> Result<Outcome, Error> {
-    let deferred = claimed.with_envelope(|envelope| envelope.history.deferred).unwrap_or(0);
-    if deferred >= claimed.settings.poison_threshold {
+async fn unknown(shared: &Shared, leased_job: &LeasedJob, reason: Reason) -> Result<Outcome, Error> {
+    let deferred = leased_job.with_envelope(|envelope| envelope.history.deferred).unwrap_or(0);
+    if deferred >= leased_job.settings.poison_threshold {
         let detail = format!("no worker could read it in {deferred} deliveries");
-        return bury(shared, claimed, Rejection::new(reason, detail)).await;
+        return dead_letter(shared, leased_job, Rejection::new(reason, detail)).await;
     }
-    put_back(claimed, UNKNOWN_BACKOFF.delay(deferred + 1), Excuse::Unknown).await
+    put_back(leased_job, UNKNOWN_BACKOFF.delay(deferred + 1), Uncounted::Unknown).await
 }
 
 /// Dead-letters. If the copy cannot be stored, the message stays and is tried again later.
-async fn bury(shared: &Shared, claimed: &Claimed, rejection: Rejection) -> Result<Outcome, Error> {
-    if let Some(job) = claimed.info() {
-        for hook in shared.hooks.iter().filter(|hook| hook.concerns(&job)) {
-            let told =
-                hook.burying(visit(shared, claimed, &job), rejection.reason.as_str(), &rejection.detail);
+async fn dead_letter(
+    shared: &Shared,
+    leased_job: &LeasedJob,
+    rejection: Rejection,
+) -> Result<Outcome, Error> {
+    if let Some(job) = leased_job.info() {
+        for hook in shared.hooks.iter().filter(|hook| hook.applies_to(&job)) {
+            let told = hook.dead_lettering(
+                hook_context(shared, leased_job, &job),
+                rejection.reason.as_str(),
+                &rejection.detail,
+            );
             if let Err(error) = told.await {
-                let Ending::PutBack(wait) = hook_failed(claimed, &error) else { continue };
-                return put_back(claimed, wait, Excuse::Plain).await;
+                let Ending::PutBack(wait) = hook_failed(leased_job, &error) else { continue };
+                return put_back(leased_job, wait, Uncounted::Plain).await;
             }
         }
     }
-    match claimed.bury(&rejection).await {
+    match leased_job.dead_letter(&rejection).await {
         Ok(_) => Ok(Outcome::DeadLettered(rejection.reason)),
         Err(error) if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) => Err(error),
         Err(error) => {
             tracing::error!(
-                queue = %claimed.channel.name,
+                queue = %leased_job.core.name,
                 error = %chain(&error),
                 "dead letter not stored; the message stays in its queue"
             );
-            put_back(claimed, BURY_RETRY, Excuse::Plain).await
+            put_back(leased_job, DEAD_LETTER_RETRY, Uncounted::Plain).await
         }
     }
 }

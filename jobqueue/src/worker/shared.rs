@@ -14,15 +14,15 @@ use super::hook::Hook;
 use super::registry::Registry;
 use super::rejections::Rejections;
 use super::report::Report;
+use crate::error::Error;
 use crate::handler::States;
-use crate::lease::Keeper;
-use crate::queue::{Channel, ChannelOptions, Claimed};
+use crate::job::JobInfo;
+use crate::job::outcome::{JobError, Verdict};
+use crate::lease::LeaseRenewer;
+use crate::message::QueueMessage;
+use crate::name::QueueName;
+use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions};
 use crate::storage::{Storage, StoreError};
-use crate::vocabulary::error::Error;
-use crate::vocabulary::job::JobInfo;
-use crate::vocabulary::message::QueueMessage;
-use crate::vocabulary::name::QueueName;
-use crate::vocabulary::outcome::{JobError, Verdict};
 
 pub(super) type RetryPolicy = Arc<dyn Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync>;
 
@@ -72,15 +72,15 @@ pub(super) struct Shared {
     pub(super) hooks: Vec<Arc<dyn Hook>>,
     /// Fires when running handlers are to give up.
     pub(super) cancel: CancellationToken,
-    channel_options: Mutex<ChannelOptions>,
+    channel_options: Mutex<QueueCoreOptions>,
     report: Mutex<Report>,
     /// Why the worker ends by itself.
     failure: Mutex<Option<StoreError>>,
     /// The deliveries whose handlers are running, so that a shutdown can release those that never end.
-    running: Mutex<HashMap<u64, Arc<Claimed>>>,
+    running: Mutex<HashMap<u64, Arc<LeasedJob>>>,
     next_run: AtomicU64,
     /// Queues that handlers send to.
-    channels: tokio::sync::Mutex<HashMap<QueueName, Arc<Channel>>>,
+    channels: tokio::sync::Mutex<HashMap<QueueName, Arc<QueueCore>>>,
 }
 
 impl Shared {
@@ -88,7 +88,7 @@ impl Shared {
         storage: Storage,
         registry: Registry,
         options: Options,
-        channel_options: ChannelOptions,
+        channel_options: QueueCoreOptions,
         states: Arc<States>,
         events: Events,
         hooks: Vec<Arc<dyn Hook>>,
@@ -115,25 +115,25 @@ impl Shared {
     /// Called once on the runtime the worker runs on.
     pub(super) fn prepare(&self) {
         if self.options.keeper_on_this_runtime {
-            lock(&self.channel_options).keeper = Some(Keeper::on_this_runtime());
+            lock(&self.channel_options).renewer = Some(LeaseRenewer::on_this_runtime());
         }
     }
 
-    pub(super) fn channel_options(&self) -> ChannelOptions {
+    pub(super) fn channel_options(&self) -> QueueCoreOptions {
         lock(&self.channel_options).clone()
     }
 
     /// The queue of `M`, opened once.
-    pub(super) async fn channel<M: QueueMessage>(&self, name: &str) -> Result<Arc<Channel>, Error> {
+    pub(super) async fn core<M: QueueMessage>(&self, name: &str) -> Result<Arc<QueueCore>, Error> {
         let name = QueueName::new(name)?;
         let mut channels = self.channels.lock().await;
-        if let Some(channel) = channels.get(&name) {
-            return Ok(Arc::clone(channel));
+        if let Some(core) = channels.get(&name) {
+            return Ok(Arc::clone(core));
         }
-        let options = ChannelOptions { defaults: M::DEFAULTS, ..self.channel_options() };
-        let channel = Channel::open(&self.storage, name.clone(), options).await?;
-        channels.insert(name, Arc::clone(&channel));
-        Ok(channel)
+        let options = QueueCoreOptions { defaults: M::DEFAULTS, ..self.channel_options() };
+        let core = QueueCore::open(&self.storage, name.clone(), options).await?;
+        channels.insert(name, Arc::clone(&core));
+        Ok(core)
     }
 
     pub(super) fn report(&self) -> MutexGuard<'_, Report> {
@@ -149,19 +149,19 @@ impl Shared {
         lock(&self.failure).take()
     }
 
-    pub(super) fn enter(&self, claimed: &Arc<Claimed>) -> u64 {
+    pub(super) fn enter(&self, leased_job: &Arc<LeasedJob>) -> u64 {
         let number = self.next_run.fetch_add(1, Ordering::Relaxed);
-        lock(&self.running).insert(number, Arc::clone(claimed));
+        lock(&self.running).insert(number, Arc::clone(leased_job));
         number
     }
 
-    pub(super) fn leave(&self, number: u64) -> Option<Arc<Claimed>> {
+    pub(super) fn leave(&self, number: u64) -> Option<Arc<LeasedJob>> {
         lock(&self.running).remove(&number)
     }
 
     /// Takes over what handlers that never end were working on.
-    pub(super) fn take_running(&self) -> Vec<Arc<Claimed>> {
-        lock(&self.running).drain().map(|(_, claimed)| claimed).collect()
+    pub(super) fn take_running(&self) -> Vec<Arc<LeasedJob>> {
+        lock(&self.running).drain().map(|(_, leased_job)| leased_job).collect()
     }
 }
 

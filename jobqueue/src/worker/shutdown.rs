@@ -14,7 +14,7 @@
 ///
 /// [caveats]: https://docs.rs/tokio/latest/tokio/signal/unix/struct.Signal.html#caveats
 pub async fn shutdown_signal() {
-    let mut signals = Signals::listen();
+    let mut signals = Signals::subscribe();
     signals.next().await;
     tracing::info!("told to stop; a second signal stops at once");
     // The same listener, so that a second signal right after the first is not missed.
@@ -30,7 +30,7 @@ struct Signals(Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)
 
 #[cfg(unix)]
 impl Signals {
-    fn listen() -> Self {
+    fn subscribe() -> Self {
         use tokio::signal::unix::{SignalKind, signal};
         match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
             (Ok(interrupt), Ok(terminate)) => Self(Some((interrupt, terminate))),
@@ -57,7 +57,7 @@ struct Signals;
 
 #[cfg(not(unix))]
 impl Signals {
-    fn listen() -> Self {
+    fn subscribe() -> Self {
         Self
     }
 

@@ -19,9 +19,9 @@ use super::report::Report;
 use super::shared::Shared;
 use super::slot::Slots;
 use crate::claim_check::{SweepOptions, sweep};
-use crate::queue::{Channel, ChannelOptions, Claimed, Excuse};
-use crate::vocabulary::error::Error;
-use crate::vocabulary::outcome::chain;
+use crate::error::Error;
+use crate::job::outcome::chain;
+use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions, Uncounted};
 
 /// Runs handlers for the messages of its queues.
 ///
@@ -98,20 +98,21 @@ impl Worker {
         let slots = Slots::new(shared.options.concurrency);
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
         let mut opened = Vec::new();
-        for (queue, lane) in &shared.registry.0 {
-            let options = ChannelOptions { defaults: lane.defaults(), ..shared.channel_options() };
-            let channel = Channel::open(&shared.storage, queue.clone(), options).await?;
-            access::check(&channel).await?;
-            opened.push((channel, Arc::clone(lane)));
+        for (queue, queue_handlers) in &shared.registry.0 {
+            let options =
+                QueueCoreOptions { defaults: queue_handlers.defaults(), ..shared.channel_options() };
+            let core = QueueCore::open(&shared.storage, queue.clone(), options).await?;
+            access::check(&core).await?;
+            opened.push((core, Arc::clone(queue_handlers)));
         }
-        let queues: Vec<&str> = opened.iter().map(|(channel, _)| channel.name.as_str()).collect();
+        let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
         tracing::info!(storage = shared.storage.description(), ?queues, "worker started");
-        for (number, (channel, lane)) in opened.into_iter().enumerate() {
+        for (number, (core, queue_handlers)) in opened.into_iter().enumerate() {
             let circuit = Arc::new(Circuit::new(shared.options.circuit));
             let deliveries = Deliveries {
                 shared: Arc::clone(&shared),
-                channel: Arc::clone(&channel),
-                lane,
+                core: Arc::clone(&core),
+                queue_handlers,
                 circuit: Arc::clone(&circuit),
                 stop: stop.clone(),
                 abort: abort.clone(),
@@ -122,7 +123,7 @@ impl Worker {
                 number,
                 shared: Arc::clone(&shared),
                 circuit,
-                channel,
+                core,
                 slots: slots.clone(),
                 stop: stop.clone(),
                 deliveries: Arc::new(deliveries),
@@ -169,9 +170,9 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
     }
     let abandoned = shared.take_running();
     shared.report().abandoned += abandoned.len() as u64;
-    let release = |claimed: Arc<Claimed>| async move {
-        if let Err(error) = claimed.excuse(Duration::ZERO, Excuse::Plain).await {
-            tracing::warn!(queue = %claimed.channel.name, error = %chain(&error), "message not released");
+    let release = |leased_job: Arc<LeasedJob>| async move {
+        if let Err(error) = leased_job.release_uncounted(Duration::ZERO, Uncounted::Plain).await {
+            tracing::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
         }
     };
     futures_util::future::join_all(abandoned.into_iter().map(release)).await;

@@ -83,8 +83,8 @@ impl Candidate {
         let container = ContainerName::new("jobqueue-leaders").unwrap();
         let blob = BlobName::new(container, &self.name).unwrap();
         let written = loop {
-            let late = PutBlob::new().with_lease(old);
-            match self.storage.blobs().put_blob(&blob, "".into(), late).await {
+            let expired = PutBlob::new().with_lease(old);
+            match self.storage.blobs().put_blob(&blob, "".into(), expired).await {
                 // Connections have died meanwhile.
                 Err(e) if e.is_retryable() || e.is_ambiguous() => {}
                 written => break written,

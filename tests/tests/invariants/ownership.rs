@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::storage::{GetMessages, Late, MessageRef, Operation, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, MessageRef, Operation, StoreErrorKind, UpdateMessage};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, QueueName, Storage, Worker, memory};
 use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
@@ -18,8 +18,8 @@ async fn one(storage: &Storage) -> MessageRef {
     received.messages.into_iter().next().unwrap().message
 }
 
-fn update(seconds: u64, text: Option<&str>, late: Late) -> UpdateMessage {
-    UpdateMessage::new(Duration::from_secs(seconds)).with_text(text.map(str::to_owned)).with_late(late)
+fn update(seconds: u64, text: Option<&str>, expired: ExpiredReceipt) -> UpdateMessage {
+    UpdateMessage::new(Duration::from_secs(seconds)).with_text(text.map(str::to_owned)).with_late(expired)
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,13 +31,13 @@ async fn i05_f23_f24_f25_f39_a_stale_owner_can_do_nothing() {
     after(31).await;
     let successor = one(&storage).await;
     let store = storage.queues();
-    for late in [Late::Refuse, Late::IfUnclaimed] {
-        assert!(store.delete(&tasks(), &stale, late).await.unwrap_err().is_lease_lost(), "complete");
-        for change in [update(30, None, late), update(30, Some("x"), late), update(0, None, late)] {
+    for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
+        assert!(store.delete(&tasks(), &stale, expired).await.unwrap_err().is_lease_lost(), "complete");
+        for change in [update(30, None, expired), update(30, Some("x"), expired), update(0, None, expired)] {
             assert!(store.update(&tasks(), &stale, change).await.unwrap_err().is_lease_lost());
         }
     }
-    store.update(&tasks(), &successor, update(30, None, Late::Refuse)).await.unwrap();
+    store.update(&tasks(), &successor, update(30, None, ExpiredReceipt::Refuse)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,11 +49,15 @@ async fn i05_f26_f27_what_expired_is_lost_unless_lenience_was_asked_for() {
     after(31).await;
     let store = storage.queues();
     assert!(
-        store.update(&tasks(), &message, update(30, None, Late::Refuse)).await.unwrap_err().is_lease_lost()
+        store
+            .update(&tasks(), &message, update(30, None, ExpiredReceipt::Refuse))
+            .await
+            .unwrap_err()
+            .is_lease_lost()
     );
-    assert!(store.delete(&tasks(), &message, Late::Refuse).await.unwrap_err().is_lease_lost());
-    store.delete(&tasks(), &message, Late::IfUnclaimed).await.unwrap();
-    assert!(store.delete(&tasks(), &message, Late::IfUnclaimed).await.is_err(), "accepted once");
+    assert!(store.delete(&tasks(), &message, ExpiredReceipt::Refuse).await.unwrap_err().is_lease_lost());
+    store.delete(&tasks(), &message, ExpiredReceipt::Allow).await.unwrap();
+    assert!(store.delete(&tasks(), &message, ExpiredReceipt::Allow).await.is_err(), "accepted once");
 }
 
 /// A storage whose workers delete messages together and one whose workers do not, and the operation they do it by.

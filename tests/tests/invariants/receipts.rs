@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::sqlite::Options;
-use jobqueue::storage::{GetMessages, Late, MessageRef, PutMessage, UpdateMessage};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, MessageRef, PutMessage, UpdateMessage};
 use jobqueue::{Event, JobError, JobInfo, Metadata, QueueName, Storage, Worker, memory};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
@@ -29,26 +29,26 @@ async fn f29_receipts_swapped_within_a_batch_are_refused() {
         let swapped =
             |n: usize| MessageRef { id: got[n].id.clone(), receipt: got[(n + 1) % 32].receipt.clone() };
         let swapped: Vec<_> = (0..32).map(swapped).collect();
-        for answer in queues.delete_all(&queue, swapped.clone(), Late::IfUnclaimed).await {
+        for answer in queues.delete_all(&queue, swapped.clone(), ExpiredReceipt::Allow).await {
             assert!(answer.unwrap_err().is_lease_lost());
         }
         let change = |text: &str| {
             UpdateMessage::new(Duration::from_secs(600))
                 .with_text(Some(text.to_owned()))
-                .with_late(Late::IfUnclaimed)
+                .with_late(ExpiredReceipt::Allow)
         };
         for message in &swapped {
             assert!(queues.update(&queue, message, change("wrong")).await.unwrap_err().is_lease_lost());
-            assert!(queues.delete(&queue, message, Late::IfUnclaimed).await.unwrap_err().is_lease_lost());
+            assert!(queues.delete(&queue, message, ExpiredReceipt::Allow).await.unwrap_err().is_lease_lost());
         }
         // A batch of right and wrong ones does the right ones.
         let mixed = got.iter().zip(&swapped).enumerate();
         let mixed = mixed.map(|(n, (right, wrong))| if n % 2 == 0 { right.clone() } else { wrong.clone() });
-        let answers = queues.delete_all(&queue, mixed.collect(), Late::Refuse).await;
+        let answers = queues.delete_all(&queue, mixed.collect(), ExpiredReceipt::Refuse).await;
         assert!(answers.iter().enumerate().all(|(n, answer)| answer.is_ok() == (n % 2 == 0)));
         assert_eq!(queues.queue_properties(&queue).await.unwrap().approximate_count, 16);
         for message in got.iter().skip(1).step_by(2) {
-            queues.delete(&queue, message, Late::Refuse).await.unwrap();
+            queues.delete(&queue, message, ExpiredReceipt::Refuse).await.unwrap();
         }
     }
 }

@@ -34,9 +34,9 @@ async fn i13_f99_a_flood_of_rubbish_is_dead_lettered_at_a_rate_and_good_messages
     });
 
     let began = Instant::now();
-    let buried: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let late: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let (sink, delays) = (Arc::clone(&buried), Arc::clone(&late));
+    let dead_lettered: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let expired: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let (sink, delays) = (Arc::clone(&dead_lettered), Arc::clone(&expired));
     let handler = move |task: Task| {
         let sent = Duration::from_secs(task.name.parse().unwrap());
         delays.lock().unwrap().push(began.elapsed().saturating_sub(sent));
@@ -52,17 +52,18 @@ async fn i13_f99_a_flood_of_rubbish_is_dead_lettered_at_a_rate_and_good_messages
         builder.handle(handler).on_event(listen).build().unwrap().run_until(after(180)).await.unwrap();
 
     // By virtual time, so that no slow machine makes a difference.
-    let late = late.lock().unwrap().clone();
-    assert_eq!(late.len(), 60);
-    assert!(late.iter().all(|late| *late <= Duration::from_secs(2)), "{late:?}");
-    let buried = buried.lock().unwrap().clone();
-    for (n, at) in buried.iter().enumerate() {
-        let within = buried[n..].iter().take_while(|later| **later - *at < Duration::from_secs(1)).count();
+    let expired = expired.lock().unwrap().clone();
+    assert_eq!(expired.len(), 60);
+    assert!(expired.iter().all(|expired| *expired <= Duration::from_secs(2)), "{expired:?}");
+    let dead_lettered = dead_lettered.lock().unwrap().clone();
+    for (n, at) in dead_lettered.iter().enumerate() {
+        let within =
+            dead_lettered[n..].iter().take_while(|later| **later - *at < Duration::from_secs(1)).count();
         assert!(within <= 2 * RATE as usize, "{within} in the second after {at:?}");
     }
     assert_eq!(report.dead_lettered, RUBBISH as u64, "all of it, in the end");
-    assert!(*buried.last().unwrap() >= Duration::from_secs(90), "not faster than the rate");
-    assert!(*buried.last().unwrap() <= Duration::from_secs(150), "nor much slower");
+    assert!(*dead_lettered.last().unwrap() >= Duration::from_secs(90), "not faster than the rate");
+    assert!(*dead_lettered.last().unwrap() <= Duration::from_secs(150), "nor much slower");
     assert!(report.released <= 2 * RUBBISH as u64, "put back {} times", report.released);
     assert!(tasks.is_empty().await.unwrap());
     assert_eq!(tasks.dead_letters().unwrap().list().await.unwrap().len(), RUBBISH);

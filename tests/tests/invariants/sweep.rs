@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::storage::sharded::Sharded;
+use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    BlobName, ContainerName, Context, JobError, RedriveOptions, SendOptions, Storage, SweepOptions, Swept,
-    sweep,
+    BlobName, ContainerName, Context, JobError, RedriveOptions, SendOptions, Storage, SweepOptions,
+    SweepReport, sweep,
 };
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, worker};
 use proptest::prelude::*;
@@ -186,7 +186,7 @@ async fn i15_a_sweep_can_be_limited_and_watched_and_leaves_foreign_blobs_alone()
     let foreign = BlobName::new(ContainerName::new("jobqueue-payloads").unwrap(), "notes.txt").unwrap();
     storage.blobs().put_blob(&foreign, "mine".into(), PutBlob::new()).await.unwrap();
     after(3 * DAY).await;
-    let seen = Arc::new(std::sync::Mutex::new(Swept::default()));
+    let seen = Arc::new(std::sync::Mutex::new(SweepReport::default()));
     let sink = Arc::clone(&seen);
     let watched = options().limit(4).on_progress(move |swept| *sink.lock().unwrap() = *swept);
     let swept = sweep(&storage, watched).await.unwrap();

@@ -98,7 +98,8 @@ impl Two {
         let mut answers = Vec::new();
         for (side, message) in self.sides.iter().zip(&refs) {
             let visibility = Duration::from_secs(seconds);
-            let change = UpdateMessage::new(visibility).with_text(text.clone()).with_late(Late::IfUnclaimed);
+            let change =
+                UpdateMessage::new(visibility).with_text(text.clone()).with_late(ExpiredReceipt::Allow);
             let updated = side.queues().update(&self.queue, message, change).await;
             let receipt = updated.map(|updated| updated.receipt);
             answers.push(receipt.map(|receipt| MessageRef { id: message.id.clone(), receipt }));
@@ -112,7 +113,7 @@ impl Two {
         let Some(refs) = self.pick(random) else { return };
         let mut answers = Vec::new();
         for (side, message) in self.sides.iter().zip(&refs) {
-            answers.push(side.queues().delete(&self.queue, message, Late::IfUnclaimed).await);
+            answers.push(side.queues().delete(&self.queue, message, ExpiredReceipt::Allow).await);
         }
         agreed(answers);
     }

@@ -24,21 +24,26 @@ impl QueueStore for Lenient {
         message: &MessageRef,
         mut change: UpdateMessage,
     ) -> Result<Updated, StoreError> {
-        change.late = Late::IfUnclaimed;
+        change.expired = ExpiredReceipt::Allow;
         self.0.update(queue, message, change).await
     }
 
-    async fn delete(&self, queue: &QueueName, message: &MessageRef, _: Late) -> Result<(), StoreError> {
-        self.0.delete(queue, message, Late::IfUnclaimed).await
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        _: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
+        self.0.delete(queue, message, ExpiredReceipt::Allow).await
     }
 
     async fn delete_all(
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        late: Late,
+        expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
-        self.0.delete_all(queue, messages, late).await
+        self.0.delete_all(queue, messages, expired).await
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
@@ -93,8 +98,8 @@ impl QueueStore for Lenient {
         self.0.check_access(queue, access).await
     }
 
-    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
-        self.0.arrivals(queue)
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
+        self.0.subscribe(queue)
     }
 
     fn checks_expiry(&self) -> bool {

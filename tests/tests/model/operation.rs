@@ -17,9 +17,9 @@ pub enum Op {
     PutAll { queue: u8, texts: Vec<Text> },
     Get { queue: u8, count: u32, visibility: u64 },
     Peek { queue: u8, count: u32 },
-    Update { queue: u8, message: Pick, visibility: u64, text: Option<Text>, late: bool },
-    Delete { queue: u8, message: Pick, late: bool },
-    DeleteAll { queue: u8, messages: Vec<Pick>, late: bool },
+    Update { queue: u8, message: Pick, visibility: u64, text: Option<Text>, expired: bool },
+    Delete { queue: u8, message: Pick, expired: bool },
+    DeleteAll { queue: u8, messages: Vec<Pick>, expired: bool },
     Clear { queue: u8 },
     Blob { blob: u8, action: BlobOp },
     CreateContainer,
@@ -143,12 +143,12 @@ fn on_messages() -> impl Strategy<Value = Op> {
             .prop_map(|(queue, count, visibility)| Op::Get { queue, count, visibility }),
         3 => (queue(), count()).prop_map(|(queue, count)| Op::Peek { queue, count }),
         6 => (queue(), pick(), visibility(), prop::option::of(text()), any::<bool>()).prop_map(
-            |(queue, message, visibility, text, late)| Op::Update { queue, message, visibility, text, late }
+            |(queue, message, visibility, text, expired)| Op::Update { queue, message, visibility, text, expired }
         ),
         4 => (queue(), pick(), any::<bool>())
-            .prop_map(|(queue, message, late)| Op::Delete { queue, message, late }),
+            .prop_map(|(queue, message, expired)| Op::Delete { queue, message, expired }),
         1 => (queue(), prop::collection::vec(pick(), 0..4), any::<bool>())
-            .prop_map(|(queue, messages, late)| Op::DeleteAll { queue, messages, late }),
+            .prop_map(|(queue, messages, expired)| Op::DeleteAll { queue, messages, expired }),
     ]
 }
 

@@ -118,22 +118,23 @@ impl Side {
                     peeked.into_iter().map(show).collect::<Vec<_>>()
                 }))
             }
-            Op::Update { queue, message, visibility, text, late } => {
+            Op::Update { queue, message, visibility, text, expired } => {
                 let message = self.pick(*message);
                 let text = text.map(string);
-                let change = UpdateMessage::new(ms(*visibility)).with_text(text).with_late(lateness(*late));
+                let change =
+                    UpdateMessage::new(ms(*visibility)).with_text(text).with_late(lateness(*expired));
                 let updated = queues.update(&name(*queue), &message, change).await;
                 plain(updated.map(|updated| {
                     self.refs.push(MessageRef { id: message.id, receipt: updated.receipt });
                     updated.next_visible
                 }))
             }
-            Op::Delete { queue, message, late } => {
-                plain(queues.delete(&name(*queue), &self.pick(*message), lateness(*late)).await)
+            Op::Delete { queue, message, expired } => {
+                plain(queues.delete(&name(*queue), &self.pick(*message), lateness(*expired)).await)
             }
-            Op::DeleteAll { queue, messages, late } => {
+            Op::DeleteAll { queue, messages, expired } => {
                 let messages = messages.iter().map(|message| self.pick(*message)).collect();
-                let answers = queues.delete_all(&name(*queue), messages, lateness(*late)).await;
+                let answers = queues.delete_all(&name(*queue), messages, lateness(*expired)).await;
                 answers.into_iter().map(|answer| plain(answer) + "; ").collect()
             }
             Op::Clear { queue } => plain(queues.clear(&name(*queue)).await),
@@ -251,8 +252,8 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-fn lateness(late: bool) -> Late {
-    if late { Late::IfUnclaimed } else { Late::Refuse }
+fn lateness(expired: bool) -> ExpiredReceipt {
+    if expired { ExpiredReceipt::Allow } else { ExpiredReceipt::Refuse }
 }
 
 fn name(queue: u8) -> QueueName {

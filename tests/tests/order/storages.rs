@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::storage::sharded::Sharded;
+use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{ErrorKind, RedriveOptions, SendOptions, Storage};
@@ -227,10 +227,10 @@ async fn a_canceller_that_dies_or_hears_nothing_at_any_step_holds_no_key_back_an
         let _ = worker.run_until(watch.ends(2)).await.unwrap();
         let (ran, took) = (watch.begun("a"), began.elapsed());
         // What was not taken back is waited for, since it is sent for a day later; nothing else is.
-        let taken_back = ran == [1] && took < Duration::from_secs(100);
-        assert!(taken_back || (ran == [0] && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?} after {took:?}");
+        let cancelled = ran == [1] && took < Duration::from_secs(100);
+        assert!(cancelled || (ran == [0] && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?} after {took:?}");
         let marked = operation == Operation::Delete || nth > 1 || fault == Fault::HangAfter;
-        assert!(taken_back || !marked || refused, "{at}: the next of the key was to finish it");
+        assert!(cancelled || !marked || refused, "{at}: the next of the key was to finish it");
         assert!(operation != Operation::Delete || !refused || ran == [0], "{at}: what is refused stays");
         assert_eq!(watch.begun("b"), [0], "{at}");
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use futures_util::future::join_all;
 use jobqueue::Metadata;
 use jobqueue::sqlite::{Options, Synchronous};
-use jobqueue::storage::{GetMessages, Late, PutMessage, Storage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage, StoreErrorKind, UpdateMessage};
 use jobqueue_tests::children::{Part, part};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -79,7 +79,7 @@ fn f57_without_room_a_message_cannot_be_settled_but_afterwards_it_can() {
         for error in [
             queues.put(&queue(0), PutMessage::new("x")).await.unwrap_err(),
             queues.update(&queue(0), &leased, longer).await.unwrap_err(),
-            queues.delete(&queue(0), &leased, Late::Refuse).await.unwrap_err(),
+            queues.delete(&queue(0), &leased, ExpiredReceipt::Refuse).await.unwrap_err(),
         ] {
             assert!(
                 error.kind() == StoreErrorKind::Full && error.is_retryable() && !error.is_ambiguous(),
@@ -88,7 +88,7 @@ fn f57_without_room_a_message_cannot_be_settled_but_afterwards_it_can() {
         }
         assert_eq!(queues.queue_properties(&queue(0)).await.unwrap().approximate_count, 1);
         scene.recorder.leave_room(None);
-        queues.delete(&queue(0), &leased, Late::Refuse).await.unwrap();
+        queues.delete(&queue(0), &leased, ExpiredReceipt::Refuse).await.unwrap();
         assert_eq!(queues.queue_properties(&queue(0)).await.unwrap().approximate_count, 0);
     });
 }

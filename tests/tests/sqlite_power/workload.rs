@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::storage::{
-    GetMessages, Late, MessageRef, PutBlob, PutMessage, Storage, StoreError, UpdateMessage,
+    ExpiredReceipt, GetMessages, MessageRef, PutBlob, PutMessage, Storage, StoreError, UpdateMessage,
 };
 use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
 use jobqueue_tests::power::{Note, Recorder};
@@ -225,8 +225,8 @@ impl Task {
         let mut messages: Vec<_> = done.into_iter().map(|(_, message)| message).collect();
         let delete = async {
             match messages.len() {
-                1 => queues.delete(&queue, &messages.remove(0), Late::Refuse).await,
-                _ => queues.delete_all(&queue, messages, Late::Refuse).await.into_iter().collect(),
+                1 => queues.delete(&queue, &messages.remove(0), ExpiredReceipt::Refuse).await,
+                _ => queues.delete_all(&queue, messages, ExpiredReceipt::Refuse).await.into_iter().collect(),
             }
         };
         self.perform(Some(Some(meant)), delete).await

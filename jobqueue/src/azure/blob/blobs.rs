@@ -13,10 +13,10 @@ use super::super::call::{Call, with_limit};
 use super::super::connection::Connection;
 use super::super::error::http_date;
 use super::super::queue::{from_headers, to_headers};
+use crate::name::BlobName;
 use crate::storage::{
     Blob, BlobProperties, Condition, ETag, LeaseId, LeaseState, PutBlob, StoreError, StoreErrorKind,
 };
-use crate::vocabulary::name::BlobName;
 
 pub(super) async fn put(
     connection: &Connection,

@@ -8,8 +8,8 @@ use futures_util::StreamExt as _;
 
 use super::super::call::{Call, limited};
 use super::super::connection::Connection;
+use crate::name::ContainerName;
 use crate::storage::{BlobListing, BlobProperties, ETag, LeaseState, StoreError, StoreErrorKind};
-use crate::vocabulary::name::ContainerName;
 
 /// What a page of at most 5,000 blobs with their metadata may have.
 const LIST_LIMIT: u64 = 64 * 1024 * 1024;

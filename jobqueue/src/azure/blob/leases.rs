@@ -8,9 +8,9 @@ use azure_storage_blob::models::{BlobClientAcquireLeaseOptions, BlobClientBreakL
 use super::super::call::Call;
 use super::super::connection::Connection;
 use super::super::time;
+use crate::name::BlobName;
 use crate::storage::rules::limits;
 use crate::storage::{LeaseDuration, LeaseId, StoreError, StoreErrorKind};
-use crate::vocabulary::name::BlobName;
 
 pub(super) async fn acquire(
     connection: &Connection,

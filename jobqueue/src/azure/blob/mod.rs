@@ -12,10 +12,10 @@ use bytes::Bytes;
 
 use super::connection::Connection;
 use super::probe;
+use crate::name::{BlobName, ContainerName};
 use crate::storage::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, PutBlob, StoreError,
 };
-use crate::vocabulary::name::{BlobName, ContainerName};
 
 /// Blobs of a storage account: block blobs, each written by one request.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use super::super::call::{Call, with_limit};
 use super::super::connection::Connection;
 use super::super::time;
 use super::super::xml::{self, RawMessage, RawMessages};
+use crate::name::QueueName;
 use crate::storage::rules::limits;
 use crate::storage::{
     GetMessages, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received, StoreError,
 };
-use crate::vocabulary::name::QueueName;
 
 /// What the answer to a get may have: 32 messages of 64 KiB, each byte written as a character reference.
 const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;

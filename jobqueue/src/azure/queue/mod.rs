@@ -14,12 +14,12 @@ use futures_util::StreamExt as _;
 
 use super::connection::Connection;
 use super::probe;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
 use crate::storage::{
-    Access, Arrivals, Created, GetMessages, Late, MessageRef, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
+    Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
 
 /// How many calls of `put_all` and `delete_all` are under way at once: the service has no bulk operations.
 const PARALLEL: usize = 16;
@@ -27,7 +27,7 @@ const PARALLEL: usize = 16;
 /// Queues of a storage account.
 ///
 /// Visibility and time to live are sent in whole seconds, rounded up. The service accepts an expired receipt
-/// until somebody else gets the message, whatever [`Late`] says: [`QueueStore::checks_expiry`] is `false`.
+/// until somebody else gets the message, whatever [`ExpiredReceipt`] says: [`QueueStore::checks_expiry`] is `false`.
 #[derive(Debug)]
 pub(super) struct AzureQueues {
     connection: Arc<Connection>,
@@ -94,7 +94,12 @@ impl QueueStore for AzureQueues {
         update::update(&self.connection, queue, message, &change).await
     }
 
-    async fn delete(&self, queue: &QueueName, message: &MessageRef, _late: Late) -> Result<(), StoreError> {
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        _late: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
         update::delete(&self.connection, queue, message).await
     }
 
@@ -102,7 +107,7 @@ impl QueueStore for AzureQueues {
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        _late: Late,
+        _late: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
         futures_util::stream::iter(messages)
             .map(|message| async move { update::delete(&self.connection, queue, &message).await })
@@ -119,7 +124,7 @@ impl QueueStore for AzureQueues {
         probe::queue(&self.connection, queue, access).await
     }
 
-    fn arrivals(&self, _queue: &QueueName) -> Option<Arrivals> {
+    fn subscribe(&self, _queue: &QueueName) -> Option<Subscription> {
         None
     }
 

@@ -7,9 +7,9 @@ use super::super::call::Call;
 use super::super::connection::Connection;
 use super::super::{time, xml};
 use super::get;
+use crate::name::QueueName;
 use crate::storage::rules::limits;
 use crate::storage::{MessageRef, PopReceipt, PutMessage, PutOutcome, StoreError};
-use crate::vocabulary::name::QueueName;
 
 pub(super) async fn put(
     connection: &Connection,

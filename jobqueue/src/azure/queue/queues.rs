@@ -10,9 +10,9 @@ use futures_util::StreamExt as _;
 
 use super::super::call::{Call, limited};
 use super::super::connection::Connection;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
 use crate::storage::{Created, QueueProperties, StoreError, StoreErrorKind};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
 
 /// What a page of at most 5,000 names may have.
 const LIST_LIMIT: u64 = 8 * 1024 * 1024;

@@ -8,9 +8,9 @@ use super::super::connection::Connection;
 use super::super::pipeline::{PLACEHOLDER, RECEIPT};
 use super::super::{time, xml};
 use super::get;
+use crate::name::QueueName;
 use crate::storage::rules::limits;
 use crate::storage::{MessageRef, PopReceipt, StoreError, UpdateMessage, Updated};
-use crate::vocabulary::name::QueueName;
 
 pub(super) async fn update(
     connection: &Connection,

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::names::{BatchId, FAN, container, group_size, is, width};
+use crate::error::{Error, ErrorKind};
+use crate::name::{BlobName, QueueName};
+use crate::settings::metadata::Metadata;
 use crate::storage::{MessageId, PutBlob, PutMessage, Storage, StoreErrorKind as K};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, QueueName};
 
 /// The most bytes of a marker or plan.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;

@@ -34,10 +34,10 @@ pub use progress::BatchProgress;
 pub use results::{ChildFailure, ChildResult};
 pub use sweep::{BatchSweepOptions, sweep_batches};
 
-use crate::queue::{Channel, SendOptions};
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
+use crate::queue::{QueueCore, SendOptions};
 use crate::storage::Storage;
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
 use crate::worker::Context;
 use ledger::{Ledger, Plan};
 use names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, ON_DEAD};
@@ -191,16 +191,16 @@ impl Batch {
         // Without its type: the compiler cannot see that a future which keeps a borrowing closure is `Send`.
         let mut chunks = children.chunks(CHUNK).boxed();
         async move {
-            let channel = self.channel::<M>().await?;
-            channel.fresh_settings().await;
+            let core = self.core::<M>().await?;
+            core.fresh_settings().await;
             while let Some(chunk) = chunks.next().await {
-                self.send_chunk(&channel, chunk).await?;
+                self.send_chunk(&core, chunk).await?;
             }
             Ok(())
         }
     }
 
-    async fn send_chunk<M: QueueMessage>(&mut self, channel: &Channel, chunk: Vec<M>) -> Result<(), Error> {
+    async fn send_chunk<M: QueueMessage>(&mut self, core: &QueueCore, chunk: Vec<M>) -> Result<(), Error> {
         let first = self.next;
         let end = first + chunk.len() as u64;
         if end > MAX_CHILDREN || self.sealed.is_some_and(|children| end > children) {
@@ -209,10 +209,10 @@ impl Batch {
             return Err(Error::new(ErrorKind::Conflict, text));
         }
         let new = (first..).zip(&chunk).filter(|(index, _)| *index >= self.sent_before);
-        let prepare = |(index, child): (u64, &M)| channel.prepare(child, self.child_options(index));
+        let prepare = |(index, child): (u64, &M)| core.prepare(child, self.child_options(index));
         let prepared: Vec<_> = new.map(|child| prepare(child).map(Ok)).collect::<Result<_, Error>>()?;
         if !prepared.is_empty() {
-            for sent in channel.dispatch_all(prepared).await {
+            for sent in core.dispatch_all(prepared).await {
                 sent?;
             }
             self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
@@ -244,8 +244,8 @@ impl Batch {
     /// # Cancel safety
     /// As an interruption: start again.
     pub async fn then<C: QueueMessage>(self, continuation: &C) -> Result<(), Error> {
-        let channel = self.channel::<C>().await?;
-        channel.fresh_settings().await;
+        let core = self.core::<C>().await?;
+        core.fresh_settings().await;
         let mut options = SendOptions::new().id(self.id.as_str()).header(OF, self.id.as_str());
         if let Some(context) = &self.context {
             for name in [BATCH, INDEX, ON_DEAD] {
@@ -254,12 +254,12 @@ impl Batch {
                 }
             }
         }
-        let prepared = channel.prepare(continuation, options)?;
+        let prepared = core.prepare(continuation, options)?;
         if prepared.blob.is_some() {
             let text = "the continuation of a batch must fit into one message; keep what is large in a blob";
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
-        let (queue, text) = (channel.name.to_string(), prepared.put.text);
+        let (queue, text) = (core.name.to_string(), prepared.put.text);
         let plan = Plan { children: self.next, queue, text };
         let ledger = self.ledger();
         ledger.create(&self.id.blob("plan")?, &plan).await?;
@@ -284,12 +284,12 @@ impl Batch {
         Ledger { storage: &self.storage, id: self.id.clone() }
     }
 
-    async fn channel<M: QueueMessage>(&self) -> Result<Arc<Channel>, Error> {
+    async fn core<M: QueueMessage>(&self) -> Result<Arc<QueueCore>, Error> {
         let queue = match &self.context {
             Some(context) => context.queue::<M>().await?,
             None => self.storage.queue::<M>().await?,
         };
-        Ok(Arc::clone(queue.channel()))
+        Ok(Arc::clone(queue.core()))
     }
 }
 

@@ -10,9 +10,9 @@
 //! <id>/1/<group>/<place>    a leaf of 100 children is done, <id>/2/… a hundred leaves, and so on up to one
 //! ```
 
+use crate::error::{Error, ErrorKind};
+use crate::name::{BlobName, ContainerName};
 use crate::storage::StoreErrorKind;
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::name::{BlobName, ContainerName};
 
 /// The container of all batches.
 pub(super) const CONTAINER: &str = "jobqueue-batches";

@@ -2,8 +2,8 @@
 
 use super::ledger::{FAILED, Ledger, Plan};
 use super::names::{BatchId, container, is};
+use crate::error::Error;
 use crate::storage::{Storage, StoreErrorKind as K};
-use crate::vocabulary::error::Error;
 
 /// How far a [batch](crate::Batch) has come. Read by [`Storage::batch_progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

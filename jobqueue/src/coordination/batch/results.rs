@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 
 use super::ledger::{Ledger, Marker};
 use super::names::{BatchId, FAN, OF};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::outcome::Reason;
+use crate::error::{Error, ErrorKind};
+use crate::job::outcome::Reason;
 use crate::worker::Context;
 
 /// How many results are read at once.

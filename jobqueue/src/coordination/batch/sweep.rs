@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::names::{BatchId, container, is};
+use crate::clock::{Clock, SystemClock};
+use crate::error::Error;
 use crate::storage::{Storage, StoreErrorKind as K};
-use crate::vocabulary::clock::{Clock, SystemClock};
-use crate::vocabulary::error::Error;
 
 /// Which batches [`sweep_batches`] removes.
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ async fn remove(storage: &Storage, id: &str) -> Result<(), Error> {
     let ledger = super::ledger::Ledger { storage, id: id.clone() };
     let done = id.blob("done")?;
     for name in ledger.names(&format!("{}/", id.as_str())).await? {
-        let blob = crate::vocabulary::name::BlobName::new(container()?, name)?;
+        let blob = crate::name::BlobName::new(container()?, name)?;
         // Last, so that a sweep that is interrupted finds the rest.
         if blob != done {
             ledger.remove(&blob).await?;

@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
+use crate::name::{BlobName, ContainerName, NameError};
+use crate::settings::metadata::Metadata;
 use crate::storage::{
     BlobStore, Condition, LeaseDuration, LeaseId, PutBlob, StoreError, StoreErrorKind as Kind,
 };
-use crate::vocabulary::clock::Clock;
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, ContainerName, NameError};
 
 const TERM: &str = "term";
 
@@ -131,8 +131,8 @@ impl LeaderBlob {
         operation: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let late = |_| StoreError::new(Kind::Timeout, operation, &self.name).with_ambiguous(true);
-        timeout(self.lease / 6, call).await.map_err(late)?
+        let expired = |_| StoreError::new(Kind::Timeout, operation, &self.name).with_ambiguous(true);
+        timeout(self.lease / 6, call).await.map_err(expired)?
     }
 }
 

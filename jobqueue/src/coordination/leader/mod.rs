@@ -32,10 +32,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use leadership::Leadership;
 
-use crate::lease::Keeper;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind};
+use crate::lease::LeaseRenewer;
 use crate::storage::{LeaseId, Storage};
-use crate::vocabulary::clock::{Clock, SystemClock};
-use crate::vocabulary::error::{Error, ErrorKind};
 use blob::{Attempt, LeaderBlob};
 use hold::{End, Hold};
 
@@ -65,7 +65,7 @@ pub struct Leader {
     lease: Duration,
     poll: Option<Duration>,
     clock: Arc<dyn Clock>,
-    keeper: Option<Keeper>,
+    renewer: Option<LeaseRenewer>,
     /// The highest term this process has seen.
     seen: AtomicU64,
     /// Held by an attempt until it has really come to its end, even if nobody waits for it any more.
@@ -97,7 +97,7 @@ impl Leader {
             lease: DEFAULT_LEASE,
             poll: None,
             clock: Arc::new(SystemClock),
-            keeper: None,
+            renewer: None,
             seen: AtomicU64::new(0),
             candidacy: Arc::new(tokio::sync::Mutex::new(Candidacy {
                 proposed: LeaseId::random(),
@@ -127,11 +127,11 @@ impl Leader {
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn virtual_time(self, clock: Arc<dyn Clock>) -> Self {
-        self.with(clock, Some(Keeper::on_this_runtime()))
+        self.with(clock, Some(LeaseRenewer::on_this_runtime()))
     }
 
-    pub(super) fn with(mut self, clock: Arc<dyn Clock>, keeper: Option<Keeper>) -> Self {
-        (self.clock, self.keeper) = (clock, keeper);
+    pub(super) fn with(mut self, clock: Arc<dyn Clock>, renewer: Option<LeaseRenewer>) -> Self {
+        (self.clock, self.renewer) = (clock, renewer);
         self
     }
 
@@ -170,9 +170,9 @@ impl Leader {
         if candidacy.not_before.is_some_and(|moment| Instant::now() < moment) {
             return Ok(None);
         }
-        let keeper = match &self.keeper {
-            Some(keeper) => keeper.clone(),
-            None => Keeper::process().map_err(|e| {
+        let renewer = match &self.renewer {
+            Some(renewer) => renewer.clone(),
+            None => LeaseRenewer::process().map_err(|e| {
                 Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
                     .with_source(e)
             })?,
@@ -182,7 +182,7 @@ impl Leader {
             (self.seen.load(Ordering::Acquire), Arc::clone(&self.clock), blob.clone());
         // Where renewals run: through connections of their own, which neither the application's runtime nor a call of its
         // that hangs can hold up.
-        let attempt = keeper.runtime().spawn(async move {
+        let attempt = renewer.runtime().spawn(async move {
             let attempt = standing.acquire(candidacy.proposed, seen, &*clock).await;
             (attempt, candidacy)
         });
@@ -194,7 +194,7 @@ impl Leader {
         self.seen.fetch_max(term, Ordering::AcqRel);
         let hold = Hold::new(blob, lease, term, requested);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&hold);
-        let renewals = keeper.runtime().spawn(Arc::clone(&hold).renew_until_closed());
+        let renewals = renewer.runtime().spawn(Arc::clone(&hold).renew_until_closed());
         tracing::info!(leader = %self.name, term, "leading");
         Ok(Some(Leadership::new(hold, renewals)))
     }
@@ -284,7 +284,7 @@ pub(super) fn check_lease(lease: Duration) -> Result<(), Error> {
 }
 
 fn chain(error: &Error) -> String {
-    crate::vocabulary::outcome::chain(error)
+    crate::job::outcome::chain(error)
 }
 
 impl fmt::Debug for Leader {

@@ -10,7 +10,7 @@ const LEASE: Duration = Duration::from_secs(15);
 
 fn candidate(storage: &Storage) -> Leader {
     let leader = Leader::new(storage, "cop").unwrap().lease(LEASE).poll_interval(Duration::from_secs(1));
-    leader.with(Arc::new(TokioClock::new()), Some(Keeper::on_this_runtime()))
+    leader.with(Arc::new(TokioClock::new()), Some(LeaseRenewer::on_this_runtime()))
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 
 use crate::coordination::leader::check_lease;
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
 use crate::worker::WorkerBuilder;
 use run::Runner;
 use timetable::Timetable;
@@ -34,7 +34,7 @@ const CONTAINER: &str = "jobqueue-schedules";
 /// half a minute, leaves none out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub enum Missed {
+pub enum CatchUp {
     /// They are left out: what is more than a minute late is not sent.
     Skip,
     /// The newest of them is sent, late, unless a slot after them is still on time.
@@ -64,14 +64,14 @@ pub enum Missed {
 ///
 /// ```
 /// # fn main() -> Result<(), jobqueue::Error> {
-/// use jobqueue::{Missed, QueueMessage, Schedule, Storage, Worker};
+/// use jobqueue::{CatchUp, QueueMessage, Schedule, Storage, Worker};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Serialize, Deserialize, QueueMessage)]
 /// #[message(queue = "reports", kind = "report.daily")]
 /// struct DailyReport {}
 ///
-/// let at_six = Schedule::cron("0 6 * * *", "Europe/Berlin").name("daily-report").missed(Missed::Once);
+/// let at_six = Schedule::cron("0 6 * * *", "Europe/Berlin").name("daily-report").missed(CatchUp::Once);
 /// let worker = Worker::builder(Storage::memory()).schedule_by(at_six, || DailyReport {}).build()?;
 /// # drop(worker);
 /// # Ok(()) }
@@ -82,7 +82,7 @@ pub struct Schedule {
     timetable: Result<Timetable, String>,
     /// What the name is made of, if none is given.
     definition: String,
-    missed: Missed,
+    missed: CatchUp,
     /// Of the schedule's leader; its default if `None`.
     lease: Option<Duration>,
 }
@@ -95,7 +95,7 @@ impl Schedule {
             name: None,
             timetable: Timetable::cron(expression, zone),
             definition: format!("{expression}\n{zone}"),
-            missed: Missed::default(),
+            missed: CatchUp::default(),
             lease: None,
         }
     }
@@ -106,7 +106,7 @@ impl Schedule {
             name: None,
             timetable: Timetable::every(interval),
             definition: format!("{interval:?}"),
-            missed: Missed::default(),
+            missed: CatchUp::default(),
             lease: None,
         }
     }
@@ -118,9 +118,9 @@ impl Schedule {
         self
     }
 
-    /// What happens to slots that passed while no worker was running. The default is [`Missed::Once`].
+    /// What happens to slots that passed while no worker was running. The default is [`CatchUp::Once`].
     #[must_use]
-    pub fn missed(mut self, policy: Missed) -> Self {
+    pub fn missed(mut self, policy: CatchUp) -> Self {
         self.missed = policy;
         self
     }
@@ -199,11 +199,11 @@ impl WorkerBuilder {
     }
 
     /// The same with the slot's own time given to `make`: the time the message is for, which is not the time at which it is
-    /// made when slots were missed ([`Missed`]) or one leader takes over from another.
+    /// made when slots were missed ([`CatchUp`]) or one leader takes over from another.
     ///
     /// ```
     /// # use jobqueue::{JobError, QueueMessage, Schedule, Storage, Worker}; use serde::{Deserialize, Serialize};
-    /// use jobqueue::Missed;
+    /// use jobqueue::CatchUp;
     /// use std::time::UNIX_EPOCH;
     ///
     /// #[derive(Serialize, Deserialize, QueueMessage)]
@@ -212,7 +212,7 @@ impl WorkerBuilder {
     /// # async fn report(_: Report) -> Result<(), JobError> { Ok(()) }
     ///
     /// // After a week without a worker: seven reports, each on its own day.
-    /// let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").name("nightly").missed(Missed::All(7));
+    /// let nightly = Schedule::cron("30 2 * * *", "Europe/Berlin").name("nightly").missed(CatchUp::All(7));
     /// let worker = Worker::builder(Storage::memory()).handle(report).schedule_with_slot(nightly, |slot| {
     ///     Report { until: slot.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() }
     /// });

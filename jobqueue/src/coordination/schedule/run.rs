@@ -6,16 +6,16 @@ use std::time::{Duration, SystemTime};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::Missed;
+use super::CatchUp;
 use super::state::State;
 use super::timetable::Timetable;
+use crate::clock::Clock;
 use crate::coordination::leader::{Leader, Leadership};
+use crate::error::{Error, ErrorKind};
+use crate::job::outcome::chain;
+use crate::message::QueueMessage;
+use crate::name::BlobName;
 use crate::queue::{Queue, SendOptions};
-use crate::vocabulary::clock::Clock;
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
-use crate::vocabulary::name::BlobName;
-use crate::vocabulary::outcome::chain;
 use crate::worker::BackgroundContext;
 
 /// The wall clock is looked at this often, in case it was set.
@@ -35,7 +35,7 @@ pub(super) struct Runner<M> {
     pub(super) name: String,
     pub(super) state: BlobName,
     pub(super) timetable: Timetable,
-    pub(super) missed: Missed,
+    pub(super) missed: CatchUp,
     pub(super) lease: Option<Duration>,
     /// From the slot's time to its message.
     pub(super) make: Arc<dyn Fn(SystemTime) -> M + Send + Sync>,
@@ -72,7 +72,7 @@ impl<M: QueueMessage> Runner<M> {
             Some(lease) => leader.lease(lease),
             None => leader,
         };
-        Ok(leader.with(context.clock(), context.keeper()))
+        Ok(leader.with(context.clock(), context.renewer()))
     }
 
     /// Sends slots for as long as leadership lasts.
@@ -135,7 +135,7 @@ impl<M: QueueMessage> Runner<M> {
             state.finish(slot).await?;
         }
         if let Some(slot) = self.timetable.last_until(now).filter(|slot| *slot > state.done) {
-            // Missed and left out.
+            // CatchUp and left out.
             state.finish(slot).await?;
         }
         let next = self.timetable.next_after(state.done.max(now));
@@ -148,10 +148,10 @@ impl<M: QueueMessage> Runner<M> {
         // At most one a second.
         let on_time = self.timetable.due(done.max(since), now, usize::MAX);
         match self.missed {
-            Missed::Skip => on_time,
-            Missed::Once if on_time.is_empty() => self.timetable.due(done, now, 1),
-            Missed::Once => on_time,
-            Missed::All(most) => self.timetable.due(done, now, on_time.len().max(most as usize).max(1)),
+            CatchUp::Skip => on_time,
+            CatchUp::Once if on_time.is_empty() => self.timetable.due(done, now, 1),
+            CatchUp::Once => on_time,
+            CatchUp::All(most) => self.timetable.due(done, now, on_time.len().max(most as usize).max(1)),
         }
     }
 
@@ -192,7 +192,7 @@ impl<M: QueueMessage> Runner<M> {
 
     /// Whether the slot's message is seen in the queue; a peek shows the first 32.
     async fn is_waiting(&self, queue: &Queue<M>, slot: Timestamp) -> bool {
-        queue.channel().shows(&self.id(slot)).await
+        queue.core().shows(&self.id(slot)).await
     }
 }
 

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, ErrorKind};
+use crate::name::{BlobName, ContainerName, NameError};
 use crate::storage::{BlobStore, Condition, ETag, PutBlob, StoreErrorKind};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::name::{BlobName, ContainerName, NameError};
 
 const MAX_BYTES: u64 = 4096;
 

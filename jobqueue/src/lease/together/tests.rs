@@ -5,42 +5,47 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lease::{Deleted, Keeper, Lease, LeaseTerms, Loss, TouchError};
-use crate::storage::{GetMessages, Late, LeasedMessage, Operation, PutMessage, Storage, StoreErrorKind};
+use crate::lease::{Deleted, Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::storage::{
+    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, Storage, StoreErrorKind,
+};
 use crate::testing::faults::{Fault, Faulty};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
 
 const TERM: Duration = Duration::from_secs(30);
 
 /// So many leased messages of one queue on the memory storage, under a plan of faults.
-async fn many_leased(count: u32, late: Late) -> (Faulty, QueueName, Keeper, Vec<Arc<Lease>>) {
+async fn many_leased(
+    count: u32,
+    expired: ExpiredReceipt,
+) -> (Faulty, QueueName, LeaseRenewer, Vec<Arc<Lease>>) {
     let faulty = Faulty::new(&Storage::memory());
     let (storage, queue) = (faulty.storage(), QueueName::new("leases").unwrap());
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     for number in 0..count {
         storage.queues().put(&queue, PutMessage::new(number.to_string())).await.unwrap();
     }
-    let keeper = Keeper::on_this_runtime();
+    let renewer = LeaseRenewer::on_this_runtime();
     let requested = Instant::now();
     let received =
         storage.queues().get(&queue, GetMessages { count, visibility: TERM }).await.unwrap().messages;
-    let terms = LeaseTerms { visibility: TERM, max_run_time: Duration::from_secs(86_400), late };
+    let terms = LeaseTerms { visibility: TERM, max_run_time: Duration::from_secs(86_400), expired };
     let lease = |message: &LeasedMessage| {
         let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
-        Lease::start(&keeper, store, apart, queue.clone(), message, requested, terms.clone())
+        Lease::start(&renewer, store, apart, queue.clone(), message, requested, terms.clone())
     };
     let leases = received.iter().map(lease).collect();
-    (faulty, queue, keeper, leases)
+    (faulty, queue, renewer, leases)
 }
 
 #[tokio::test(start_paused = true)]
 async fn f09_f10_messages_are_deleted_by_one_request_and_each_has_an_answer_of_its_own() {
-    let (faulty, queue, keeper, leases) = many_leased(5, Late::Refuse).await;
+    let (faulty, queue, renewer, leases) = many_leased(5, ExpiredReceipt::Refuse).await;
     let storage = faulty.storage();
     // The first was settled, the second taken away; a renewal of the third has no answer; the fourth is being renewed.
     leases[0].release(TERM, None).await.unwrap();
-    storage.queues().delete(&queue, &leases[1].message(), Late::Refuse).await.unwrap();
+    storage.queues().delete(&queue, &leases[1].message(), ExpiredReceipt::Refuse).await.unwrap();
     faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     faulty.plan(Operation::Update, 2, Fault::LoseRequest(StoreErrorKind::Timeout));
     leases[2].renew().await;
@@ -55,12 +60,12 @@ async fn f09_f10_messages_are_deleted_by_one_request_and_each_has_an_answer_of_i
     assert_eq!(left, 3, "the last one is gone");
     drop(turn);
     let outcomes = deletion.await;
-    assert!(matches!(outcomes[0], Err(TouchError::Closed)), "{outcomes:?}");
-    assert!(matches!(outcomes[1], Err(TouchError::Lost)), "{outcomes:?}");
+    assert!(matches!(outcomes[0], Err(LeaseError::Closed)), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Err(LeaseError::Lost)), "{outcomes:?}");
     assert!(matches!(outcomes[2], Ok(Deleted::Perhaps)), "{outcomes:?}");
     assert!(matches!(outcomes[3..], [Ok(Deleted::Certainly), Ok(Deleted::Certainly)]), "{outcomes:?}");
     assert_eq!(leases[1].loss(), Some(Loss::Taken));
-    assert_eq!(keeper.watched(), 0);
+    assert_eq!(renewer.watched(), 0);
     assert_eq!(faulty.calls_of(Operation::DeleteAll), 1);
 }
 
@@ -69,27 +74,31 @@ async fn f09_what_a_common_request_leaves_in_doubt_is_decided_for_each() {
     let lost_answer = Fault::DropAnswer(StoreErrorKind::Timeout);
     let lost_request = Fault::LoseRequest(StoreErrorKind::Timeout);
     for fault in [lost_answer, lost_request, Fault::Hang, Fault::HangAfter] {
-        let (faulty, queue, keeper, leases) = many_leased(3, Late::Refuse).await;
+        let (faulty, queue, renewer, leases) = many_leased(3, ExpiredReceipt::Refuse).await;
         faulty.plan(Operation::DeleteAll, 1, fault);
         let outcomes = Lease::delete_all(&leases).await;
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(Deleted::Certainly))), "{fault:?}");
         assert_eq!((faulty.calls_of(Operation::DeleteAll), faulty.calls_of(Operation::Delete)), (1, 3));
         let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
-        assert_eq!((left, keeper.watched()), (0, 0));
+        assert_eq!((left, renewer.watched()), (0, 0));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn i05_leases_whose_time_is_over_are_deleted_together_only_if_lateness_is_accepted() {
-    for late in [Late::Refuse, Late::IfUnclaimed] {
-        let (faulty, queue, _keeper, leases) = many_leased(2, late).await;
+    for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
+        let (faulty, queue, _keeper, leases) = many_leased(2, expired).await;
         faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
         tokio::time::sleep(TERM + Duration::from_secs(1)).await;
         let outcomes = Lease::delete_all(&leases).await;
         let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
-        let all_lost = outcomes.iter().all(|outcome| matches!(outcome, Err(TouchError::Lost)));
+        let all_lost = outcomes.iter().all(|outcome| matches!(outcome, Err(LeaseError::Lost)));
         let all_gone = outcomes.iter().all(|outcome| matches!(outcome, Ok(Deleted::Certainly)));
-        assert_eq!((all_lost, all_gone), (late == Late::Refuse, late == Late::IfUnclaimed), "{outcomes:?}");
+        assert_eq!(
+            (all_lost, all_gone),
+            (expired == ExpiredReceipt::Refuse, expired == ExpiredReceipt::Allow),
+            "{outcomes:?}"
+        );
         assert_eq!(left == 0, all_gone);
     }
 }

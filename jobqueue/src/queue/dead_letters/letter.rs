@@ -5,10 +5,10 @@ use std::time::SystemTime;
 
 use super::past::{self, PastDeadLetter};
 use crate::envelope::{Envelope, Parsed, parse};
+use crate::job::outcome::Reason;
+use crate::name::QueueName;
 use crate::queue::send::rfc3339;
 use crate::storage::MessageId;
-use crate::vocabulary::name::QueueName;
-use crate::vocabulary::outcome::Reason;
 
 /// A message in a dead-letter queue. Keeps the text, at most 64 KiB, for [`DeadLetters::message`](super::DeadLetters::message).
 #[derive(Clone, PartialEq, Eq)]
@@ -103,14 +103,14 @@ impl fmt::Debug for DeadLetter {
 }
 
 /// What lies in a dead-letter queue.
-pub(super) enum Buried {
+pub(super) enum DeadLetterEntry {
     /// What a worker has put there.
     Event(Box<Envelope>),
     /// What somebody else has: a WebJobs host for instance, that shares the queue.
     Foreign,
 }
 
-impl Buried {
+impl DeadLetterEntry {
     pub(super) fn read(text: &str) -> Self {
         match parse(text) {
             Ok(Parsed::Event(envelope)) => Self::Event(envelope),

@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use letter::DeadLetter;
-pub use options::{Purged, RedriveOptions, Redriven};
+pub use options::{PurgeReport, RedriveOptions, RedriveReport};
 pub use past::PastDeadLetter;
 
-use super::channel::Channel;
+use super::queue_core::QueueCore;
+use crate::error::Error;
+use crate::message::QueueMessage;
+use crate::name::QueueName;
 use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
-use crate::vocabulary::error::Error;
-use crate::vocabulary::message::QueueMessage;
-use crate::vocabulary::name::QueueName;
-use letter::Buried;
+use letter::DeadLetterEntry;
 use sweep::Action;
 
 /// The dead-letter queue of a queue: `<queue>-poison`.
@@ -50,15 +50,15 @@ use sweep::Action;
 /// # Ok(()) }
 /// ```
 pub struct DeadLetters<M> {
-    channel: Arc<Channel>,
+    core: Arc<QueueCore>,
     name: QueueName,
     message: PhantomData<fn() -> M>,
 }
 
 impl<M: QueueMessage> DeadLetters<M> {
-    pub(super) fn new(channel: Arc<Channel>) -> Result<Self, Error> {
-        let name = channel.name.dead_letter()?;
-        Ok(Self { channel, name, message: PhantomData })
+    pub(super) fn new(core: Arc<QueueCore>) -> Result<Self, Error> {
+        let name = core.name.dead_letter()?;
+        Ok(Self { core, name, message: PhantomData })
     }
 
     /// The name of the dead-letter queue.
@@ -74,7 +74,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn len(&self) -> Result<u64, Error> {
-        match self.channel.store().queue_properties(&self.name).await {
+        match self.core.store().queue_properties(&self.name).await {
             Ok(properties) => Ok(properties.approximate_count),
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(0),
             Err(e) => Err(e.into()),
@@ -100,7 +100,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
-        let peeked = match self.channel.store().peek(&self.name, MAX_MESSAGES).await {
+        let peeked = match self.core.store().peek(&self.name, MAX_MESSAGES).await {
             Ok(peeked) => peeked,
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Vec::new()),
             Err(e) => return Err(e.into()),
@@ -108,15 +108,21 @@ impl<M: QueueMessage> DeadLetters<M> {
         let mut seen = HashSet::new();
         let letters = peeked.iter().filter_map(|message| {
             let text = message.text.as_deref().ok()?;
-            Some(self.letter(&Buried::read(text), text, &message.id, message.inserted))
+            Some(self.letter(&DeadLetterEntry::read(text), text, &message.id, message.inserted))
         });
         Ok(letters.filter(|letter| seen.insert(letter.id.clone())).collect())
     }
 
-    fn letter(&self, buried: &Buried, text: &str, id: &MessageId, inserted: SystemTime) -> DeadLetter {
-        match buried {
-            Buried::Event(envelope) => DeadLetter::of(envelope, text),
-            Buried::Foreign => DeadLetter::foreign(id, inserted, M::KIND, &self.channel.name, text),
+    fn letter(
+        &self,
+        dead_lettered: &DeadLetterEntry,
+        text: &str,
+        id: &MessageId,
+        inserted: SystemTime,
+    ) -> DeadLetter {
+        match dead_lettered {
+            DeadLetterEntry::Event(envelope) => DeadLetter::of(envelope, text),
+            DeadLetterEntry::Foreign => DeadLetter::foreign(id, inserted, M::KIND, &self.core.name, text),
         }
     }
 
@@ -156,12 +162,12 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn message(&self, letter: &DeadLetter) -> Result<M, Error> {
-        if let Buried::Event(envelope) = Buried::read(&letter.text)
+        if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
             && let Some(text) = self.kept_text(&envelope).await?
         {
-            return self.channel.read(&text).await;
+            return self.core.read(&text).await;
         }
-        self.channel.read(&letter.text).await
+        self.core.read(&letter.text).await
     }
 
     /// Reads all dead letters, each with its text of at most 64 KiB; of many, [`for_each`](Self::for_each) keeps less in memory.
@@ -213,7 +219,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// If the future is dropped, dead letters it held come back after at most 10 minutes; the one it was moving may be in
     /// both queues.
-    pub async fn redrive(&self, options: RedriveOptions) -> Result<Redriven, Error> {
+    pub async fn redrive(&self, options: RedriveOptions) -> Result<RedriveReport, Error> {
         self.sweep(&options, &mut |_| {}).await
     }
 
@@ -229,10 +235,10 @@ impl<M: QueueMessage> DeadLetters<M> {
     pub async fn purge(
         &self,
         filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static,
-    ) -> Result<Purged, Error> {
+    ) -> Result<PurgeReport, Error> {
         let options = RedriveOptions::new().filter(filter);
-        let Redriven { moved, left } = self.each(&options, Action::Delete, &mut |_| {}).await?;
-        Ok(Purged { deleted: moved, left })
+        let RedriveReport { moved, left } = self.each(&options, Action::Delete, &mut |_| {}).await?;
+        Ok(PurgeReport { deleted: moved, left })
     }
 }
 

@@ -81,7 +81,7 @@ impl fmt::Debug for RedriveOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
-pub struct Redriven {
+pub struct RedriveReport {
     /// The ids of the jobs that were put back, or in a dry run would be.
     pub moved: Vec<String>,
     /// How many were looked at and left.
@@ -92,7 +92,7 @@ pub struct Redriven {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
-pub struct Purged {
+pub struct PurgeReport {
     /// The ids of the jobs whose dead letters were deleted.
     pub deleted: Vec<String>,
     /// How many were looked at and left.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::envelope::{DeadLetterNote, History};
-use crate::vocabulary::outcome::Reason;
+use crate::job::outcome::Reason;
 
 /// The most of them that are remembered: the newest.
 const MAX_PAST: usize = 10;

@@ -6,18 +6,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::DeadLetters;
-use super::letter::{Buried, DeadLetter};
-use super::options::{RedriveOptions, Redriven};
+use super::letter::{DeadLetter, DeadLetterEntry};
+use super::options::{RedriveOptions, RedriveReport};
 use super::past;
 use crate::envelope::{Envelope, to_wire};
-use crate::queue::bury::{UNREADABLE_KIND, unwrap_unreadable};
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
+use crate::name::QueueName;
+use crate::queue::dead_letter::{UNREADABLE_KIND, unwrap_unreadable};
 use crate::queue::read::payload_error;
 use crate::storage::{
-    GetMessages, Late, MAX_MESSAGES, MessageRef, PutMessage, StoreErrorKind, UpdateMessage,
+    ExpiredReceipt, GetMessages, MAX_MESSAGES, MessageRef, PutMessage, StoreErrorKind, UpdateMessage,
 };
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
-use crate::vocabulary::name::QueueName;
 
 /// How long dead letters are held during a redrive: they are invisible to other redrives meanwhile.
 const HOLD: Duration = Duration::from_secs(600);
@@ -35,7 +35,7 @@ impl<M: QueueMessage> DeadLetters<M> {
         &self,
         options: &RedriveOptions,
         tell: &mut (dyn FnMut(&DeadLetter) + Send),
-    ) -> Result<Redriven, Error> {
+    ) -> Result<RedriveReport, Error> {
         let action = if options.dry_run { Action::Tell } else { Action::PutBack };
         self.each(options, action, tell).await
     }
@@ -45,14 +45,15 @@ impl<M: QueueMessage> DeadLetters<M> {
         options: &RedriveOptions,
         action: Action,
         tell: &mut (dyn FnMut(&DeadLetter) + Send),
-    ) -> Result<Redriven, Error> {
-        let mut done = Redriven::default();
+    ) -> Result<RedriveReport, Error> {
+        let mut done = RedriveReport::default();
         let mut held: Vec<MessageRef> = Vec::new();
         let result = self.each_held(options, action, tell, &mut done, &mut held).await;
         // What was only looked at becomes visible again.
         for message in held {
-            let release = UpdateMessage { visibility: Duration::ZERO, text: None, late: Late::IfUnclaimed };
-            if let Err(error) = self.channel.store().update(&self.name, &message, release).await {
+            let release =
+                UpdateMessage { visibility: Duration::ZERO, text: None, expired: ExpiredReceipt::Allow };
+            if let Err(error) = self.core.store().update(&self.name, &message, release).await {
                 tracing::debug!(queue = %self.name, %error, "dead letter stays invisible for up to 10 minutes");
             }
         }
@@ -64,10 +65,10 @@ impl<M: QueueMessage> DeadLetters<M> {
         options: &RedriveOptions,
         action: Action,
         tell: &mut (dyn FnMut(&DeadLetter) + Send),
-        done: &mut Redriven,
+        done: &mut RedriveReport,
         held: &mut Vec<MessageRef>,
     ) -> Result<(), Error> {
-        let store = self.channel.store();
+        let store = self.core.store();
         let (mut jobs, mut messages) = (HashSet::new(), HashSet::new());
         let mut next = Instant::now();
         loop {
@@ -93,8 +94,8 @@ impl<M: QueueMessage> DeadLetters<M> {
                     held.push(leased.message);
                     continue;
                 };
-                let buried = Buried::read(text);
-                let letter = self.letter(&buried, text, &leased.message.id, leased.inserted);
+                let dead_lettered = DeadLetterEntry::read(text);
+                let letter = self.letter(&dead_lettered, text, &leased.message.id, leased.inserted);
                 if !options.picks(&letter) {
                     done.left += 1;
                     held.push(leased.message);
@@ -104,13 +105,13 @@ impl<M: QueueMessage> DeadLetters<M> {
                 match action {
                     Action::Tell => held.push(leased.message),
                     _ if twin => self.delete(leased.message).await?,
-                    Action::Delete => self.discard(leased.message, &buried).await?,
+                    Action::Delete => self.discard(leased.message, &dead_lettered).await?,
                     Action::PutBack => {
                         if let Some(rate) = options.per_second {
                             tokio::time::sleep_until(next).await;
                             next = next.max(Instant::now()) + Duration::from_secs(1) / rate;
                         }
-                        self.put_back(leased.message, buried, &letter.text).await?;
+                        self.put_back(leased.message, dead_lettered, &letter.text).await?;
                     }
                 }
                 if !twin {
@@ -124,19 +125,24 @@ impl<M: QueueMessage> DeadLetters<M> {
         }
     }
 
-    async fn put_back(&self, message: MessageRef, buried: Buried, text: &str) -> Result<(), Error> {
-        let envelope = match buried {
-            Buried::Event(envelope) => *envelope,
-            Buried::Foreign => {
-                self.channel.store().put(&self.channel.name, PutMessage::new(text)).await?;
+    async fn put_back(
+        &self,
+        message: MessageRef,
+        dead_lettered: DeadLetterEntry,
+        text: &str,
+    ) -> Result<(), Error> {
+        let envelope = match dead_lettered {
+            DeadLetterEntry::Event(envelope) => *envelope,
+            DeadLetterEntry::Foreign => {
+                self.core.store().put(&self.core.name, PutMessage::new(text)).await?;
                 return self.delete(message).await;
             }
         };
         let home = envelope.dead_letter.as_ref().map(|note| note.queue.clone());
-        let home = home.map_or_else(|| Ok(self.channel.name.clone()), QueueName::new)?;
+        let home = home.map_or_else(|| Ok(self.core.name.clone()), QueueName::new)?;
         let key = envelope.subject.clone();
         let text = self.revived(envelope).await?;
-        self.channel.store().put(&home, PutMessage::new(text).with_shard_key(key)).await?;
+        self.core.store().put(&home, PutMessage::new(text).with_shard_key(key)).await?;
         self.delete(message).await
     }
 
@@ -145,7 +151,7 @@ impl<M: QueueMessage> DeadLetters<M> {
         if *envelope.kind != *UNREADABLE_KIND {
             return Ok(None);
         }
-        let data = self.channel.claim_checks.payload(&self.name, &envelope.payload).await;
+        let data = self.core.claim_checks.payload(&self.name, &envelope.payload).await;
         let text = unwrap_unreadable(envelope, &data.map_err(payload_error)?);
         text.map(Some).ok_or_else(|| {
             Error::new(ErrorKind::Undecodable, "the text of an unreadable message was not kept")
@@ -162,23 +168,23 @@ impl<M: QueueMessage> DeadLetters<M> {
         }
         // The new message counts its deliveries from zero.
         envelope.history.attempts = 0;
-        envelope.history.excused = 0;
+        envelope.history.uncounted = 0;
         envelope.history.deferred = 0;
-        let encoding = self.channel.settings().encoding;
+        let encoding = self.core.settings().encoding;
         Ok(to_wire(envelope.to_json()?, encoding))
     }
 
-    async fn discard(&self, message: MessageRef, buried: &Buried) -> Result<(), Error> {
+    async fn discard(&self, message: MessageRef, dead_lettered: &DeadLetterEntry) -> Result<(), Error> {
         self.delete(message).await?;
-        let Buried::Event(envelope) = buried else { return Ok(()) };
-        for reference in crate::queue::claimed::references(envelope) {
-            self.channel.claim_checks.remove(&reference).await?;
+        let DeadLetterEntry::Event(envelope) = dead_lettered else { return Ok(()) };
+        for reference in crate::queue::leased_job::references(envelope) {
+            self.core.claim_checks.remove(&reference).await?;
         }
         Ok(())
     }
 
     async fn delete(&self, message: MessageRef) -> Result<(), Error> {
-        match self.channel.store().delete(&self.name, &message, Late::IfUnclaimed).await {
+        match self.core.store().delete(&self.name, &message, ExpiredReceipt::Allow).await {
             Err(e) if e.kind() != StoreErrorKind::MessageNotFound => Err(e.into()),
             _ => Ok(()),
         }

@@ -1,9 +1,9 @@
 //! Taking unique work back by its key.
 
 use super::record::{Records, Standing};
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
 use crate::queue::typed::Queue;
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::message::QueueMessage;
 
 impl<M: QueueMessage> Queue<M> {
     /// Takes back what [`send_unique`](Self::send_unique) has sent under `key` and nobody has received yet, a delayed job for
@@ -43,9 +43,9 @@ impl<M: QueueMessage> Queue<M> {
     /// # Ok(()) }
     /// ```
     pub async fn cancel_unique(&self, key: &str) -> Result<bool, Error> {
-        let channel = self.channel();
-        let records = Records::new(channel, M::KIND, key)?;
-        let now = channel.options.clock.now();
+        let core = self.core();
+        let records = Records::new(core, M::KIND, key)?;
+        let now = core.options.clock.now();
         let (record, tag, message) = match records.hold(now, super::PENDING).await? {
             Standing::Held(record, tag, message) => (record, tag, message),
             Standing::Nothing => return Ok(false),
@@ -54,7 +54,7 @@ impl<M: QueueMessage> Queue<M> {
                 return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
             }
         };
-        match channel.take_back(record.in_order.then_some(key), &record.id, &message).await {
+        match core.cancel_message(record.in_order.then_some(key), &record.id, &message).await {
             Ok(true) => {
                 records.finish(record.into_void(), tag).await;
                 Ok(true)

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::queue::channel::Channel;
+use crate::error::{Error, ErrorKind};
+use crate::name::{BlobName, ContainerName};
+use crate::queue::queue_core::QueueCore;
 use crate::queue::unreceived::{Unreceived, millis};
+use crate::settings::metadata::Metadata;
 use crate::storage::{BlobStore, Condition, ETag, MessageRef, PutBlob, StoreError, StoreErrorKind};
-use crate::vocabulary::error::{Error, ErrorKind};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, ContainerName};
 
 /// The container of the records.
 const CONTAINER: &str = "jobqueue-unique";
@@ -86,15 +86,15 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub(super) fn new(channel: &Channel, kind: &str, key: &str) -> Result<Self, Error> {
+    pub(super) fn new(core: &QueueCore, kind: &str, key: &str) -> Result<Self, Error> {
         let mut hash = Sha256::new();
         for part in [kind, key] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
         let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let name = BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{digest}", channel.name))?;
-        Ok(Self { blobs: Arc::clone(channel.storage.blobs()), name })
+        let name = BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{digest}", core.name))?;
+        Ok(Self { blobs: Arc::clone(core.storage.blobs()), name })
     }
 
     /// Tries to claim; `None` if another is about to send or was faster.

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::memory::TokioClock;
-use crate::queue::ChannelOptions;
+use crate::name::QueueName;
+use crate::queue::QueueCoreOptions;
 use crate::storage::Storage;
-use crate::vocabulary::name::QueueName;
 
 #[derive(Debug, Serialize, Deserialize, jobqueue_derive::QueueMessage)]
 #[message(queue = "reports", kind = "report", crate = "crate")]
@@ -19,8 +19,8 @@ struct Report {
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn reports(storage: &Storage) -> Queue<Report> {
-    let options = ChannelOptions { clock: Arc::new(TokioClock::new()), ..ChannelOptions::default() };
-    Queue::of(Channel::open(storage, QueueName::new("reports").unwrap(), options).await.unwrap())
+    let options = QueueCoreOptions { clock: Arc::new(TokioClock::new()), ..QueueCoreOptions::default() };
+    Queue::of(QueueCore::open(storage, QueueName::new("reports").unwrap(), options).await.unwrap())
 }
 
 #[tokio::test(start_paused = true)]
@@ -29,7 +29,7 @@ async fn of_twenty_senders_one_sends_and_the_others_learn_its_id() {
     let queue = reports(&storage).await;
     let report = Report { of: "may".into() };
     let all = futures_util::future::join_all((0..20).map(|_| queue.send_unique(&report, HOUR))).await;
-    let all: Vec<Unique> = all.into_iter().map(Result::unwrap).collect();
+    let all: Vec<SendUniqueOutcome> = all.into_iter().map(Result::unwrap).collect();
     assert_eq!(all.iter().filter(|one| one.is_sent()).count(), 1);
     assert!(all.iter().all(|one| one.id() == all[0].id()));
     assert_eq!(queue.len().await.unwrap(), 1);
@@ -42,8 +42,8 @@ async fn of_twenty_senders_one_sends_and_the_others_learn_its_id() {
 async fn a_sender_that_died_is_replaced_under_the_same_id() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
-    let records = Records::new(queue.channel(), "report", "may").unwrap();
-    let claim = queue.channel().claim_unique(&records, "dead".into(), HOUR).await.unwrap();
+    let records = Records::new(queue.core(), "report", "may").unwrap();
+    let claim = queue.core().claim_unique(&records, "dead".into(), HOUR).await.unwrap();
     assert!(matches!(claim, Claim::Owned(..)));
     let sent = queue.send_unique(&Report { of: "may".into() }, HOUR).await.unwrap();
     assert!(sent.is_sent() && sent.id() == "dead");

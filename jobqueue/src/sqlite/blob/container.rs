@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
+use crate::name::ContainerName;
 use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::Applied;
 use crate::storage::{Operation, StoreErrorKind};
-use crate::vocabulary::name::ContainerName;
 
 /// Makes a container if it is missing.
 pub(in crate::sqlite) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {

@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use rusqlite::params;
 
 use super::row::{BlobRow, write_lease};
+use crate::name::BlobName;
 use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::Applied;
 use crate::storage::rules::lease::BlobLease;
 use crate::storage::{Operation, StoreErrorKind};
-use crate::vocabulary::name::BlobName;
 
 /// Moves a blob's lease by `rule`, which gives the new lease and an answer. Tag and content stay.
 pub(super) fn apply<T>(

@@ -5,11 +5,11 @@ use rusqlite::params;
 
 use super::container;
 use super::row::{BlobRow, select_blob};
+use crate::name::{BlobName, ContainerName};
 use crate::sqlite::error::{Applied, Failure};
 use crate::sqlite::reader::View;
 use crate::storage::rules::limits::MAX_LISTED_BLOBS;
 use crate::storage::{Blob, BlobListing, BlobProperties, Operation, StoreError, StoreErrorKind};
-use crate::vocabulary::name::{BlobName, ContainerName};
 
 /// Reads a blob, if it has at most `max_bytes`; the content of a longer one is not touched.
 pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {

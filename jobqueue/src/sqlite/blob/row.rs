@@ -6,14 +6,14 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::container;
+use crate::name::BlobName;
+use crate::settings::metadata::Metadata;
 use crate::sqlite::batch::refuse;
 use crate::sqlite::clock::{to_duration, to_instant, to_millis};
 use crate::sqlite::error::Applied;
 use crate::sqlite::metadata;
 use crate::storage::rules::lease::BlobLease;
 use crate::storage::{BlobProperties, ETag, LeaseDuration, LeaseId, Operation, StoreErrorKind};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::BlobName;
 
 /// What [`BlobRow::read`] reads, in its order.
 macro_rules! select_blob {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::{container, lease, read, write};
+use crate::name::{BlobName, ContainerName};
 use crate::sqlite::error::Subject;
 use crate::sqlite::store::Store;
 use crate::storage::rules::{lease::BlobLease, limits};
@@ -14,7 +15,6 @@ use crate::storage::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob,
     StoreError, StoreErrorKind,
 };
-use crate::vocabulary::name::{BlobName, ContainerName};
 
 /// What an operation writes besides content, roughly, in bytes.
 const ROW: usize = 256;

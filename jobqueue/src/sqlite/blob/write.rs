@@ -5,12 +5,12 @@ use rusqlite::params;
 
 use super::container;
 use super::row::{BlobRow, tag, write_lease};
+use crate::name::BlobName;
 use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::Applied;
 use crate::sqlite::metadata;
 use crate::storage::rules::lease::BlobLease;
 use crate::storage::{BlobProperties, Condition, ETag, LeaseId, Operation, PutBlob, StoreErrorKind};
-use crate::vocabulary::name::BlobName;
 
 /// The most bytes SQLite holds in a row, with some room for the other columns.
 pub(in crate::sqlite) const MAX_BLOB_BYTES: usize = 1_000_000_000 - 64 * 1024;

@@ -2,13 +2,13 @@
 
 use rusqlite::{OptionalExtension, params};
 
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
 use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::Applied;
 use crate::sqlite::metadata;
 use crate::sqlite::reader::View;
 use crate::storage::{Created, Operation, QueueProperties, StoreErrorKind};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
 
 /// A queue as the reader sees it.
 pub(super) struct Found {

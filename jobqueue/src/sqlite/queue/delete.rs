@@ -3,11 +3,11 @@
 use rusqlite::params;
 
 use super::lease::{claim, where_receipt_is_good, why_not};
+use crate::name::QueueName;
 use crate::sqlite::batch::Batch;
 use crate::sqlite::error::{Applied, Failure};
 use crate::sqlite::receipt::Presented;
-use crate::storage::{Late, Operation, StoreError};
-use crate::vocabulary::name::QueueName;
+use crate::storage::{ExpiredReceipt, Operation, StoreError};
 
 const DELETE: &str = where_receipt_is_good!("DELETE FROM jobqueue_message");
 
@@ -17,7 +17,7 @@ pub(super) fn delete(
     operation: Operation,
     name: &QueueName,
     presented: Presented,
-    late: Late,
+    expired: ExpiredReceipt,
 ) -> Applied<()> {
     let claim = claim(batch, operation, name, presented)?;
     let now = batch.now();
@@ -26,7 +26,7 @@ pub(super) fn delete(
         claim.queue,
         claim.receipt.bytes(),
         now,
-        late == Late::IfUnclaimed
+        expired == ExpiredReceipt::Allow
     ])?;
     if changed != 1 {
         return Err(why_not(batch, operation, name, &claim));
@@ -40,11 +40,11 @@ pub(super) fn delete_all(
     batch: &mut Batch<'_>,
     name: &QueueName,
     messages: &[Presented],
-    late: Late,
+    expired: ExpiredReceipt,
 ) -> Applied<Vec<Result<(), StoreError>>> {
     let mut answers = Vec::with_capacity(messages.len());
     for &presented in messages {
-        answers.push(match delete(batch, Operation::DeleteAll, name, presented, late) {
+        answers.push(match delete(batch, Operation::DeleteAll, name, presented, expired) {
             Ok(()) => Ok(()),
             Err(Failure::Refused(error)) => Err(error),
             Err(failure) => return Err(failure),

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
 
+use crate::name::QueueName;
 use crate::sqlite::batch::Batch;
 use crate::sqlite::clock::{after, to_duration, to_instant};
 use crate::sqlite::error::Applied;
 use crate::sqlite::receipt::{Receipt, message_ref};
 use crate::storage::{GetMessages, LeasedMessage, Operation, Received};
-use crate::vocabulary::name::QueueName;
 
 /// How many expired messages one get may meet and remove before it returns with what it has.
 const MAX_EXPIRED: usize = 1_000;

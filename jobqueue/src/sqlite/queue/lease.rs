@@ -2,11 +2,11 @@
 
 use rusqlite::{OptionalExtension, params};
 
+use crate::name::QueueName;
 use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::{Applied, Failure};
 use crate::sqlite::receipt::{Presented, Receipt};
 use crate::storage::{Operation, StoreErrorKind};
-use crate::vocabulary::name::QueueName;
 
 /// A statement on row ?1 of queue ?2 that may be changed with receipt ?3 at time ?4; ?5 accepts late receipts. The
 /// receipt of a put is not `leased` and does not expire.

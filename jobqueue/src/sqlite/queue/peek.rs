@@ -4,12 +4,12 @@ use rusqlite::params;
 
 use super::admin::find;
 use super::get::text;
+use crate::name::QueueName;
 use crate::sqlite::clock::to_instant;
 use crate::sqlite::error::Applied;
 use crate::sqlite::reader::View;
 use crate::sqlite::receipt::message_id;
 use crate::storage::{Operation, PeekedMessage};
-use crate::vocabulary::name::QueueName;
 
 /// The first `count` visible messages.
 pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {

@@ -4,12 +4,12 @@ use std::sync::{Arc, LazyLock};
 
 use rusqlite::{ToSql, params};
 
+use crate::name::QueueName;
 use crate::sqlite::batch::Batch;
 use crate::sqlite::clock::{after, to_instant};
 use crate::sqlite::error::Applied;
 use crate::sqlite::receipt::{Receipt, message_ref};
 use crate::storage::{Operation, PutMessage, PutOutcome};
-use crate::vocabulary::name::QueueName;
 
 const INSERT: &str = "INSERT INTO jobqueue_message
     (queue, inserted_at, dequeue_count, leased, id, visible_at, expires_at, receipt, text)
@@ -44,7 +44,7 @@ pub(in crate::sqlite) struct NewRow {
 }
 
 impl NewRow {
-    fn draw(batch: &mut Batch<'_>, message: &PutMessage) -> Applied<Self> {
+    fn allocate(batch: &mut Batch<'_>, message: &PutMessage) -> Applied<Self> {
         let now = batch.now();
         Ok(Self {
             now,
@@ -79,7 +79,7 @@ pub(in crate::sqlite) fn put(
     message: &Arc<PutMessage>,
 ) -> Applied<NewRow> {
     let queue = batch.queue(Operation::Put, name)?;
-    let row = NewRow::draw(batch, message)?;
+    let row = NewRow::allocate(batch, message)?;
     batch.put_off(Pending { queue, row, message: Arc::clone(message) });
     batch.arrive(name, row.visible_at)?;
     Ok(row)
@@ -101,7 +101,7 @@ pub(super) fn put_all<'m>(
     messages: impl Iterator<Item = &'m PutMessage>,
 ) -> Applied<Vec<NewRow>> {
     let queue = batch.queue(Operation::PutAll, name)?;
-    let row = |message: &'m PutMessage| Ok((NewRow::draw(batch, message)?, &message.text));
+    let row = |message: &'m PutMessage| Ok((NewRow::allocate(batch, message)?, &message.text));
     let rows: Vec<_> = messages.map(row).collect::<Applied<_>>()?;
     insert(batch, queue, &rows)?;
     if let Some(latest) = rows.iter().map(|(row, _)| row.visible_at).max() {
@@ -136,9 +136,9 @@ fn insert(batch: &mut Batch<'_>, queue: i64, rows: &[(NewRow, &String)]) -> rusq
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::ManualClock;
     use crate::sqlite::clock::StoreClock;
     use crate::sqlite::ids::Ids;
-    use crate::vocabulary::clock::ManualClock;
     use rusqlite::Connection;
     use std::time::Duration;
 

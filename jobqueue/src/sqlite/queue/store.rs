@@ -7,16 +7,16 @@ use async_trait::async_trait;
 use super::get::Leased;
 use super::put::NewRow;
 use super::{admin, delete, get, peek, put, update};
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
 use crate::sqlite::error::Subject;
 use crate::sqlite::receipt::Presented;
 use crate::sqlite::store::Store;
 use crate::storage::rules::limits;
 use crate::storage::{
-    Access, Arrivals, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
+    Access, Created, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage,
+    PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
 
 /// What an operation writes besides a text, roughly, in bytes.
 const ROW: usize = 128;
@@ -129,10 +129,15 @@ impl QueueStore for Store {
         .await
     }
 
-    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
         let (name, presented) = (queue.clone(), Presented::of(message));
         self.write(Operation::Delete, subject(queue), ROW, move |batch| {
-            delete::delete(batch, Operation::Delete, &name, presented, late)
+            delete::delete(batch, Operation::Delete, &name, presented, expired)
         })
         .await
     }
@@ -141,13 +146,13 @@ impl QueueStore for Store {
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        late: Late,
+        expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
         let count = messages.len();
         let name = queue.clone();
         let presented: Vec<_> = messages.iter().map(Presented::of).collect();
         let answers = self.write(Operation::DeleteAll, subject(queue), ROW * count, move |batch| {
-            delete::delete_all(batch, &name, &presented, late)
+            delete::delete_all(batch, &name, &presented, expired)
         });
         answers.await.unwrap_or_else(|error| error.for_each(count).map(Err).collect())
     }
@@ -161,7 +166,7 @@ impl QueueStore for Store {
         Ok(())
     }
 
-    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
         Some(self.listen(queue))
     }
 

@@ -3,13 +3,13 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::lease::{claim, where_receipt_is_good, why_not};
+use crate::name::QueueName;
 use crate::sqlite::batch::Batch;
 use crate::sqlite::clock::{after, to_instant};
 use crate::sqlite::error::Applied;
 use crate::sqlite::receipt::{Presented, Receipt};
 use crate::storage::rules::limits::check_before_expiry;
-use crate::storage::{Late, Operation, UpdateMessage, Updated};
-use crate::vocabulary::name::QueueName;
+use crate::storage::{ExpiredReceipt, Operation, UpdateMessage, Updated};
 
 const FIND: &str = where_receipt_is_good!("SELECT expires_at FROM jobqueue_message");
 
@@ -25,10 +25,10 @@ pub(super) fn update(
 ) -> Applied<Updated> {
     let claim = claim(batch, Operation::Update, name, presented)?;
     let now = batch.now();
-    let late = change.late == Late::IfUnclaimed;
+    let expired = change.expired == ExpiredReceipt::Allow;
     let found: Option<Option<i64>> = batch
         .statement(FIND)?
-        .query_row(params![claim.id, claim.queue, claim.receipt.bytes(), now, late], |row| row.get(0))
+        .query_row(params![claim.id, claim.queue, claim.receipt.bytes(), now, expired], |row| row.get(0))
         .optional()?;
     let Some(expires_at) = found else {
         return Err(why_not(batch, Operation::Update, name, &claim));

@@ -6,11 +6,11 @@ use rusqlite::ffi;
 use tempfile::TempDir;
 
 use super::*;
+use crate::clock::ManualClock;
 use crate::sqlite::error::{Applied, Failure, Subject};
 use crate::sqlite::options::Options;
 use crate::sqlite::store::Store;
 use crate::storage::{Operation, StoreError};
-use crate::vocabulary::clock::ManualClock;
 
 async fn store(clock: &Arc<ManualClock>) -> (TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();

@@ -6,12 +6,12 @@
 use std::time::{Duration, SystemTime};
 
 use super::xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};
+use crate::name::{BlobName, QueueName};
+use crate::settings::metadata::Metadata;
 use crate::storage::{
     GetMessages, LeaseDuration, MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY, Operation, PutMessage,
     StoreError, StoreErrorKind, UpdateMessage,
 };
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, QueueName};
 
 /// The shortest and the longest finite blob lease.
 pub const BLOB_LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(60);

@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum Deviation {
     /// A receipt whose visibility timeout is over is accepted until somebody else gets the message, whatever
-    /// [`Late`](crate::storage::Late) says. Azure itself does so, and so does Azurite.
+    /// [`ExpiredReceipt`](crate::storage::ExpiredReceipt) says. Azure itself does so, and so does Azurite.
     ExpiryNotChecked,
     /// All messages of one get have the same receipt, and each other's is accepted. Azurite.
     BatchSharesReceipt,

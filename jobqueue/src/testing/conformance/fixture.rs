@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::Broken;
+use crate::name::{BlobName, QueueName};
 use crate::storage::{
-    BlobProperties, BlobStore, GetMessages, Late, LeaseDuration, LeaseId, LeaseState, LeasedMessage,
-    MessageRef, PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, QueueStore, Storage, StoreError,
-    StoreErrorKind, UpdateMessage, Updated,
+    BlobProperties, BlobStore, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState,
+    LeasedMessage, MessageRef, PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, QueueStore,
+    Storage, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
-use crate::vocabulary::name::{BlobName, QueueName};
 
 /// Long enough not to run out while a promise is tried, in real time too.
 pub(super) const LONG: Duration = secs(600);
@@ -103,12 +103,14 @@ impl TestQueue {
         message: &MessageRef,
         visibility: Duration,
     ) -> Result<Updated, StoreError> {
-        self.update_with(message, UpdateMessage { visibility, text: None, late: Late::Refuse }).await
+        self.update_with(message, UpdateMessage { visibility, text: None, expired: ExpiredReceipt::Refuse })
+            .await
     }
 
     pub(super) async fn update_text(&self, message: &MessageRef, text: &str) -> Result<Updated, StoreError> {
         let text = Some(text.to_owned());
-        self.update_with(message, UpdateMessage { visibility: LONG, text, late: Late::Refuse }).await
+        self.update_with(message, UpdateMessage { visibility: LONG, text, expired: ExpiredReceipt::Refuse })
+            .await
     }
 
     pub(super) async fn update_with(
@@ -120,11 +122,11 @@ impl TestQueue {
     }
 
     pub(super) async fn delete(&self, message: &MessageRef) -> Result<(), StoreError> {
-        self.store.delete(&self.name, message, Late::Refuse).await
+        self.store.delete(&self.name, message, ExpiredReceipt::Refuse).await
     }
 
     pub(super) async fn delete_late(&self, message: &MessageRef) -> Result<(), StoreError> {
-        self.store.delete(&self.name, message, Late::IfUnclaimed).await
+        self.store.delete(&self.name, message, ExpiredReceipt::Allow).await
     }
 
     pub(super) async fn count(&self) -> Result<u64, StoreError> {

@@ -22,7 +22,6 @@ mod check;
 #[macro_use]
 mod promise;
 
-mod arrivals;
 mod blobs;
 mod deviation;
 mod fixture;
@@ -30,6 +29,7 @@ mod leases;
 mod queues;
 mod runner;
 mod subject;
+mod subscribe;
 
 use std::sync::LazyLock;
 
@@ -42,7 +42,7 @@ pub use subject::Subject;
 /// All promises, in the order of the port's operations.
 pub fn promises() -> &'static [Promise] {
     static ALL: LazyLock<Vec<Promise>> =
-        LazyLock::new(|| [queues::all(), arrivals::PROMISES.to_vec(), blobs::all(), leases::all()].concat());
+        LazyLock::new(|| [queues::all(), subscribe::PROMISES.to_vec(), blobs::all(), leases::all()].concat());
     &ALL
 }
 

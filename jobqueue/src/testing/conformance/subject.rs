@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use super::fixture::{TestBlob, TestQueue};
 use super::{Broken, Deviation};
+use crate::clock::ManualClock;
+use crate::name::{BlobName, ContainerName, QueueName};
+use crate::settings::metadata::Metadata;
 use crate::storage::Storage;
-use crate::vocabulary::clock::ManualClock;
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::{BlobName, ContainerName, QueueName};
 
 type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 

@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::Blobs;
+use crate::name::{BlobName, ContainerName};
 use crate::storage::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob,
     StoreError,
 };
-use crate::vocabulary::name::{BlobName, ContainerName};
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Queues;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
 use crate::storage::{
-    Access, Arrivals, Created, GetMessages, Late, MessageRef, Operation, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
+    Access, Created, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage,
+    PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -71,18 +71,23 @@ impl QueueStore for Queues {
         self.plan.run(Operation::Update, queue, self.inner.update(queue, message, change)).await
     }
 
-    async fn delete(&self, queue: &QueueName, message: &MessageRef, late: Late) -> Result<(), StoreError> {
-        self.plan.run(Operation::Delete, queue, self.inner.delete(queue, message, late)).await
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
+        self.plan.run(Operation::Delete, queue, self.inner.delete(queue, message, expired)).await
     }
 
     async fn delete_all(
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        late: Late,
+        expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
         let count = messages.len();
-        let answers = self.inner.delete_all(queue, messages, late);
+        let answers = self.inner.delete_all(queue, messages, expired);
         self.plan.run_all(Operation::DeleteAll, queue, count, answers).await
     }
 
@@ -94,8 +99,8 @@ impl QueueStore for Queues {
         self.plan.run(Operation::CheckQueueAccess, queue, self.inner.check_access(queue, access)).await
     }
 
-    fn arrivals(&self, queue: &QueueName) -> Option<Arrivals> {
-        self.inner.arrivals(queue)
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
+        self.inner.subscribe(queue)
     }
 
     fn checks_expiry(&self) -> bool {

@@ -3,8 +3,8 @@
 use super::super::Broken;
 use super::super::check::refused;
 use super::super::fixture::TestBlob;
+use crate::name::BlobName;
 use crate::storage::{PutBlob, StoreErrorKind as K};
-use crate::vocabulary::name::BlobName;
 
 promises! { "container";
     /// Creating a container again changes nothing.

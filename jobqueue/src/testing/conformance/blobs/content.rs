@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::super::check::refused;
 use super::super::fixture::secs;
+use crate::settings::metadata::Metadata;
 use crate::storage::{LeaseState, PutBlob, StoreErrorKind as K};
-use crate::vocabulary::metadata::Metadata;
 
 promises! { "blob";
     /// What was written is read, with the same properties.

@@ -2,8 +2,8 @@
 
 use super::super::check::refused;
 use super::super::fixture::LONG;
+use crate::settings::metadata::Metadata;
 use crate::storage::{PutMessage, StoreErrorKind as K};
-use crate::vocabulary::metadata::Metadata;
 
 promises! { "clear";
     /// Clearing a queue removes visible, leased and delayed messages.

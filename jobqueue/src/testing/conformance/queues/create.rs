@@ -4,9 +4,9 @@ use futures_util::future::join_all;
 
 use super::super::check::refused;
 use super::super::fixture::TestQueue;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
 use crate::storage::{Created, StoreErrorKind as K};
-use crate::vocabulary::metadata::Metadata;
-use crate::vocabulary::name::QueueName;
 
 promises! { "create";
     /// Creating a missing queue makes it, empty.

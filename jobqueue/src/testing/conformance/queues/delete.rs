@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 
 use super::super::check::refused;
 use super::super::fixture::{LONG, secs};
-use crate::storage::{Late, PutMessage, StoreErrorKind as K};
+use crate::storage::{ExpiredReceipt, PutMessage, StoreErrorKind as K};
 
 promises! { "delete";
     /// A deleted message is never got again.
@@ -50,7 +50,7 @@ promises! { "delete";
             messages.push(queue.put(text).await?.message);
         }
         queue.delete(&messages[1]).await?;
-        let answers = queue.store.delete_all(&queue.name, messages, Late::Refuse).await;
+        let answers = queue.store.delete_all(&queue.name, messages, ExpiredReceipt::Refuse).await;
         let fine: Vec<_> = answers.iter().map(Result::is_ok).collect();
         ensure_eq!(fine, [true, false, true], "answers");
         ensure_eq!(queue.count().await?, 0, "messages");
@@ -61,7 +61,7 @@ promises! { "delete";
         let queue = subject.queue().await?;
         let puts = queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 40]).await;
         let messages = puts.into_iter().map(|put| put.map(|put| put.message)).collect::<Result<_, _>>()?;
-        for answer in queue.store.delete_all(&queue.name, messages, Late::Refuse).await {
+        for answer in queue.store.delete_all(&queue.name, messages, ExpiredReceipt::Refuse).await {
             answer?;
         }
         ensure_eq!(queue.count().await?, 0, "messages");
@@ -71,7 +71,7 @@ promises! { "delete";
     async fn all_of_nothing_does_nothing(subject) {
         let queue = subject.queue().await?;
         queue.put("kept").await?;
-        let answers = queue.store.delete_all(&queue.name, Vec::new(), Late::Refuse).await;
+        let answers = queue.store.delete_all(&queue.name, Vec::new(), ExpiredReceipt::Refuse).await;
         ensure!(answers.is_empty(), "answers to nothing");
         ensure_eq!(queue.count().await?, 1, "messages");
     }

@@ -1,6 +1,6 @@
 //! Listing queues.
 
-use crate::vocabulary::metadata::Metadata;
+use crate::settings::metadata::Metadata;
 
 promises! { "list";
     /// All queues that begin with a prefix are listed once, in order of name, whatever the order of creation.

@@ -3,8 +3,8 @@
 use super::super::Deviation;
 use super::super::check::refused_unless;
 use super::super::fixture::{LONG, secs};
+use crate::settings::metadata::Metadata;
 use crate::storage::{PutMessage, StoreErrorKind as K};
-use crate::vocabulary::metadata::Metadata;
 
 promises! { "metadata";
     /// Metadata given at creation is read back.

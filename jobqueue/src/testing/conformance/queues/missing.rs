@@ -3,8 +3,8 @@
 use super::super::Broken;
 use super::super::check::refused;
 use super::super::fixture::{LONG, TestQueue};
-use crate::storage::{Late, MessageRef, PutMessage, StoreErrorKind as K};
-use crate::vocabulary::metadata::Metadata;
+use crate::settings::metadata::Metadata;
+use crate::storage::{ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind as K};
 
 /// A message reference of the form the storage itself uses.
 async fn some_message(subject: &super::super::Subject) -> Result<MessageRef, Broken> {
@@ -56,7 +56,7 @@ promises! { "missing";
         for put in puts {
             refused(put, &[K::QueueNotFound])?;
         }
-        for delete in queue.store.delete_all(&queue.name, vec![message], Late::Refuse).await {
+        for delete in queue.store.delete_all(&queue.name, vec![message], ExpiredReceipt::Refuse).await {
             refused(delete, &[K::QueueNotFound])?;
         }
     }

@@ -4,10 +4,10 @@ use super::super::check::{refused, refused_unless};
 use super::super::fixture::{LONG, STALE, TestQueue, secs, with_receipt};
 use super::super::{Broken, Deviation, Subject};
 use crate::storage::{
-    Late, LeasedMessage, MessageId, MessageRef, PopReceipt, StoreErrorKind as K, UpdateMessage,
+    ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, StoreErrorKind as K, UpdateMessage,
 };
 
-const LATE: UpdateMessage = UpdateMessage { visibility: LONG, text: None, late: Late::IfUnclaimed };
+const LATE: UpdateMessage = UpdateMessage { visibility: LONG, text: None, expired: ExpiredReceipt::Allow };
 
 /// A message whose lease has run out, and which nobody else has got.
 async fn expired(subject: &Subject) -> Result<(TestQueue, MessageRef), Broken> {

@@ -1,0 +1,112 @@
+//! When which lease is due: one ordered map for all leases of a process.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::owner::Lease;
+
+/// A place in the wheel.
+pub(super) type Slot = (Instant, u64);
+
+/// The deadline wheel. Insertion and removal cost a lock and a tree step; a thread is woken only when an entry is
+/// earlier than what it sleeps for.
+#[derive(Debug, Default)]
+pub(super) struct DeadlineQueue {
+    inner: Mutex<Inner>,
+    earlier: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    due: BTreeMap<Slot, Weak<Lease>>,
+    next_number: u64,
+    asleep_until: Option<Instant>,
+}
+
+impl DeadlineQueue {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn insert(&self, at: Instant, lease: Weak<Lease>) -> Slot {
+        let mut inner = self.lock();
+        inner.next_number += 1;
+        let slot = (at, inner.next_number);
+        inner.due.insert(slot, lease);
+        if inner.asleep_until.is_none_or(|until| at < until) {
+            inner.asleep_until = Some(at);
+            self.earlier.notify_one();
+        }
+        slot
+    }
+
+    pub(super) fn remove(&self, slot: Slot) {
+        self.lock().due.remove(&slot);
+    }
+
+    /// Waits until leases are due, and takes them out.
+    pub(super) async fn due(&self) -> Vec<Weak<Lease>> {
+        loop {
+            let sleep_until = {
+                let mut inner = self.lock();
+                let later = inner.due.split_off(&(Instant::now(), u64::MAX));
+                let due = std::mem::replace(&mut inner.due, later);
+                if !due.is_empty() {
+                    return due.into_values().collect();
+                }
+                inner.asleep_until = inner.due.keys().next().map(|(at, _)| *at);
+                inner.asleep_until
+            };
+            match sleep_until {
+                Some(until) => tokio::select! {
+                    () = tokio::time::sleep_until(until) => {}
+                    () = self.earlier.notified() => {}
+                },
+                None => self.earlier.notified().await,
+            }
+        }
+    }
+
+    /// How many leases are watched.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.lock().due.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_of_one_instant_are_all_due() {
+        let deadlines = DeadlineQueue::default();
+        let at = Instant::now() + Duration::from_secs(1);
+        let slots = [deadlines.insert(at, Weak::new()), deadlines.insert(at, Weak::new())];
+        assert_ne!(slots[0], slots[1]);
+        assert_eq!(deadlines.due().await.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_entry_wakes_who_waits_for_a_later_one() {
+        let deadlines = Arc::new(DeadlineQueue::default());
+        let now = Instant::now();
+        deadlines.insert(now + Duration::from_secs(100), Weak::new());
+        let waiting = tokio::spawn({
+            let deadlines = Arc::clone(&deadlines);
+            async move {
+                deadlines.due().await;
+                Instant::now()
+            }
+        });
+        tokio::task::yield_now().await;
+        deadlines.insert(now + Duration::from_secs(1), Weak::new());
+        assert!(waiting.await.unwrap() < now + Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,110 @@
+//! The thread that renews leases.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, OnceLock, Weak};
+
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::deadline_queue::{DeadlineQueue, Slot};
+use super::owner::Lease;
+
+/// The most renewals under way at once.
+const CONCURRENT_RENEWALS: usize = 256;
+
+/// Renews leases. One thread and one deadline wheel serve any number of leases: what costs is requests, not leases.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseRenewer {
+    deadlines: Arc<DeadlineQueue>,
+    runtime: Handle,
+}
+
+static PROCESS: OnceLock<LeaseRenewer> = OnceLock::new();
+
+impl LeaseRenewer {
+    /// The keeper of this process, on a thread of its own; started at the first call.
+    ///
+    /// # Errors
+    /// When the operating system refuses the thread.
+    pub(crate) fn process() -> io::Result<Self> {
+        if let Some(renewer) = PROCESS.get() {
+            return Ok(renewer.clone());
+        }
+        let renewer = Self::start_thread()?;
+        Ok(PROCESS.get_or_init(|| renewer).clone())
+    }
+
+    fn start_thread() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let renewer = Self { deadlines: Arc::default(), runtime: runtime.handle().clone() };
+        let deadlines = Arc::downgrade(&renewer.deadlines);
+        std::thread::Builder::new()
+            .name("jobqueue-leases".to_owned())
+            .spawn(move || runtime.block_on(turn(deadlines)))?;
+        Ok(renewer)
+    }
+
+    /// A keeper on the current runtime, which then must not be blocked. For tests on paused time.
+    pub(crate) fn on_this_runtime() -> Self {
+        let renewer = Self { deadlines: Arc::default(), runtime: Handle::current() };
+        renewer.runtime.spawn(turn(Arc::downgrade(&renewer.deadlines)));
+        renewer
+    }
+
+    /// The keeper's runtime, for others whose leases must not depend on what the application does with its own.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Runs a future on the keeper's runtime to its end, whatever becomes of the caller. `None` if the process is ending.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        self.runtime.spawn(future).await.ok()
+    }
+
+    /// Runs a future on the keeper's runtime in the background.
+    pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        drop(self.runtime.spawn(future));
+    }
+
+    pub(super) fn watch(&self, at: tokio::time::Instant, lease: Weak<Lease>) -> Slot {
+        self.deadlines.insert(at, lease)
+    }
+
+    pub(super) fn forget(&self, slot: Slot) {
+        self.deadlines.remove(slot);
+    }
+
+    #[cfg(test)]
+    pub(super) fn watched(&self) -> usize {
+        self.deadlines.len()
+    }
+}
+
+/// Turns the wheel until nobody has a keeper any more.
+async fn turn(deadlines: Weak<DeadlineQueue>) {
+    let permits = Arc::new(Semaphore::new(CONCURRENT_RENEWALS));
+    // A task for each request under way, not for each lease that is due.
+    let mut waiting: VecDeque<Weak<Lease>> = VecDeque::new();
+    while let Some(deadlines) = deadlines.upgrade() {
+        tokio::select! {
+            biased;
+            due = deadlines.due() => {
+                let due = due.iter().filter_map(Weak::upgrade).filter(|lease| lease.is_renewal_due());
+                waiting.extend(due.map(|lease| Arc::downgrade(&lease)));
+            }
+            Ok(permit) = Arc::clone(&permits).acquire_owned(), if !waiting.is_empty() => {
+                if let Some(lease) = waiting.pop_front().and_then(|lease| lease.upgrade()) {
+                    tokio::spawn(async move {
+                        lease.renew().await;
+                        drop(permit);
+                    });
+                }
+            }
+        }
+    }
+}

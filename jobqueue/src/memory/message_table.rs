@@ -1,0 +1,188 @@
+//! The messages of one queue, ordered by when they become visible.
+//!
+//! Plain data: takes the time as an argument, knows no locks and no names.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, SystemTime};
+
+use crate::storage::{
+    ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage, PutOutcome,
+    StoreErrorKind, Updated,
+};
+
+/// The messages of one queue. Every method but [`forget_expired`](Self::forget_expired) expects that expired ones have
+/// been forgotten.
+#[derive(Debug, Default)]
+pub(super) struct MessageTable {
+    rows: HashMap<u64, Row>,
+    by_id: HashMap<MessageId, u64>,
+    by_visibility: BTreeSet<(SystemTime, u64)>,
+    by_expiry: BTreeSet<(SystemTime, u64)>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Row {
+    message: MessageRef,
+    /// Until when the receipt is good; `None` for a put's, which is good until the first get.
+    good_until: Option<SystemTime>,
+    text: String,
+    visible_at: SystemTime,
+    inserted: SystemTime,
+    expires: Option<SystemTime>,
+    dequeue_count: u32,
+}
+
+impl MessageTable {
+    pub(super) fn forget_expired(&mut self, now: SystemTime) {
+        while let Some(&(expires, number)) = self.by_expiry.first() {
+            if expires > now {
+                break;
+            }
+            self.remove(number);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn put(&mut self, now: SystemTime, message: PutMessage) -> PutOutcome {
+        self.last += 1;
+        let row = Row {
+            message: MessageRef {
+                id: MessageId::new(uuid::Uuid::new_v4().to_string()),
+                receipt: new_receipt(),
+            },
+            good_until: None,
+            text: message.text,
+            visible_at: now + message.visibility_delay,
+            inserted: now,
+            expires: message.ttl.and_then(|ttl| now.checked_add(ttl)),
+            dequeue_count: 0,
+        };
+        let outcome = PutOutcome {
+            message: row.message.clone(),
+            inserted: now,
+            expires: row.expires,
+            next_visible: row.visible_at,
+        };
+        self.by_id.insert(row.message.id.clone(), self.last);
+        self.by_visibility.insert((row.visible_at, self.last));
+        if let Some(expires) = row.expires {
+            self.by_expiry.insert((expires, self.last));
+        }
+        self.rows.insert(self.last, row);
+        outcome
+    }
+
+    pub(super) fn get(&mut self, now: SystemTime, count: u32, visibility: Duration) -> Vec<LeasedMessage> {
+        let numbers = self.visible(now, count);
+        numbers.into_iter().filter_map(|number| self.lease(number, now + visibility)).collect()
+    }
+
+    pub(super) fn peek(&self, now: SystemTime, count: u32) -> Vec<PeekedMessage> {
+        let rows = self.visible(now, count).into_iter().filter_map(|number| self.rows.get(&number));
+        rows.map(|row| PeekedMessage {
+            id: row.message.id.clone(),
+            text: Ok(row.text.clone()),
+            dequeue_count: row.dequeue_count,
+            inserted: row.inserted,
+            expires: row.expires,
+        })
+        .collect()
+    }
+
+    /// In how long the next message becomes visible, of those that are not and will be before they expire.
+    pub(super) fn next_visible_in(&self, now: SystemTime) -> Option<Duration> {
+        let later = self.by_visibility.range((now, u64::MAX)..);
+        let lives = |&&(at, number): &&(SystemTime, u64)| {
+            self.rows.get(&number).is_some_and(|row| row.expires.is_none_or(|expires| expires > at))
+        };
+        later.into_iter().find(lives).and_then(|(at, _)| at.duration_since(now).ok())
+    }
+
+    /// When the message expires, if `message` is the right to change it.
+    pub(super) fn authorize(
+        &self,
+        now: SystemTime,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<Option<SystemTime>, StoreErrorKind> {
+        let row = self.by_id.get(&message.id).and_then(|number| self.rows.get(number));
+        let row = row.ok_or(StoreErrorKind::MessageNotFound)?;
+        if row.message.receipt != message.receipt {
+            return Err(StoreErrorKind::PopReceiptMismatch);
+        }
+        if expired == ExpiredReceipt::Refuse && row.good_until.is_some_and(|until| until <= now) {
+            return Err(StoreErrorKind::LeaseExpired);
+        }
+        Ok(row.expires)
+    }
+
+    /// Changes a message after [`authorize`](Self::authorize).
+    pub(super) fn update(
+        &mut self,
+        message: &MessageRef,
+        next_visible: SystemTime,
+        text: Option<String>,
+    ) -> Result<Updated, StoreErrorKind> {
+        let number = self.by_id.get(&message.id).ok_or(StoreErrorKind::MessageNotFound)?;
+        let row = self.rows.get_mut(number).ok_or(StoreErrorKind::MessageNotFound)?;
+        move_to(&mut self.by_visibility, *number, row, next_visible);
+        if let Some(text) = text {
+            row.text = text;
+        }
+        Ok(Updated { receipt: row.message.receipt.clone(), next_visible })
+    }
+
+    /// Deletes a message after [`authorize`](Self::authorize).
+    pub(super) fn delete(&mut self, message: &MessageRef) {
+        if let Some(&number) = self.by_id.get(&message.id) {
+            self.remove(number);
+        }
+    }
+
+    fn visible(&self, now: SystemTime, count: u32) -> Vec<u64> {
+        let visible = self.by_visibility.range(..=(now, u64::MAX)).take(count as usize);
+        visible.map(|&(_, number)| number).collect()
+    }
+
+    fn lease(&mut self, number: u64, until: SystemTime) -> Option<LeasedMessage> {
+        let row = self.rows.get_mut(&number)?;
+        move_to(&mut self.by_visibility, number, row, until);
+        row.dequeue_count = row.dequeue_count.saturating_add(1);
+        Some(LeasedMessage {
+            message: row.message.clone(),
+            text: Ok(row.text.clone()),
+            dequeue_count: row.dequeue_count,
+            inserted: row.inserted,
+            expires: row.expires,
+            next_visible: until,
+        })
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(row) = self.rows.remove(&number) {
+            self.by_id.remove(&row.message.id);
+            self.by_visibility.remove(&(row.visible_at, number));
+            if let Some(expires) = row.expires {
+                self.by_expiry.remove(&(expires, number));
+            }
+        }
+    }
+}
+
+/// Hides a message until `visible_at`, under a new receipt that is good so long.
+fn move_to(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, visible_at: SystemTime) {
+    order.remove(&(row.visible_at, number));
+    order.insert((visible_at, number));
+    row.visible_at = visible_at;
+    row.good_until = Some(visible_at);
+    row.message.receipt = new_receipt();
+}
+
+/// 128 random bits: nothing about one receipt tells anything about another.
+fn new_receipt() -> PopReceipt {
+    PopReceipt::new(format!("{:032x}", rand::random::<u128>()))
+}

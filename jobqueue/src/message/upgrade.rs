@@ -1,0 +1,38 @@
+//! The chain of versions: reading what an older release wrote.
+
+use crate::message::codec::Codec;
+use crate::message::{DecodeError, QueueMessage};
+
+/// Reads a payload of `version` as `M`: directly when it is the present version, else as `Old` and then
+/// through `TryFrom`. `Old` does the same with its own predecessor, so the chain may have any length.
+///
+/// # Errors
+/// See [`DecodeError`]. An unknown version is reported against the newest, wherever in the chain it is met.
+pub fn decode_or_upgrade<M, Old>(version: u32, payload: &[u8]) -> Result<M, DecodeError>
+where
+    M: QueueMessage + TryFrom<Old>,
+    M::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    Old: QueueMessage,
+{
+    if version == M::VERSION {
+        return M::Codec::decode(payload).map_err(DecodeError::Codec);
+    }
+    // A version between two links belongs to no type, and is not to be told as newer than the old link.
+    if version > Old::VERSION {
+        return Err(DecodeError::unreadable_version(version, M::VERSION));
+    }
+    let old = Old::decode(version, payload).map_err(|error| match error {
+        DecodeError::OlderVersion { found, .. } => DecodeError::OlderVersion { found, newest: M::VERSION },
+        error => error,
+    })?;
+    M::try_from(old).map_err(|error| DecodeError::Upgrade {
+        from: Old::VERSION,
+        to: M::VERSION,
+        source: error.into(),
+    })
+}
+
+/// Whether `kind` is a name of `M` or of a type it can be upgraded from.
+pub fn accepts_or_upgrades<M: QueueMessage, Old: QueueMessage>(kind: &str) -> bool {
+    kind == M::KIND || M::ALIASES.contains(&kind) || Old::accepts(kind)
+}

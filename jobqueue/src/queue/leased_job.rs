@@ -1,0 +1,173 @@
+//! A leased message and what it contains.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use super::progress::Saved;
+use super::queue_core::QueueCore;
+use crate::envelope::{Checkpoint, Envelope, Payload, StoredReference, fits, to_wire};
+use crate::error::Error;
+use crate::job::JobInfo;
+use crate::lease::Lease;
+use crate::settings::QueueSettings;
+use crate::trace::TraceContext;
+
+/// Checkpoints over this many bytes go to a blob of their own.
+const MAX_INLINE_CHECKPOINT: usize = 16 * 1024;
+
+/// One delivery: the lease, and the content as it stands in the storage.
+#[derive(Debug)]
+pub(crate) struct LeasedJob {
+    pub(crate) core: Arc<QueueCore>,
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) dequeue_count: u32,
+    pub(crate) inserted: SystemTime,
+    pub(crate) expires: Option<SystemTime>,
+    /// The settings that held when it was received.
+    pub(crate) settings: Arc<QueueSettings>,
+    content: Mutex<Content>,
+    /// Held from a change of the content until its text is stored, so that texts arrive in order.
+    pub(super) saving: tokio::sync::Mutex<()>,
+    /// What the checkpoint contains, once it was read.
+    pub(super) saved: tokio::sync::Mutex<Option<Saved>>,
+}
+
+/// What a message contains.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    /// An event.
+    Event(Box<Envelope>),
+    /// Something else; the text if it could be read at all.
+    Unreadable(Option<String>),
+}
+
+/// A text to be stored, and the blobs that have to be stored before it.
+#[derive(Debug)]
+pub(super) struct Rendered {
+    pub(super) text: String,
+    pub(super) blobs: Vec<(StoredReference, Bytes)>,
+}
+
+impl LeasedJob {
+    pub(super) fn new(
+        core: Arc<QueueCore>,
+        lease: Arc<Lease>,
+        leased: &crate::storage::LeasedMessage,
+        settings: Arc<QueueSettings>,
+        content: Content,
+    ) -> Self {
+        Self {
+            core,
+            lease,
+            dequeue_count: leased.dequeue_count,
+            inserted: leased.inserted,
+            expires: leased.expires,
+            settings,
+            content: Mutex::new(content),
+            saving: tokio::sync::Mutex::new(()),
+            saved: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    pub(super) fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy of the event; `None` if the message is none.
+    pub(crate) fn envelope(&self) -> Option<Envelope> {
+        match &*self.content() {
+            Content::Event(envelope) => Some((**envelope).clone()),
+            Content::Unreadable(_) => None,
+        }
+    }
+
+    /// Reads something of the event.
+    pub(crate) fn with_envelope<T>(&self, read: impl FnOnce(&Envelope) -> T) -> Option<T> {
+        match &*self.content() {
+            Content::Event(envelope) => Some(read(envelope)),
+            Content::Unreadable(_) => None,
+        }
+    }
+
+    /// What handlers are told. `None` if the message is not an event.
+    pub(crate) fn info(&self) -> Option<JobInfo> {
+        self.with_envelope(|envelope| {
+            let sender = envelope.traceparent.as_deref().and_then(TraceContext::parse);
+            JobInfo {
+                id: Arc::clone(&envelope.id),
+                kind: Arc::clone(&envelope.kind),
+                version: envelope.version,
+                queue: self.core.name.clone(),
+                source: Arc::clone(&envelope.source),
+                key: envelope.subject.as_deref().map(Into::into),
+                attempt: envelope.history.attempts.saturating_add(1),
+                max_attempts: self.settings.poison_threshold,
+                dequeue_count: self.dequeue_count,
+                sent: envelope.time.clone(),
+                inserted: self.inserted,
+                expires: self.expires,
+                headers: if envelope.extensions.is_empty() { Default::default() } else { envelope.headers() },
+                trace: sender.map_or_else(TraceContext::root, |sender| sender.child()),
+            }
+        })
+    }
+
+    /// The event's text as it would be stored now. What does not fit moves out: first the checkpoint if it is large,
+    /// then the payload.
+    pub(super) fn render(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
+        let encoding = self.settings.encoding;
+        let mut blobs = Vec::new();
+        let large = |json: &String| json.len() > MAX_INLINE_CHECKPOINT;
+        if matches!(&envelope.history.checkpoint, Some(Checkpoint::Inline(json)) if large(json)) {
+            self.move_checkpoint_out(envelope, &mut blobs);
+        }
+        let json = envelope.to_json()?;
+        if fits(&json, encoding) {
+            return Ok(Rendered { text: to_wire(json, encoding), blobs });
+        }
+        let data = match &envelope.payload {
+            Payload::Json(json) => json.to_bytes(),
+            Payload::Binary(bytes) => bytes.clone(),
+            Payload::None | Payload::Stored(_) => {
+                self.move_checkpoint_out(envelope, &mut blobs);
+                Bytes::new()
+            }
+        };
+        let (text, blob) = self.core.fit(envelope, data, encoding)?;
+        blobs.extend(blob);
+        Ok(Rendered { text, blobs })
+    }
+
+    fn move_checkpoint_out(&self, envelope: &mut Envelope, blobs: &mut Vec<(StoredReference, Bytes)>) {
+        if let Some(Checkpoint::Inline(json)) = envelope.history.checkpoint.take() {
+            let data = Bytes::from(json);
+            let reference = self.core.claim_checks.reference(&self.core.name, &data);
+            envelope.history.checkpoint = Some(Checkpoint::Stored(reference.clone()));
+            blobs.push((reference, data));
+        }
+    }
+
+    /// Whether the event refers to blobs.
+    pub(crate) fn has_blobs(&self) -> bool {
+        !self.references().is_empty()
+    }
+
+    /// The blobs the event refers to.
+    pub(super) fn references(&self) -> Vec<StoredReference> {
+        self.with_envelope(references).unwrap_or_default()
+    }
+}
+
+pub(super) fn references(envelope: &Envelope) -> Vec<StoredReference> {
+    let payload = match &envelope.payload {
+        Payload::Stored(reference) => Some(reference.clone()),
+        _ => None,
+    };
+    let checkpoint = match &envelope.history.checkpoint {
+        Some(Checkpoint::Stored(reference)) => Some(reference.clone()),
+        _ => None,
+    };
+    payload.into_iter().chain(checkpoint).collect()
+}

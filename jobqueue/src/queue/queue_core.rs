@@ -1,0 +1,197 @@
+//! One queue of a storage without its message type: what `Queue<M>` and the worker share.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::settings::{REFRESH, SettingsCache};
+use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind};
+use crate::lease::{LeaseRenewer, LeaseTerms};
+use crate::message::MessageDefaults;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::settings::{QueueSettings, SettingOverrides};
+use crate::storage::{ExpiredReceipt, QueueStore, Storage, StoreError, StoreErrorKind};
+
+/// How long the creation of a queue that is just being deleted is waited for.
+const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
+
+/// How a channel behaves.
+#[derive(Debug, Clone)]
+pub(crate) struct QueueCoreOptions {
+    pub(crate) defaults: MessageDefaults,
+    pub(crate) overrides: SettingOverrides,
+    pub(crate) settings_refresh: Duration,
+    pub(crate) max_payload_bytes: u64,
+    pub(crate) max_run_time: Duration,
+    pub(crate) expired: ExpiredReceipt,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// `None`: the keeper of the process.
+    pub(crate) renewer: Option<LeaseRenewer>,
+    /// Who sends and settles, for the event's `source` and for dead letters.
+    pub(crate) source: Arc<str>,
+}
+
+/// Jobs run at most this long unless configured otherwise: 12 hours.
+pub(crate) const DEFAULT_MAX_RUN_TIME: Duration = Duration::from_secs(12 * 3600);
+
+impl Default for QueueCoreOptions {
+    fn default() -> Self {
+        Self {
+            defaults: MessageDefaults::new(),
+            overrides: SettingOverrides::default(),
+            settings_refresh: REFRESH,
+            max_payload_bytes: DEFAULT_MAX_PAYLOAD_BYTES,
+            max_run_time: DEFAULT_MAX_RUN_TIME,
+            expired: ExpiredReceipt::Refuse,
+            clock: Arc::new(SystemClock),
+            renewer: None,
+            source: default_source(),
+        }
+    }
+}
+
+/// `/jobqueue/<program>`: a URI reference, as CloudEvents asks.
+fn default_source() -> Arc<str> {
+    static SOURCE: OnceLock<Arc<str>> = OnceLock::new();
+    let source = SOURCE.get_or_init(|| {
+        let program = std::env::current_exe().ok();
+        let stem = program.as_deref().and_then(|path| path.file_stem()).map(|stem| stem.to_string_lossy());
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+        let name: String = stem.as_deref().unwrap_or("program").chars().take(80).map(plain).collect();
+        format!("/jobqueue/{name}").into()
+    });
+    Arc::clone(source)
+}
+
+/// One queue of a storage.
+#[derive(Debug)]
+pub(crate) struct QueueCore {
+    pub(crate) storage: Storage,
+    pub(crate) name: QueueName,
+    pub(crate) claim_checks: ClaimChecks,
+    pub(crate) options: QueueCoreOptions,
+    settings: SettingsCache,
+    renewer: LeaseRenewer,
+    renewer_store: Arc<dyn QueueStore>,
+}
+
+impl QueueCore {
+    /// Opens a queue, and creates it if it is missing.
+    pub(crate) async fn open(
+        storage: &Storage,
+        name: QueueName,
+        options: QueueCoreOptions,
+    ) -> Result<Arc<Self>, Error> {
+        let metadata = QueueSettings::initial_metadata(&options.defaults);
+        let metadata = ensure(&**storage.queues(), &name, &metadata).await?;
+        let settings = SettingsCache::new(
+            &name,
+            &metadata,
+            options.defaults,
+            options.overrides,
+            options.settings_refresh,
+        );
+        let renewer = match &options.renewer {
+            Some(renewer) => renewer.clone(),
+            None => LeaseRenewer::process().map_err(|e| {
+                Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
+                    .with_source(e)
+            })?,
+        };
+        let claim_checks = ClaimChecks::new(
+            Arc::clone(storage.blobs()),
+            Arc::clone(&options.clock),
+            options.max_payload_bytes,
+        )?;
+        let renewer_store = storage.queues_apart();
+        Ok(Arc::new(Self {
+            storage: storage.clone(),
+            name,
+            claim_checks,
+            options,
+            settings,
+            renewer,
+            renewer_store,
+        }))
+    }
+
+    pub(crate) fn store(&self) -> &dyn QueueStore {
+        &**self.storage.queues()
+    }
+
+    pub(crate) fn store_handle(&self) -> Arc<dyn QueueStore> {
+        Arc::clone(self.storage.queues())
+    }
+
+    pub(crate) fn renewer(&self) -> &LeaseRenewer {
+        &self.renewer
+    }
+
+    pub(crate) fn renewer_store(&self) -> Arc<dyn QueueStore> {
+        Arc::clone(&self.renewer_store)
+    }
+
+    /// The settings as they were read last.
+    pub(crate) fn settings(&self) -> Arc<QueueSettings> {
+        self.settings.present()
+    }
+
+    /// The settings, read again if they are older than the refresh interval.
+    pub(crate) async fn fresh_settings(&self) -> Arc<QueueSettings> {
+        self.settings.fresh(self.store(), &self.name).await
+    }
+
+    pub(crate) fn terms(&self, settings: &QueueSettings) -> LeaseTerms {
+        LeaseTerms {
+            visibility: settings.timeout,
+            max_run_time: self.options.max_run_time,
+            expired: self.options.expired,
+        }
+    }
+}
+
+/// Makes sure that a queue exists, waiting while a deleted one of the name is being removed; returns the metadata it has.
+pub(super) async fn ensure(
+    store: &dyn QueueStore,
+    name: &QueueName,
+    metadata: &Metadata,
+) -> Result<Metadata, Error> {
+    let mut wait = Duration::from_millis(500);
+    let give_up = tokio::time::Instant::now() + WAIT_FOR_DELETION;
+    loop {
+        let found = match store.queue_metadata(name).await {
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, metadata).await,
+            found => found,
+        };
+        match found {
+            Ok(metadata) => return Ok(metadata),
+            Err(e)
+                if e.kind() == StoreErrorKind::QueueBeingDeleted && tokio::time::Instant::now() < give_up =>
+            {
+                tracing::info!(queue = %name, "the queue is being deleted; waiting to create it again");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(Duration::from_secs(10));
+            }
+            Err(e) => {
+                let retryable = e.is_retryable();
+                let text = format!("the queue `{name}` cannot be opened");
+                return Err(Error::new(ErrorKind::Storage, text).with_retryable(retryable).with_source(e));
+            }
+        }
+    }
+}
+
+async fn create(
+    store: &dyn QueueStore,
+    name: &QueueName,
+    metadata: &Metadata,
+) -> Result<Metadata, StoreError> {
+    match store.create_queue(name, metadata).await {
+        Ok(_) => Ok(metadata.clone()),
+        // Another process was faster, or an operator has set it up differently: theirs holds.
+        Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_metadata(name).await,
+        Err(e) => Err(e),
+    }
+}

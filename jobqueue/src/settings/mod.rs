@@ -1,0 +1,217 @@
+//! Settings of a queue, read from its metadata.
+//!
+//! Whatever stands in the metadata, the result is usable: a malformed or absurd value gives the default
+//! and a warning, never a panic and never a threshold of zero that would dead-letter everything.
+
+pub mod metadata;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::message::MessageDefaults;
+use crate::settings::metadata::Metadata;
+
+/// Metadata name: failed attempts before a message is dead-lettered.
+pub const POISON_THRESHOLD: &str = "poisonthreshold";
+/// Metadata name: the lease in seconds.
+pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
+/// Metadata name: `none` or `base64`.
+pub const MESSAGE_ENCODING: &str = "messageencoding";
+/// Metadata name: `true` while workers are to leave the queue alone.
+pub const PAUSED: &str = "paused";
+/// Metadata name: the hard bound on deliveries.
+pub const MAX_DELIVERIES: &str = "maxdeliveries";
+
+/// How the text of messages is written. Both forms are always read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum MessageEncoding {
+    /// JSON as it is: up to 65,536 bytes.
+    #[default]
+    Plain,
+    /// JSON in base64: up to 49,152 bytes. For consumers with an SDK that expects it.
+    Base64,
+}
+
+/// What governs the processing of a queue. Made from metadata, type defaults and overrides by
+/// [`QueueSettings::resolve`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueSettings {
+    /// Failed attempts after which a message is dead-lettered: 1–1,000, default 5.
+    pub poison_threshold: u32,
+    /// The lease with which messages are received: 1 second to 7 days, default 30 seconds.
+    pub timeout: Duration,
+    /// How texts are written.
+    pub encoding: MessageEncoding,
+    /// Whether workers leave the queue alone.
+    pub paused: bool,
+    /// Deliveries, excused ones not counted, after which a message is dead-lettered without being run: the bound
+    /// for jobs that kill their worker. 1–1,000,000, default 4 × threshold + 20.
+    pub max_deliveries: u32,
+}
+
+/// Settings that one process prefers to the queue's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SettingOverrides {
+    /// See [`QueueSettings::poison_threshold`].
+    pub poison_threshold: Option<u32>,
+    /// See [`QueueSettings::timeout`].
+    pub timeout: Option<Duration>,
+    /// See [`QueueSettings::max_deliveries`].
+    pub max_deliveries: Option<u32>,
+}
+
+/// A value in the metadata that was not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingWarning {
+    name: &'static str,
+    allowed: &'static str,
+    used: String,
+}
+
+impl SettingWarning {
+    /// The metadata name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Display for SettingWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, allowed, used } = self;
+        write!(f, "queue metadata `{name}` is not {allowed}; {used} is used until it is corrected")
+    }
+}
+
+const DEFAULT_POISON_THRESHOLD: u32 = 5;
+const DEFAULT_TIMEOUT_SECONDS: u64 = 30;
+
+impl QueueSettings {
+    /// Settles what holds: overrides first, then metadata, then the type's defaults, then the framework's.
+    pub fn resolve(
+        metadata: &Metadata,
+        defaults: &MessageDefaults,
+        overrides: &SettingOverrides,
+    ) -> (Self, Vec<SettingWarning>) {
+        let mut reader = Reader { metadata, warnings: Vec::new() };
+        let threshold = defaults.poison_threshold.unwrap_or(DEFAULT_POISON_THRESHOLD).clamp(1, 1000);
+        let threshold =
+            reader.number(POISON_THRESHOLD, "a whole number from 1 to 1000", 1..=1000, threshold.into());
+        let poison_threshold = overrides.poison_threshold.map_or(threshold as u32, |n| n.clamp(1, 1000));
+
+        let seconds = defaults.timeout.map_or(DEFAULT_TIMEOUT_SECONDS, |t| t.as_secs()).clamp(1, 604_800);
+        let seconds = reader.number(DEFAULT_TIMEOUT, "seconds from 1 to 604800", 1..=604_800, seconds);
+        let timeout = overrides.timeout.unwrap_or(Duration::from_secs(seconds));
+
+        let generous = u64::from(poison_threshold) * 4 + 20;
+        let max = reader.number(MAX_DELIVERIES, "a whole number from 1 to 1000000", 1..=1_000_000, generous);
+        let max_deliveries = overrides.max_deliveries.map_or(max as u32, |n| n.max(1));
+
+        let encoding = reader.word(
+            MESSAGE_ENCODING,
+            "`none` or `base64`",
+            &[("none", MessageEncoding::Plain), ("base64", MessageEncoding::Base64)],
+        );
+        let paused = reader.word(PAUSED, "`true` or `false`", &[("false", false), ("true", true)]);
+        (Self { poison_threshold, timeout, encoding, paused, max_deliveries }, reader.warnings)
+    }
+
+    /// The metadata with which a missing queue is created: what the type declares, written out so that an
+    /// operator finds and changes it.
+    pub fn initial_metadata(defaults: &MessageDefaults) -> Metadata {
+        let mut metadata = Metadata::new();
+        if let Some(threshold) = defaults.poison_threshold {
+            metadata.insert(POISON_THRESHOLD, threshold.to_string());
+        }
+        if let Some(timeout) = defaults.timeout {
+            metadata.insert(DEFAULT_TIMEOUT, timeout.as_secs().to_string());
+        }
+        metadata
+    }
+}
+
+struct Reader<'a> {
+    metadata: &'a Metadata,
+    warnings: Vec<SettingWarning>,
+}
+
+impl Reader<'_> {
+    fn number(
+        &mut self,
+        name: &'static str,
+        allowed: &'static str,
+        range: std::ops::RangeInclusive<u64>,
+        default: u64,
+    ) -> u64 {
+        let Some(text) = self.metadata.get(name) else { return default };
+        match text.trim().parse::<u64>() {
+            Ok(value) if range.contains(&value) => value,
+            _ => {
+                self.warnings.push(SettingWarning { name, allowed, used: default.to_string() });
+                default
+            }
+        }
+    }
+
+    /// The first choice is the default.
+    fn word<T: Copy>(&mut self, name: &'static str, allowed: &'static str, choices: &[(&str, T); 2]) -> T {
+        let default = choices[0];
+        let Some(text) = self.metadata.get(name) else { return default.1 };
+        match choices.iter().find(|(word, _)| text.trim().eq_ignore_ascii_case(word)) {
+            Some((_, value)) => *value,
+            None => {
+                self.warnings.push(SettingWarning { name, allowed, used: format!("`{}`", default.0) });
+                default.1
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(metadata: Metadata) -> (QueueSettings, Vec<SettingWarning>) {
+        QueueSettings::resolve(&metadata, &MessageDefaults::new(), &SettingOverrides::default())
+    }
+
+    #[test]
+    fn an_empty_metadata_gives_the_defaults() {
+        let (settings, warnings) = resolve(Metadata::new());
+        assert_eq!((settings.poison_threshold, settings.max_deliveries), (5, 40));
+        assert_eq!(settings.timeout, Duration::from_secs(30));
+        assert!(!settings.paused && warnings.is_empty());
+    }
+
+    #[test]
+    fn f109_absurd_values_give_the_default_and_a_warning() {
+        for bad in ["0", "-1", "99999999999999999999", "abc", "", "1.5", "1001"] {
+            let (settings, warnings) = resolve(Metadata::new().with(POISON_THRESHOLD, bad));
+            assert_eq!(settings.poison_threshold, 5, "{bad:?}");
+            assert_eq!(warnings.len(), 1, "{bad:?}");
+        }
+        let (settings, warnings) = resolve(
+            Metadata::new()
+                .with(DEFAULT_TIMEOUT, "0")
+                .with(MAX_DELIVERIES, "0")
+                .with(MESSAGE_ENCODING, "utf7")
+                .with(PAUSED, "maybe"),
+        );
+        assert_eq!(settings, resolve(Metadata::new()).0);
+        assert_eq!(warnings.len(), 4);
+    }
+
+    #[test]
+    fn metadata_wins_over_the_type_and_the_process_over_both() {
+        let metadata = Metadata::new().with("PoisonThreshold", " 7 ").with(PAUSED, "TRUE");
+        let defaults = MessageDefaults::new().with_poison_threshold(3).with_timeout(Duration::from_secs(60));
+        let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &SettingOverrides::default());
+        assert_eq!((settings.poison_threshold, settings.timeout), (7, Duration::from_secs(60)));
+        assert!(settings.paused);
+        let overrides = SettingOverrides { poison_threshold: Some(2), ..Default::default() };
+        let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &overrides);
+        assert_eq!((settings.poison_threshold, settings.max_deliveries), (2, 28));
+    }
+}

@@ -1,0 +1,126 @@
+//! One get over many shards: who is asked for how many, and what comes of it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::map::Shard;
+use super::place::outer_id;
+use super::store::{ShardedQueues, WAVE};
+use crate::name::QueueName;
+use crate::storage::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as K};
+
+/// How long the others of a wave wait for a shard that does not answer. What it may have leased comes back.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl ShardedQueues {
+    /// Gets from all shards that may be asked, each its share.
+    pub(super) async fn gather(
+        &self,
+        queue: &QueueName,
+        options: GetMessages,
+    ) -> Result<Received, StoreError> {
+        let mut shards = self.all_shards(queue).await?;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % shards.len().max(1);
+        shards.rotate_left(turn);
+        let mut all = Gathered::default();
+        let mut waiting = VecDeque::new();
+        for shard in shards {
+            match self.maps.health.closed_for(queue, &shard) {
+                Some(wait) => all.soonest(Some(wait)),
+                None => waiting.push_back(shard),
+            }
+        }
+        while !waiting.is_empty() && all.messages.len() < options.count as usize {
+            let left = options.count as usize - all.messages.len();
+            let wave: Vec<_> = waiting.drain(..WAVE.min(left).min(waiting.len())).collect();
+            let width = wave.len();
+            // Each its fair share; together not more than was asked for.
+            let share = |place: usize| (left / width + usize::from(place < left % width)) as u32;
+            let gets = wave.into_iter().enumerate().map(|(place, shard)| {
+                self.get_from(queue, shard, GetMessages { count: share(place), ..options })
+            });
+            for (place, (shard, got)) in join_all(gets.collect::<Vec<_>>()).await.into_iter().enumerate() {
+                if all.add(&shard, share(place), got) {
+                    waiting.push_back(shard);
+                }
+            }
+        }
+        match all.error {
+            Some(error) if error.kind() == K::QueueNotFound && all.messages.is_empty() => {
+                self.maps.forget(queue);
+                Err(error)
+            }
+            Some(error) if all.messages.is_empty() && (all.answers == 0 || !error.is_retryable()) => {
+                Err(error)
+            }
+            _ => {
+                let enough = all.messages.len() == options.count as usize;
+                Ok(Received::new(all.messages).with_next_visible_in(all.next.filter(|_| !enough)))
+            }
+        }
+    }
+
+    async fn get_from(
+        &self,
+        queue: &QueueName,
+        shard: Shard,
+        options: GetMessages,
+    ) -> (Shard, Result<Received, StoreError>) {
+        let got = async {
+            let (storage, physical) = self.maps.locate(queue, &shard)?;
+            let expired = |_| StoreError::new(K::Timeout, "get messages", &physical).with_ambiguous(true);
+            timeout(PATIENCE, storage.queues().get(&physical, options)).await.map_err(expired)?
+        };
+        let got = got.await;
+        match &got {
+            Ok(_) => self.maps.health.answered(queue, &shard),
+            Err(error) => self.maps.health.failed(queue, &shard, error),
+        }
+        (shard, got)
+    }
+}
+
+/// What several gets give together.
+#[derive(Default)]
+struct Gathered {
+    messages: Vec<LeasedMessage>,
+    next: Option<Duration>,
+    error: Option<StoreError>,
+    answers: usize,
+}
+
+impl Gathered {
+    fn soonest(&mut self, wait: Option<Duration>) {
+        self.next = [self.next, wait].into_iter().flatten().min();
+    }
+
+    /// Adds an answer; tells whether the shard may have more.
+    fn add(&mut self, shard: &Shard, asked: u32, got: Result<Received, StoreError>) -> bool {
+        match got {
+            Ok(received) => {
+                self.answers += 1;
+                self.soonest(received.next_visible_in);
+                let full = received.messages.len() == asked as usize;
+                self.messages.extend(received.messages.into_iter().map(|mut message| {
+                    message.message.id = outer_id(shard, &message.message.id);
+                    message
+                }));
+                full
+            }
+            // A shard that is missing beside a home that is there holds nothing.
+            Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => false,
+            Err(e) => {
+                tracing::warn!(shard = shard.number, generation = shard.generation, error = %e, "shard not read");
+                // What cannot be mended by waiting must not look like an empty shard.
+                if self.error.as_ref().is_none_or(|first| first.is_retryable()) {
+                    self.error = Some(e);
+                }
+                false
+            }
+        }
+    }
+}

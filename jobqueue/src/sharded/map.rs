@@ -1,0 +1,140 @@
+//! Which shards a queue has: generations, and their form in a blob.
+
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+
+use crate::name::{NameError, QueueName};
+use crate::storage::ETag;
+
+/// One physical queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Shard {
+    /// 0 is the home queue.
+    pub(super) generation: u32,
+    pub(super) number: u32,
+    pub(super) account: String,
+}
+
+impl Shard {
+    pub(super) fn physical(&self, logical: &QueueName) -> Result<QueueName, NameError> {
+        if self.generation == 0 {
+            return Ok(logical.clone());
+        }
+        QueueName::new(format!("{}-s{}v{}", stem(logical), self.number, self.generation))
+    }
+}
+
+/// The longest stem: room for `-s255v99999`.
+const MAX_STEM: usize = 51;
+
+/// What the names of a queue's shards begin with: its own name, or of a long one the beginning and a hash of the whole.
+fn stem(logical: &QueueName) -> String {
+    let name = logical.as_str();
+    if name.len() <= MAX_STEM {
+        return name.to_owned();
+    }
+    let hash: String =
+        Sha256::digest(name.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{hash}", name[..MAX_STEM - 17].trim_end_matches('-'))
+}
+
+/// Whether this is the name of a shard and not of a logical queue.
+pub(super) fn is_shard(name: &QueueName) -> bool {
+    let numbers = name.as_str().rsplit_once("-s").and_then(|(_, rest)| rest.split_once('v'));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    numbers.is_some_and(|(shard, generation)| digits(shard) && digits(generation))
+}
+
+/// Shards that were made together; a key belongs to one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Generation {
+    pub(super) number: u32,
+    /// Seconds since 1970; 0 for the newest.
+    pub(super) superseded: u64,
+    /// The account of each shard. None: the home queue alone.
+    pub(super) accounts: Vec<String>,
+}
+
+/// All generations that are read, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Map {
+    pub(super) generations: Vec<Generation>,
+    pub(super) etag: Option<ETag>,
+}
+
+impl Map {
+    /// All shards that are read, home first.
+    pub(super) fn shards(&self, home: &str) -> Vec<Shard> {
+        let first = Shard { generation: 0, number: 0, account: home.to_owned() };
+        let rest = self.generations.iter().flat_map(|generation| {
+            (0..).zip(&generation.accounts).map(|(number, account)| Shard {
+                generation: generation.number,
+                number,
+                account: account.clone(),
+            })
+        });
+        std::iter::once(first).chain(rest).collect()
+    }
+
+    /// The shards that new messages go to.
+    pub(super) fn targets(&self, home: &str) -> Vec<Shard> {
+        let newest = self.generations.last().filter(|newest| !newest.accounts.is_empty());
+        let number = newest.map_or(0, |newest| newest.number);
+        self.shards(home).into_iter().filter(|shard| shard.generation == number).collect()
+    }
+
+    /// The map with one generation more.
+    pub(super) fn grown(&self, accounts: Vec<String>, now: SystemTime) -> Self {
+        let mut generations = self.generations.clone();
+        let number = generations.last().map_or(1, |newest| newest.number + 1);
+        if let Some(newest) = generations.last_mut() {
+            newest.superseded = seconds(now).max(1);
+        }
+        generations.push(Generation { number, superseded: 0, accounts });
+        Self { generations, etag: self.etag.clone() }
+    }
+
+    /// A line for each generation: number, when it was superseded, accounts.
+    pub(super) fn to_text(&self) -> String {
+        let line = |g: &Generation| format!("{}\t{}\t{}\n", g.number, g.superseded, g.accounts.join("\t"));
+        self.generations.iter().map(line).collect()
+    }
+
+    pub(super) fn parse(text: &str, etag: ETag) -> Option<Self> {
+        let line = |line: &str| {
+            let mut parts = line.split('\t');
+            let number = parts.next()?.parse().ok()?;
+            let superseded = parts.next()?.parse().ok()?;
+            let accounts = parts.filter(|account| !account.is_empty()).map(str::to_owned).collect();
+            Some(Generation { number, superseded, accounts })
+        };
+        let generations = text.lines().map(line).collect::<Option<_>>()?;
+        Some(Self { generations, etag: Some(etag) })
+    }
+}
+
+pub(super) fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_read_as_it_was_written() {
+        let map = Map::default().grown(vec!["a".into(), "b".into()], SystemTime::now());
+        let map = map.grown(Vec::new(), SystemTime::now());
+        let read = Map::parse(&map.to_text(), ETag::new("x"));
+        assert_eq!(read.map(|read| read.generations), Some(map.generations));
+        assert_eq!(Map::parse("nonsense", ETag::new("x")), None);
+    }
+
+    #[test]
+    fn shards_are_told_from_queues() {
+        let name = |text: &str| QueueName::new(text).unwrap();
+        assert!(is_shard(&name("orders-s3v12")));
+        assert!(!is_shard(&name("orders-small")) && !is_shard(&name("orders-sv1")));
+    }
+}

@@ -1,0 +1,253 @@
+//! Reading, establishing and changing maps.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::map::{Map, Shard, seconds};
+use super::shard_health::ShardHealth;
+use super::{Builder, MAX_SHARDS, Unpolled};
+use crate::name::{BlobName, ContainerName, QueueName};
+use crate::settings::metadata::Metadata;
+use crate::storage::{Condition, MAX_MESSAGES, PutBlob, Storage, StoreError, StoreErrorKind as K};
+
+pub(crate) const CONTAINER: &str = "jobqueue-shards";
+const OPERATION: &str = "read shard map";
+
+/// The accounts, and the maps as this process knows them.
+#[derive(Debug)]
+pub(super) struct Maps {
+    pub(super) options: Builder,
+    pub(super) health: ShardHealth,
+    known: Mutex<HashMap<QueueName, (Map, Instant)>>,
+}
+
+impl Maps {
+    pub(super) fn new(options: Builder) -> Self {
+        Self { options, health: ShardHealth::default(), known: Mutex::default() }
+    }
+
+    pub(super) fn home_name(&self) -> &str {
+        &self.options.accounts[0].0
+    }
+
+    pub(super) fn home(&self) -> &Storage {
+        &self.options.accounts[0].1
+    }
+
+    /// The physical queue of a shard and where it is.
+    pub(super) fn locate(
+        &self,
+        queue: &QueueName,
+        shard: &Shard,
+    ) -> Result<(&Storage, QueueName), StoreError> {
+        let account = self.options.accounts.iter().find(|(name, _)| *name == shard.account);
+        let (_, storage) = account.ok_or_else(|| {
+            let detail = format!("the shard map names the account `{}`, which was not given", shard.account);
+            StoreError::new(K::InvalidInput, "find shard", queue).with_detail(detail)
+        })?;
+        let physical = shard.physical(queue);
+        let physical =
+            physical.map_err(|e| StoreError::new(K::InvalidInput, "name shard", queue).with_source(e))?;
+        Ok((storage, physical))
+    }
+
+    pub(super) fn forget(&self, queue: &QueueName) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(queue);
+    }
+
+    fn remember(&self, queue: &QueueName, map: &Map, read: Instant) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(queue.clone(), (map.clone(), read));
+    }
+
+    /// The map as it was read at most one refresh interval ago. A put by an older one could reach a shard that is being
+    /// retired, and so none is made: if the map cannot be read, this fails.
+    pub(super) async fn map(&self, queue: &QueueName) -> Result<Map, StoreError> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(queue).cloned();
+        match known {
+            Some((map, read)) if read.elapsed() < self.options.refresh => Ok(map),
+            _ => self.fresh(queue).await,
+        }
+    }
+
+    /// The shards as they were last known, for those who cannot wait.
+    pub(super) fn known_shards(&self, queue: &QueueName) -> Vec<Shard> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let map = known.get(queue).map(|(map, _)| map.clone()).unwrap_or_default();
+        map.shards(self.home_name())
+    }
+
+    /// The map as it is now, established if the queue is to be spread and has none.
+    pub(super) async fn fresh(&self, queue: &QueueName) -> Result<Map, StoreError> {
+        let read = Instant::now();
+        let mut map = self.read(queue).await?;
+        let wanted = self.wanted(queue);
+        if map.generations.is_empty() && wanted > 1 {
+            match self.home().queues().queue_metadata(queue).await {
+                Ok(_) => map = self.grow(queue, &map, wanted).await?,
+                // A queue that does not exist has no shards.
+                Err(e) if e.kind() == K::QueueNotFound => return Ok(map),
+                Err(e) => return Err(e),
+            }
+        }
+        self.remember(queue, &map, read);
+        Ok(map)
+    }
+
+    fn wanted(&self, queue: &QueueName) -> u32 {
+        let named = self.options.shards.get(queue.as_str()).copied();
+        named.unwrap_or(if queue.is_dead_letter() { 1 } else { self.options.default_shards })
+    }
+
+    fn blob(queue: &QueueName) -> Result<BlobName, StoreError> {
+        let name =
+            ContainerName::new(CONTAINER).and_then(|container| BlobName::new(container, queue.as_str()));
+        name.map_err(|e| StoreError::new(K::InvalidInput, OPERATION, queue).with_source(e))
+    }
+
+    async fn read(&self, queue: &QueueName) -> Result<Map, StoreError> {
+        match self.home().blobs().get_blob(&Self::blob(queue)?, 1 << 20).await {
+            Ok(blob) => {
+                let text = std::str::from_utf8(&blob.data).ok();
+                let map = text.and_then(|text| Map::parse(text, blob.properties.etag));
+                map.ok_or_else(|| StoreError::new(K::Corrupt, OPERATION, queue))
+            }
+            Err(e) if matches!(e.kind(), K::BlobNotFound | K::ContainerNotFound) => Ok(Map::default()),
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn write(&self, queue: &QueueName, map: &Map) -> Result<(), StoreError> {
+        let blob = Self::blob(queue)?;
+        let condition = map.etag.clone().map_or(Condition::IfAbsent, Condition::IfMatch);
+        let options = PutBlob::new().with_condition(condition);
+        let data = Bytes::from(map.to_text());
+        match self.home().blobs().put_blob(&blob, data.clone(), options.clone()).await {
+            Err(e) if e.kind() == K::ContainerNotFound => {
+                self.home().blobs().create_container(blob.container()).await?;
+                self.home().blobs().put_blob(&blob, data, options).await.map(drop)
+            }
+            written => written.map(drop),
+        }
+    }
+
+    /// Adds a generation: first its queues, then the map. If another process was faster, its map holds.
+    pub(super) async fn grow(&self, queue: &QueueName, map: &Map, shards: u32) -> Result<Map, StoreError> {
+        let accounts = self.options.accounts.iter().map(|(name, _)| name.clone()).cycle();
+        // One shard in the home account is the home queue itself.
+        let accounts = if shards == 1 { Vec::new() } else { accounts.take(shards as usize).collect() };
+        let grown = map.grown(accounts, self.options.clock.now());
+        for shard in grown.targets(self.home_name()).iter().filter(|shard| shard.generation > 0) {
+            self.create(queue, shard).await?;
+        }
+        match self.write(queue, &grown).await {
+            Err(e) if !matches!(e.kind(), K::BlobAlreadyExists | K::ConditionNotMet) => Err(e),
+            _ => self.read(queue).await,
+        }
+    }
+
+    pub(super) async fn create(&self, queue: &QueueName, shard: &Shard) -> Result<(), StoreError> {
+        let (storage, physical) = self.locate(queue, shard)?;
+        match storage.queues().create_queue(&physical, &Metadata::new()).await {
+            Err(e) if e.kind() != K::QueueAlreadyExists => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn reshard(&self, queue: &QueueName, shards: u32) -> Result<(), StoreError> {
+        if !(1..=MAX_SHARDS).contains(&shards) {
+            let error = StoreError::new(K::InvalidInput, "reshard queue", queue);
+            return Err(error.with_detail("a queue has 1 to 256 shards"));
+        }
+        // The home queue must exist: its existence is the logical queue's.
+        self.home().queues().queue_metadata(queue).await?;
+        let map = self.fresh(queue).await?;
+        let present = map.targets(self.home_name()).len();
+        if present != shards as usize {
+            self.grow(queue, &map, shards).await?;
+            self.fresh(queue).await?;
+        }
+        Ok(())
+    }
+
+    /// See [`Sharded::retire`](super::Sharded::retire).
+    pub(super) async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
+        let map = self.fresh(queue).await?;
+        let now = seconds(self.options.clock.now());
+        let grace = (self.options.refresh * 4).as_secs().max(1);
+        let mut left = Map { generations: Vec::new(), etag: map.etag.clone() };
+        let mut gone = Vec::new();
+        for generation in &map.generations {
+            let of_it = |shard: &Shard| shard.generation == generation.number;
+            let shards: Vec<_> = map.shards(self.home_name()).into_iter().filter(of_it).collect();
+            let old = generation.superseded != 0 && now.saturating_sub(generation.superseded) > grace;
+            if old && self.are_empty(queue, &shards).await? {
+                gone.extend(shards);
+            } else {
+                left.generations.push(generation.clone());
+            }
+        }
+        if left.generations.len() < map.generations.len() {
+            // First the queues, so that a put by a map older than is allowed is refused from here on, not lost.
+            for shard in &gone {
+                let (storage, physical) = self.locate(queue, shard)?;
+                match storage.queues().delete_queue(&physical).await {
+                    Err(e) if !matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => return Err(e),
+                    _ => {}
+                }
+            }
+            self.write(queue, &left).await?;
+            self.forget(queue);
+        }
+        Ok(left.generations.iter().filter(|old| old.superseded != 0).map(|old| old.accounts.len()).sum())
+    }
+
+    /// Twice, so that nothing that came between the first and the last shard is missed.
+    async fn are_empty(&self, queue: &QueueName, shards: &[Shard]) -> Result<bool, StoreError> {
+        for shard in shards.iter().chain(shards) {
+            let (storage, physical) = self.locate(queue, shard)?;
+            match storage.queues().queue_properties(&physical).await {
+                Ok(properties) if properties.approximate_count > 0 => return Ok(false),
+                Ok(_) if storage.queues().peek(&physical, MAX_MESSAGES).await?.is_empty() => {}
+                Ok(_) => return Ok(false),
+                Err(e) if matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Deletes the map and all shards but home.
+    pub(super) async fn delete_shards(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let map = self.read(queue).await?;
+        for shard in map.shards(self.home_name()).iter().filter(|shard| shard.generation > 0) {
+            let (storage, physical) = self.locate(queue, shard)?;
+            match storage.queues().delete_queue(&physical).await {
+                Err(e) if !matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => return Err(e),
+                _ => {}
+            }
+        }
+        self.forget(queue);
+        match self.home().blobs().delete_blob(&Self::blob(queue)?, None).await {
+            Err(e) if !matches!(e.kind(), K::BlobNotFound | K::ContainerNotFound) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn health(&self, queue: &QueueName, within: Duration) -> Result<(), Unpolled> {
+        let map = self.fresh(queue).await;
+        let map = map.map_err(|e| Unpolled(format!("the shard map of `{queue}` cannot be read: {e}")))?;
+        let expired = |shard: &Shard| self.health.polled(queue, shard).is_none_or(|ago| ago > within);
+        let names = map.shards(self.home_name()).into_iter().filter(expired);
+        let names: Vec<String> =
+            names.filter_map(|shard| Some(shard.physical(queue).ok()?.to_string())).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        Err(Unpolled(format!("shards of `{queue}` not polled within {within:?}: {}", names.join(", "))))
+    }
+}

@@ -1,0 +1,326 @@
+//! The queue half of the port over shards.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+
+use super::map::{Shard, is_shard};
+use super::maps::Maps;
+use super::place::{by_key, inner, outer_id};
+use super::{Builder, Unpolled};
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::storage::rules::limits;
+use crate::storage::{
+    Access, Created, ExpiredReceipt, GetMessages, MessageRef, Notifier, PeekedMessage, PutMessage,
+    PutOutcome, QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind as K,
+    Subscription, UpdateMessage, Updated,
+};
+
+/// How many shards are asked at once.
+pub(super) const WAVE: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct ShardedQueues {
+    pub(super) maps: Maps,
+    /// Whose turn it is.
+    pub(super) turn: AtomicUsize,
+    notifiers: Mutex<HashMap<QueueName, Notifier>>,
+}
+
+impl ShardedQueues {
+    pub(super) fn new(options: Builder) -> Self {
+        Self { maps: Maps::new(options), turn: AtomicUsize::new(0), notifiers: Mutex::default() }
+    }
+
+    pub(super) fn home(&self) -> &Storage {
+        self.maps.home()
+    }
+
+    pub(super) fn accounts(&self) -> usize {
+        self.maps.options.accounts.len()
+    }
+
+    pub(super) async fn reshard(&self, queue: &QueueName, shards: u32) -> Result<(), StoreError> {
+        self.maps.reshard(queue, shards).await
+    }
+
+    pub(super) async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
+        self.maps.retire(queue).await
+    }
+
+    pub(super) async fn health(&self, queue: &QueueName, within: Duration) -> Result<(), Unpolled> {
+        self.maps.health(queue, within).await
+    }
+
+    pub(super) async fn all_shards(&self, queue: &QueueName) -> Result<Vec<Shard>, StoreError> {
+        Ok(self.maps.map(queue).await?.shards(self.maps.home_name()))
+    }
+
+    fn notify(&self, queue: &QueueName) {
+        if let Some(notifier) = self.notifiers.lock().unwrap_or_else(PoisonError::into_inner).get(queue) {
+            notifier.notify();
+        }
+    }
+
+    /// The shard of a message, and the message as the shard knows it. What no map names any more is gone.
+    async fn find(
+        &self,
+        operation: &'static str,
+        queue: &QueueName,
+        message: &MessageRef,
+    ) -> Result<(Shard, MessageRef), StoreError> {
+        let gone = || StoreError::new(K::MessageNotFound, operation, queue);
+        let shards = self.all_shards(queue).await?;
+        let Some((generation, number, inner)) = inner(message) else {
+            // Somebody else's identity: home says what it thinks of it.
+            return Ok((shards.into_iter().next().ok_or_else(gone)?, message.clone()));
+        };
+        let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
+        if let Some(shard) = shards.into_iter().find(it) {
+            return Ok((shard, inner));
+        }
+        let found = self.maps.fresh(queue).await?.shards(self.maps.home_name()).into_iter().find(it);
+        match found {
+            Some(shard) => Ok((shard, inner)),
+            None => {
+                self.home().queues().queue_metadata(queue).await?;
+                Err(gone())
+            }
+        }
+    }
+
+    /// Where to try to put, best first.
+    fn candidates(&self, queue: &QueueName, targets: Vec<Shard>, key: Option<&str>) -> Vec<Shard> {
+        if let Some(key) = key {
+            let place = by_key(key, targets.len());
+            return targets.into_iter().skip(place).take(1).collect();
+        }
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let is_open = |shard: &Shard| self.maps.health.closed_for(queue, shard).is_none();
+        // The turns of those that are closed are shared by all that are open: a single neighbour would not bear them.
+        let (mut open, mut closed): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_open);
+        for shards in [&mut open, &mut closed] {
+            let first = turn % shards.len().max(1);
+            shards.rotate_left(first);
+        }
+        open.append(&mut closed);
+        open
+    }
+
+    async fn put_once(&self, queue: &QueueName, message: &PutMessage) -> Result<PutOutcome, StoreError> {
+        let targets = self.maps.map(queue).await?.targets(self.maps.home_name());
+        let mut last = None;
+        for shard in self.candidates(queue, targets, message.shard_key.as_deref()) {
+            let (storage, physical) = self.maps.locate(queue, &shard)?;
+            match storage.queues().put(&physical, message.clone()).await {
+                Ok(outcome) => {
+                    let id = outer_id(&shard, &outcome.message.id);
+                    let message = MessageRef { id, ..outcome.message };
+                    return Ok(PutOutcome { message, ..outcome });
+                }
+                // Certainly not stored: the next shard may take it.
+                Err(e) if (e.is_retryable() || e.kind() == K::Stopped) && !e.is_ambiguous() => {
+                    self.maps.health.failed(queue, &shard, &e);
+                    last = Some(e);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Err(last.unwrap_or_else(|| StoreError::new(K::Unavailable, "put message", queue)))
+    }
+}
+
+#[async_trait]
+impl QueueStore for ShardedQueues {
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
+        if is_shard(queue) {
+            let error = StoreError::new(K::InvalidInput, "create queue", queue);
+            return Err(error.with_detail("the name ends as those of shards do"));
+        }
+        let created = self.home().queues().create_queue(queue, metadata).await?;
+        self.maps.fresh(queue).await?;
+        Ok(created)
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.maps.delete_shards(queue).await?;
+        self.home().queues().delete_queue(queue).await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+        let names = self.home().queues().list_queues(prefix).await?;
+        Ok(names.into_iter().filter(|name| !is_shard(name)).collect())
+    }
+
+    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
+        let mut all = self.home().queues().queue_properties(queue).await?;
+        for shard in self.all_shards(queue).await?.iter().filter(|shard| shard.generation > 0) {
+            let (storage, physical) = self.maps.locate(queue, shard)?;
+            match storage.queues().queue_properties(&physical).await {
+                Ok(properties) => all.approximate_count += properties.approximate_count,
+                Err(e) if e.kind() == K::QueueNotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.home().queues().queue_metadata(queue).await
+    }
+
+    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
+        self.home().queues().set_queue_metadata(queue, metadata).await
+    }
+
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        let at_once = message.visibility_delay.is_zero();
+        let outcome = match self.put_once(queue, &message).await {
+            // Retired or deleted since the map was read, or lost: certainly not stored.
+            Err(e) if e.kind() == K::QueueNotFound => {
+                let map = self.maps.fresh(queue).await?;
+                self.home().queues().queue_metadata(queue).await?;
+                for shard in map.targets(self.maps.home_name()).iter().filter(|shard| shard.generation > 0) {
+                    self.maps.create(queue, shard).await?;
+                }
+                self.put_once(queue, &message).await?
+            }
+            outcome => outcome?,
+        };
+        if at_once {
+            self.notify(queue);
+        }
+        Ok(outcome)
+    }
+
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        let mut answers = Vec::with_capacity(messages.len());
+        let mut messages = messages.into_iter().peekable();
+        while messages.peek().is_some() {
+            let wave = messages.by_ref().take(4 * WAVE).map(|message| self.put(queue, message));
+            answers.extend(join_all(wave.collect::<Vec<_>>()).await);
+        }
+        answers
+    }
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        limits::check_get(queue, &options)?;
+        self.gather(queue, options).await
+    }
+
+    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        limits::check_peek(queue, count)?;
+        let mut all = Vec::new();
+        for shard in self.all_shards(queue).await? {
+            let (storage, physical) = self.maps.locate(queue, &shard)?;
+            match storage.queues().peek(&physical, count).await {
+                Ok(peeked) => all.extend(peeked.into_iter().map(|mut message| {
+                    message.id = outer_id(&shard, &message.id);
+                    message
+                })),
+                Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => {}
+                Err(e) => return Err(e),
+            }
+        }
+        all.sort_by_key(|message| message.inserted);
+        all.truncate(count as usize);
+        Ok(all)
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        let at_once = change.visibility.is_zero();
+        let (shard, inner) = self.find("update message", queue, message).await?;
+        let (storage, physical) = self.maps.locate(queue, &shard)?;
+        let updated = storage.queues().update(&physical, &inner, change).await?;
+        if at_once {
+            self.notify(queue);
+        }
+        Ok(updated)
+    }
+
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
+        let (shard, inner) = self.find("delete message", queue, message).await?;
+        let (storage, physical) = self.maps.locate(queue, &shard)?;
+        storage.queues().delete(&physical, &inner, expired).await
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        expired: ExpiredReceipt,
+    ) -> Vec<Result<(), StoreError>> {
+        join_all(messages.iter().map(|message| self.delete(queue, message, expired))).await
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        for shard in self.all_shards(queue).await? {
+            let (storage, physical) = self.maps.locate(queue, &shard)?;
+            match storage.queues().clear(&physical).await {
+                Err(e) if e.kind() != K::QueueNotFound || shard.generation == 0 => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks every shard: accounts may give different rights.
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        for shard in self.all_shards(queue).await? {
+            let (storage, physical) = self.maps.locate(queue, &shard)?;
+            storage.queues().check_access(&physical, access).await?;
+        }
+        Ok(())
+    }
+
+    /// Rings for what this process puts, and for what others put into the shards known now. A shard that another process
+    /// makes later is found by the look that a worker takes every few seconds all the same.
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
+        let mut notifiers = self.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = notifiers.entry(queue.clone()).or_default().subscribe();
+        drop(notifiers);
+        for shard in self.maps.known_shards(queue) {
+            let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
+            all = all.and(storage.queues().subscribe(&physical)?);
+        }
+        Some(all)
+    }
+
+    fn checks_expiry(&self) -> bool {
+        self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().checks_expiry())
+    }
+
+    fn commits_together(&self) -> bool {
+        self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().commits_together())
+    }
+
+    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
+        let options = &self.maps.options;
+        let accounts = options.accounts.iter().map(|(name, storage)| (name.clone(), storage.detached()));
+        Arc::new(Self::new(Builder {
+            accounts: accounts.collect(),
+            shards: options.shards.clone(),
+            default_shards: options.default_shards,
+            refresh: options.refresh,
+            clock: Arc::clone(&options.clock),
+        }))
+    }
+}

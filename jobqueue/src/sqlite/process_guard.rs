@@ -1,0 +1,48 @@
+//! Which process may have stores open.
+//!
+//! SQLite keeps the locks it holds on files in its memory, one list for the whole process. A child made by `fork` inherits the
+//! list and not the locks: what it opened would take the parent's locks for its own. So as long as the parent had a
+//! store open when it forked, its child can have none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::Cause;
+use crate::storage::StoreErrorKind;
+
+/// The process that has stores open, in the upper half, and how many, in the lower. One number, since a child of `fork` would wait
+/// for ever for a mutex that another thread held.
+static OPEN: AtomicU64 = AtomicU64::new(0);
+
+/// Held by whoever has the file open.
+#[derive(Debug)]
+pub(super) struct ProcessGuard(());
+
+impl ProcessGuard {
+    /// Says that this process has one more open.
+    ///
+    /// # Errors
+    /// `Stopped` in the child of a process that has some.
+    pub(super) fn claim() -> Result<Arc<Self>, Cause> {
+        let own = u64::from(std::process::id()) << 32;
+        let claim = |open: u64| match open & u64::from(u32::MAX) {
+            0 => Some(own | 1),
+            _ if open & !u64::from(u32::MAX) == own => Some(open + 1),
+            _ => None,
+        };
+        match OPEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, claim) {
+            Ok(_) => Ok(Arc::new(Self(()))),
+            Err(_) => Err(Cause::new(
+                StoreErrorKind::Stopped,
+                "this process was forked from one that had a store open, whose locks SQLite takes for this one's; start \
+                 processes with exec, or fork before the first store is opened",
+            )),
+        }
+    }
+}
+
+impl Drop for ProcessGuard {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::AcqRel);
+    }
+}

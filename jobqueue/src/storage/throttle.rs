@@ -1,0 +1,240 @@
+//! What a storage's answers say about its load, and how long those should wait who can.
+//!
+//! Renewing and settling leases cannot wait; polling and sending can. [`Observed`] listens to every answer of the
+//! queues, whoever asked, and those who can wait ask [`Throttle::relief`] before they send. Knows nothing of workers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{
+    Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, Subscription, UpdateMessage, Updated,
+};
+use crate::job::retry::Backoff;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+
+/// How long the storage is spared when it does not say: doubling to a minute.
+const BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
+
+/// The least pause, and the longest that the storage may ask for.
+const BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
+
+/// The load of one storage, for all who use it in this process.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    state: Mutex<State>,
+    /// Whether requests for single messages go to one of several queues or accounts, whose load says nothing of the others'.
+    /// Those that get and put have then tried all of them.
+    of_shards: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Those who can wait do so until then.
+    until: Option<Instant>,
+    /// How often the storage has asked to slow down again after a pause.
+    repeated: u32,
+}
+
+impl Throttle {
+    /// The load of a storage made of several.
+    pub(crate) fn of_shards() -> Self {
+        Self { of_shards: true, ..Self::default() }
+    }
+
+    /// How much longer those should wait who can.
+    pub(crate) fn left(&self) -> Duration {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits until the storage may be asked for what can wait. Not all who wait go on at the same moment.
+    ///
+    /// Cancel-safe.
+    pub(crate) async fn until_ready(&self) {
+        loop {
+            let left = self.left();
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.mul_f64(rand::random_range(1.0..1.2))).await;
+        }
+    }
+
+    fn note<T>(&self, answer: &Result<T, StoreError>, may_wait: bool) {
+        match answer {
+            Err(error) if is_overload(error) && (may_wait || !self.of_shards) => {
+                self.throttled(error.retry_after())
+            }
+            // A renewal that got through says nothing about polling.
+            Ok(_) if may_wait => self.state.lock().unwrap_or_else(PoisonError::into_inner).repeated = 0,
+            _ => {}
+        }
+    }
+
+    fn throttled(&self, asked: Option<Duration>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        // Requests that were under way together are one occasion.
+        if state.until.is_none_or(|until| until <= now) {
+            state.repeated = state.repeated.saturating_add(1);
+        } else if asked.is_none() {
+            return;
+        }
+        let wait = asked.unwrap_or_else(|| BACKOFF.delay(state.repeated)).clamp(BOUNDS.0, BOUNDS.1);
+        state.until = state.until.max(Some(now + wait));
+        tracing::warn!(?wait, "the storage asks to slow down; polling and sending wait, leases are kept");
+    }
+}
+
+/// 503, and the service's own 500 for too much work. Other failures may concern one queue or message only.
+fn is_overload(error: &StoreError) -> bool {
+    error.kind() == StoreErrorKind::Throttled
+        || (error.kind() == StoreErrorKind::Timeout && error.retry_after().is_some())
+}
+
+/// Queues whose answers are noted.
+#[derive(Debug)]
+pub(super) struct Observed {
+    inner: Arc<dyn QueueStore>,
+    throttle: Arc<Throttle>,
+}
+
+impl Observed {
+    pub(super) fn new(inner: Arc<dyn QueueStore>, throttle: Arc<Throttle>) -> Self {
+        Self { inner, throttle }
+    }
+
+    fn noted<T>(&self, answer: Result<T, StoreError>, may_wait: bool) -> Result<T, StoreError> {
+        self.throttle.note(&answer, may_wait);
+        answer
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl QueueStore for Observed {
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
+        self.noted(self.inner.create_queue(queue, metadata).await, false)
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.noted(self.inner.delete_queue(queue).await, false)
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+        self.noted(self.inner.list_queues(prefix).await, false)
+    }
+
+    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
+        self.noted(self.inner.queue_properties(queue).await, false)
+    }
+
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.noted(self.inner.queue_metadata(queue).await, false)
+    }
+
+    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
+        self.noted(self.inner.set_queue_metadata(queue, metadata).await, false)
+    }
+
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        self.noted(self.inner.put(queue, message).await, true)
+    }
+
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        let answers = self.inner.put_all(queue, messages).await;
+        answers.iter().for_each(|answer| self.throttle.note(answer, true));
+        answers
+    }
+
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        self.noted(self.inner.get(queue, options).await, true)
+    }
+
+    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        self.noted(self.inner.peek(queue, count).await, true)
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        self.noted(self.inner.update(queue, message, change).await, false)
+    }
+
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        expired: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
+        self.noted(self.inner.delete(queue, message, expired).await, false)
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        expired: ExpiredReceipt,
+    ) -> Vec<Result<(), StoreError>> {
+        let answers = self.inner.delete_all(queue, messages, expired).await;
+        answers.iter().for_each(|answer| self.throttle.note(answer, false));
+        answers
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.noted(self.inner.clear(queue).await, false)
+    }
+
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        self.noted(self.inner.check_access(queue, access).await, false)
+    }
+
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
+        self.inner.subscribe(queue)
+    }
+
+    fn checks_expiry(&self) -> bool {
+        self.inner.checks_expiry()
+    }
+
+    fn commits_together(&self) -> bool {
+        self.inner.commits_together()
+    }
+
+    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
+        let inner = Arc::clone(&self.inner).detached();
+        Arc::new(Self { inner, throttle: Arc::clone(&self.throttle) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(throttle: &Throttle, may_wait: bool) -> Duration {
+        let throttled = StoreError::new(StoreErrorKind::Throttled, "delete message", "work");
+        throttle.note::<()>(&Err(throttled), may_wait);
+        throttle.left()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn f86_one_shard_that_refuses_single_messages_puts_no_pressure_on_all() {
+        let (one, sharded) = (Throttle::default(), Throttle::of_shards());
+        assert!(!after(&one, false).is_zero());
+        assert!(after(&sharded, false).is_zero());
+        // Those that get and put have tried all shards.
+        assert!(!after(&sharded, true).is_zero());
+    }
+}
