@@ -20,3 +20,7 @@ pub use seed::seed;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../jobqueue-derive/README.md")]
+struct DeriveReadme;

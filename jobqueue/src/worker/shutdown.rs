@@ -10,9 +10,7 @@
 ///
 /// # Cancel safety
 /// If the future is dropped after it was polled, the signals no longer end the process by themselves: tokio keeps the
-/// system's default action replaced ([caveats]). Call it again to listen again.
-///
-/// [caveats]: https://docs.rs/tokio/latest/tokio/signal/unix/struct.Signal.html#caveats
+/// system's default action replaced (see *Caveats* of `tokio::signal::unix::Signal`). Call it again to listen again.
 pub async fn shutdown_signal() {
     let mut signals = Signals::subscribe();
     signals.next().await;

@@ -1,0 +1,117 @@
+//! The files that make this an open repository: their links, and what they must not name.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::{env, fs};
+
+use regex::{Captures, Regex};
+
+/// Files that are read outside the repository, or name its address.
+const LINKING: &[&str] = &[
+    "README.md",
+    "jobqueue-derive/README.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+    ".github/ISSUE_TEMPLATE/config.yml",
+];
+/// Files that a registry shows, where no relative link leads anywhere.
+const READMES: &[&str] = &["README.md", "jobqueue-derive/README.md"];
+
+/// An address of the repository, or of one of its files.
+static OUR_LINK: LazyLock<Regex> = LazyLock::new(|| {
+    let forge = r"/(?:blob|raw)/main/(?P<path>[^\s)>#]+)|/security/advisories/new|/issues";
+    Regex::new(&format!(r"(?P<base>https://[^\s)>]+?)(?P<rest>{forge})|(?P<home>\[jobqueue\]: \S+)")).unwrap()
+});
+static LINK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\]\(([^)\s]+)|^\[[^\]]+\]: (\S+)").unwrap());
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The one line that says where the repository is.
+fn repository() -> String {
+    let manifest = read("Cargo.toml");
+    let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \"")).unwrap();
+    line.trim_end_matches('"').to_owned()
+}
+
+#[test]
+fn links_lead_to_the_declared_repository() {
+    let repository = repository();
+    for file in LINKING {
+        let text = read(file);
+        let wanted = OUR_LINK.replace_all(&text, |link: &Captures<'_>| match link.name("rest") {
+            Some(rest) => format!("{repository}{}", rest.as_str()),
+            None => format!("[jobqueue]: {repository}"),
+        });
+        if env::var_os("JOBQUEUE_BLESS").is_some() {
+            fs::write(root().join(file), wanted.as_ref()).unwrap();
+        } else {
+            assert_eq!(text, wanted, "{file}: accept by JOBQUEUE_BLESS=1");
+        }
+    }
+}
+
+#[test]
+fn links_name_files_that_exist() {
+    let mut seen = 0;
+    for file in LINKING {
+        let text = read(file);
+        for path in OUR_LINK.captures_iter(&text).filter_map(|link| link.name("path")) {
+            assert!(root().join(path.as_str()).exists(), "{file} links to {}", path.as_str());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 10, "the test sees {seen} links only");
+}
+
+#[test]
+fn readmes_of_published_crates_have_no_relative_links() {
+    for file in READMES {
+        for line in read(file).lines() {
+            for link in LINK.captures_iter(line) {
+                let target = link.get(1).or(link.get(2)).unwrap().as_str();
+                assert!(target.starts_with("https://") || target.starts_with('#'), "{file}: {target}");
+            }
+        }
+    }
+}
+
+/// Where crates come from is the business of cargo's own files.
+#[test]
+fn no_registry_is_named() {
+    let hosts =
+        [["crates", ".io"], ["docs", ".rs"], ["lib", ".rs/crates"], ["npmjs", ".com"], ["npmjs", ".org"]];
+    let hosts = hosts.iter().chain(&[["py", "pi.org"]]).map(|parts| parts.concat()).collect::<Vec<_>>();
+    let mut files = Vec::new();
+    texts(root(), &mut files);
+    assert!(files.len() > 300, "the test sees {} files only", files.len());
+    for file in files {
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        for host in &hosts {
+            assert!(!text.contains(host), "{} names {host}", file.display());
+        }
+    }
+}
+
+/// All files of the repository but what is built and what tools write.
+fn texts(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        let left_out = name.starts_with("target")
+            || [".git", "node_modules", "wip", ".venv", "Cargo.lock"].contains(&&*name);
+        match entry.file_type().unwrap() {
+            _ if left_out => {}
+            kind if kind.is_dir() => texts(&path, files),
+            kind if kind.is_file() => files.push(path),
+            _ => {}
+        }
+    }
+}
