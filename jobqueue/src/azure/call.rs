@@ -157,7 +157,9 @@ mod tests {
     }
 
     fn answer(status: u16) -> azure_core::Result<()> {
-        let raw_response = Some(Box::new(RawResponse::from_bytes(status.into(), Headers::new(), "")));
+        let mut headers = Headers::new();
+        headers.insert("x-ms-request-id", "1");
+        let raw_response = Some(Box::new(RawResponse::from_bytes(status.into(), headers, "")));
         let kind = ErrorKind::HttpResponse { status: status.into(), error_code: None, raw_response };
         Err(Error::with_message(kind, ""))
     }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
 use super::call::Call;
-use super::pipeline::ExchangeError;
+use super::pipeline::{ExchangeError, is_of_the_service};
 use crate::storage::{StoreError, StoreErrorKind};
 
 /// A larger difference between the clocks than this makes the service refuse every signature.
@@ -57,6 +57,8 @@ fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
         ExchangeError::NotConnected(_) => (StoreErrorKind::Unavailable, false),
         ExchangeError::Lost(_) => (StoreErrorKind::Unavailable, call.changes()),
         ExchangeError::TooLong { .. } => (call.too_long, call.changes()),
+        // Whoever wrote it, the service may have done what was asked.
+        ExchangeError::Unexpected(_) => (StoreErrorKind::Protocol, call.changes()),
     };
     call.error(kind).with_detail(chain(error)).with_ambiguous(ambiguous)
 }
@@ -94,8 +96,8 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
     let mut error = call
         .error(kind)
         .with_detail(detail)
-        // A failure inside the service says nothing about what it did before.
-        .with_ambiguous(status >= 500 && call.changes())
+        // A failure inside the service says nothing about what it did before, and neither does whoever answers in its place.
+        .with_ambiguous((status >= 500 || !is_of_the_service(headers)) && call.changes())
         .with_retry_after(retry_after(headers));
     if let Some(id) = request {
         error = error.with_source(RequestId(id));

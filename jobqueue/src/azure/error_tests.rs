@@ -58,10 +58,19 @@ fn codes_come_before_statuses() {
         (404, None, K::Protocol),
     ];
     for (status, code, kind) in table {
-        let headers: Vec<_> = code.map(|code| ("x-ms-error-code", code)).into_iter().collect();
+        let code_header = code.map(|code| ("x-ms-error-code", code));
+        let headers: Vec<_> = code_header.into_iter().chain([("x-ms-request-id", "1")]).collect();
         let error = answer(status, &headers, true);
         assert_eq!(error.kind(), kind, "{status} {code:?}");
         assert_eq!(error.is_ambiguous(), status >= 500, "{status} {code:?}");
+    }
+}
+
+#[test]
+fn a_refusal_that_the_service_did_not_write_leaves_a_change_open() {
+    for status in [302, 400, 403, 404, 407] {
+        assert!(answer(status, &[], true).is_ambiguous(), "{status}");
+        assert!(!answer(status, &[], false).is_ambiguous(), "{status}");
     }
 }
 

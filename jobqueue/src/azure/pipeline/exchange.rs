@@ -10,6 +10,8 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, Body, Context, Method, Request};
 use bytes::BytesMut;
 
+use super::expected;
+
 /// How many bytes the answer to a call may have; handed over in the call's context.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct AnswerLimit(pub(in super::super) u64);
@@ -66,6 +68,7 @@ impl Policy for Exchange {
             }
             content.extend_from_slice(&piece);
         }
+        expected::check(request, status.as_u16(), &headers, &content)?;
         Ok(AsyncRawResponse::from_bytes(status.as_u16().into(), headers, content.freeze()))
     }
 }
@@ -110,6 +113,8 @@ pub(in super::super) enum ExchangeError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// The answer reports success, and is not what the service answers to the request.
+    Unexpected(&'static str),
 }
 
 impl ExchangeError {
@@ -129,6 +134,10 @@ impl fmt::Display for ExchangeError {
             Self::NotConnected(_) => f.write_str("no connection could be made"),
             Self::Lost(_) => f.write_str("the connection failed before the answer was complete"),
             Self::TooLong { limit } => write!(f, "the answer has more than {limit} bytes"),
+            Self::Unexpected(problem) => write!(
+                f,
+                "the answer is not the storage's: {problem}; a proxy or gateway may stand between, or the endpoint is wrong"
+            ),
         }
     }
 }
@@ -137,7 +146,7 @@ impl std::error::Error for ExchangeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::NotConnected(error) | Self::Lost(error) => Some(error),
-            Self::TooLong { .. } => None,
+            Self::TooLong { .. } | Self::Unexpected(_) => None,
         }
     }
 }
@@ -146,7 +155,9 @@ impl From<ExchangeError> for azure_core::Error {
     fn from(error: ExchangeError) -> Self {
         let kind = match error {
             ExchangeError::NotConnected(_) => ErrorKind::Connection,
-            ExchangeError::Lost(_) | ExchangeError::TooLong { .. } => ErrorKind::Io,
+            ExchangeError::Lost(_) | ExchangeError::TooLong { .. } | ExchangeError::Unexpected(_) => {
+                ErrorKind::Io
+            }
         };
         Self::new(kind, error)
     }

@@ -8,6 +8,7 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, Context, HttpClient, Request};
 
 use super::exchange::{ExchangeError, RECEIPT, answer_limit};
+use super::expected;
 
 /// Asks a client of the program's own. What holds for answers from the network holds for its answers.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ impl Policy for InProcess {
         if body.len() as u64 > limit {
             return Err(ExchangeError::TooLong { limit }.into());
         }
+        expected::check(request, u16::from(status), &headers, &body)?;
         if let Some(receipt) = headers.remove(HeaderName::from_static("x-ms-popreceipt")) {
             headers.insert(RECEIPT, receipt);
         }

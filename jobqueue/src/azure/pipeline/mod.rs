@@ -11,6 +11,7 @@
 
 mod attach;
 mod exchange;
+mod expected;
 #[cfg(feature = "testing")]
 mod in_process;
 pub(super) mod sign;
@@ -25,6 +26,7 @@ use self::attach::AttachSecrets;
 pub(super) use self::attach::{PLACEHOLDER, Receipt};
 use self::exchange::Exchange;
 pub(super) use self::exchange::{AnswerLimit, ExchangeError, RECEIPT};
+pub(super) use self::expected::is_of_the_service;
 use self::sign::SharedKeyPolicy;
 use super::account::Credential;
 use super::connection::Setup;

@@ -63,14 +63,11 @@ pub(super) async fn peek(
     Ok(raw.into_iter().filter_map(|message| peeked(queue, message)).collect())
 }
 
-/// The messages that could be read. What is broken is an error only when it left nothing: the others are leased.
+/// Returns the messages of an answer that was read to its end. Of one that broke off nothing is used: what was leased comes
+/// back when its visibility timeout is over.
 fn complete(call: Call<'_>, answer: RawMessages) -> Result<Vec<RawMessage>, StoreError> {
     match answer.broken {
-        Some(problem) if answer.messages.is_empty() => Err(call.unreadable(problem)),
-        Some(problem) => {
-            tracing::warn!(queue = %call.subject, problem, "an answer with messages was broken off");
-            Ok(answer.messages)
-        }
+        Some(problem) => Err(call.unreadable(problem)),
         None => Ok(answer.messages),
     }
 }
@@ -107,11 +104,9 @@ fn peeked(queue: &QueueName, raw: RawMessage) -> Option<PeekedMessage> {
     })
 }
 
-/// Without a count nobody can say whether the message is poison, and so its text is not offered either.
+/// A message without a count was delivered at least once. Its text is kept: the attempts that count stand in the text.
 fn count_and_text(raw: &RawMessage) -> (u32, Result<String, String>) {
-    let Some(count) = raw.dequeue_count.as_deref().and_then(|count| count.trim().parse().ok()) else {
-        return (0, Err("it has no dequeue count".to_owned()));
-    };
+    let count = raw.dequeue_count.as_deref().and_then(|count| count.trim().parse().ok()).unwrap_or(1);
     (count, raw.text.clone().unwrap_or_else(|| Err("it has no text".to_owned())))
 }
 
