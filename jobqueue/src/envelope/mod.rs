@@ -4,6 +4,7 @@
 //! Knows text and attributes; knows nothing of storages, blobs or message types. The payload is carried, not
 //! understood: it is parsed once, by the codec.
 
+mod identity;
 mod json_text;
 mod members;
 mod read;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+pub use identity::{EventDigest, Identity, IdentityDigest};
 pub use json_text::JsonText;
 pub use read::{EnvelopeError, Parsed, parse};
 pub use reference::{Sha256Digest, StoredReference};

@@ -77,13 +77,24 @@ impl fmt::Display for StoredReference {
 pub struct ReferenceError(&'static str);
 
 /// A SHA-256.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha256Digest([u8; 32]);
 
 impl Sha256Digest {
     /// The digest of `data`.
     pub fn of(data: &[u8]) -> Self {
         Self(Sha256::digest(data).into())
+    }
+
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl From<Sha256> for Sha256Digest {
+    fn from(hash: Sha256) -> Self {
+        Self(hash.finalize().into())
     }
 }
 

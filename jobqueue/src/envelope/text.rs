@@ -90,12 +90,24 @@ fn escaped_len(text: &str) -> usize {
 /// Writes what XML 1.0 cannot carry as JSON escapes. serde_json has escaped control characters already; what is left
 /// stands inside strings.
 pub(super) fn xml_safe(json: String) -> String {
+    if needs_escapes(&json) { escaped(&json) } else { json }
+}
+
+/// The same for bytes of JSON text.
+pub(super) fn xml_safe_bytes(json: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(json) {
+        Ok(text) if needs_escapes(text) => Cow::Owned(escaped(text).into_bytes()),
+        _ => Cow::Borrowed(json),
+    }
+}
+
+fn needs_escapes(json: &str) -> bool {
     // Both begin with 0xEF in UTF-8, which nearly no text has. Looking at all bytes without stopping lets the compiler look at
     // many at once.
     let suspect = json.bytes().fold(false, |suspect, byte| suspect | (byte == 0xEF));
-    if suspect && json.contains(['\u{fffe}', '\u{ffff}']) {
-        json.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
-    } else {
-        json
-    }
+    suspect && json.contains(['\u{fffe}', '\u{ffff}'])
+}
+
+fn escaped(json: &str) -> String {
+    json.replace('\u{fffe}', "\\ufffe").replace('\u{ffff}', "\\uffff")
 }

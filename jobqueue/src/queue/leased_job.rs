@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::progress::Saved;
 use super::queue_core::QueueCore;
-use crate::envelope::{Checkpoint, Envelope, Payload, StoredReference, fits, to_wire};
+use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, fits, to_wire};
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::lease::Lease;
@@ -89,6 +89,11 @@ impl LeasedJob {
             Content::Event(envelope) => Some(read(envelope)),
             Content::Unreadable(_) => None,
         }
+    }
+
+    /// Returns the digest by which other messages of the job are recognised; `None` if the message is no event.
+    pub(crate) fn event(&self) -> Option<EventDigest> {
+        self.with_envelope(Envelope::digest)
     }
 
     /// What handlers are told. `None` if the message is not an event.

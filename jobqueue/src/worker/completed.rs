@@ -3,55 +3,93 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
+use crate::name::QueueName;
+use crate::queue::{EventDigest, Identity, IdentityDigest};
+
 /// The most jobs that are remembered; the oldest is forgotten first.
 const CAPACITY: usize = 10_000;
 
-/// The ids of jobs whose handler finished but whose deletion got no answer. If such a message comes back it is deleted
-/// without being run again.
+/// The jobs whose handler finished and of which another message may come. Such a message is deleted without being run
+/// again, if it is a copy of the same event.
 #[derive(Debug, Default)]
 pub(super) struct Completed(Mutex<Inner>);
 
+/// A queue and the digest of an identity, or of an event.
+type InQueue<T> = (QueueName, T);
+
 #[derive(Debug, Default)]
 struct Inner {
-    ids: HashSet<String>,
-    order: VecDeque<String>,
+    /// Looked at first, since the digest of an event costs reading its payload.
+    identities: HashSet<InQueue<IdentityDigest>>,
+    events: HashSet<InQueue<EventDigest>>,
+    order: VecDeque<InQueue<(IdentityDigest, EventDigest)>>,
 }
 
 impl Completed {
-    pub(super) fn remember(&self, queue: &str, id: &str) {
+    pub(super) fn remember(&self, queue: &QueueName, identity: &Identity, event: EventDigest) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = key(queue, id);
-        if inner.ids.insert(key.clone()) {
-            inner.order.push_back(key);
+        if inner.events.insert((queue.clone(), event)) {
+            let identity = identity.digest();
+            inner.identities.insert((queue.clone(), identity));
+            inner.order.push_back((queue.clone(), (identity, event)));
         }
         if inner.order.len() > CAPACITY
-            && let Some(oldest) = inner.order.pop_front()
+            && let Some((queue, (identity, event))) = inner.order.pop_front()
         {
-            inner.ids.remove(&oldest);
+            inner.events.remove(&(queue.clone(), event));
+            inner.identities.remove(&(queue, identity));
         }
     }
 
-    pub(super) fn contains(&self, queue: &str, id: &str) -> bool {
+    /// Whether the job is remembered. `event` is asked for only if a job of this identity is.
+    pub(super) fn contains(
+        &self,
+        queue: &QueueName,
+        identity: &Identity,
+        event: impl FnOnce() -> EventDigest,
+    ) -> bool {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        !inner.ids.is_empty() && inner.ids.contains(&key(queue, id))
+        !inner.events.is_empty()
+            && inner.identities.contains(&(queue.clone(), identity.digest()))
+            && inner.events.contains(&(queue.clone(), event()))
     }
-}
-
-fn key(queue: &str, id: &str) -> String {
-    format!("{queue}/{id}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envelope::{Envelope, Payload};
+
+    fn event(source: &str, id: &str, kind: &str) -> Envelope {
+        Envelope::new(id, source, kind, Payload::None)
+    }
+
+    fn contains(completed: &Completed, queue: &str, event: &Envelope) -> bool {
+        let queue = QueueName::new(queue).unwrap();
+        completed.contains(&queue, &event.identity(), || event.digest())
+    }
 
     #[test]
     fn remembers_the_newest_and_is_bounded() {
-        let completed = Completed::default();
+        let (completed, queue) = (Completed::default(), QueueName::new("queue").unwrap());
+        let event = |n: usize| event("/shop", &n.to_string(), "task");
         for n in 0..CAPACITY + 5 {
-            completed.remember("q", &n.to_string());
+            completed.remember(&queue, &event(n).identity(), event(n).digest());
         }
-        assert!(!completed.contains("q", "4") && completed.contains("q", "5"));
-        assert!(!completed.contains("other", "5"));
+        assert!(!contains(&completed, "queue", &event(4)) && contains(&completed, "queue", &event(5)));
+        assert!(!contains(&completed, "other", &event(5)));
+    }
+
+    #[test]
+    fn only_a_copy_of_the_same_event_is_known() {
+        let (completed, queue) = (Completed::default(), QueueName::new("queue").unwrap());
+        let done = event("/shop", "1", "task");
+        completed.remember(&queue, &done.identity(), done.digest());
+        assert!(contains(&completed, "queue", &done));
+        assert!(!contains(&completed, "queue", &event("/stock", "1", "task")), "another source");
+        assert!(
+            !contains(&completed, "queue", &event("/shop", "1", "other")),
+            "another event of the identity"
+        );
     }
 }

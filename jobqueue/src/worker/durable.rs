@@ -13,8 +13,8 @@ use super::context::Context;
 use crate::claim_check::EXPIRES;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::JobError;
-use crate::name::{BlobName, ContainerName};
-use crate::queue::{from_json, to_json};
+use crate::name::{BlobName, ContainerName, QueueName};
+use crate::queue::{EventDigest, Identity, from_json, to_json};
 use crate::settings::metadata::Metadata;
 use crate::storage::{BlobStore, PutBlob, StoreErrorKind};
 
@@ -77,8 +77,8 @@ impl Context {
         }
     }
 
-    /// Runs an effect and records its result under the job's id and `key`, so that retries and duplicate deliveries of the
-    /// job return the recorded result instead of running it again.
+    /// Runs an effect and records its result under the job's queue, source and id and `key`, so that retries and duplicate
+    /// deliveries of the job return the recorded result instead of running it again.
     ///
     /// The record is a blob that is created if absent; it does not need the lease and survives the message, for the
     /// message's time to live and at least 30 days. Two deliveries that run at the same moment may both run the effect;
@@ -97,7 +97,9 @@ impl Context {
         W: FnOnce() -> F,
         F: Future<Output = Result<T, E>>,
     {
-        let name = digest_name(ONCE, &self.info().id, key)?;
+        let job = self.info();
+        let identity = Identity::from(job).digest().to_string();
+        let name = digest_name(ONCE, [job.queue.as_str(), &identity, key])?;
         let blobs = &**self.storage().blobs();
         if let Some(recorded) = read(blobs, &name).await? {
             return Ok(from_json(&recorded)?);
@@ -119,28 +121,40 @@ impl Context {
 /// Records that a job is done although its message may come back.
 pub(super) async fn record_completion(
     blobs: &dyn BlobStore,
-    queue: &str,
-    id: &str,
+    queue: &QueueName,
+    event: EventDigest,
     now: SystemTime,
 ) -> Result<(), Error> {
-    write(blobs, &digest_name(COMPLETED, queue, id)?, "true".to_owned(), expiry(now, None)).await.map(drop)
+    write(
+        blobs,
+        &digest_name(COMPLETED, [queue.as_str(), &event.to_string()])?,
+        "true".to_owned(),
+        expiry(now, None),
+    )
+    .await
+    .map(drop)
 }
 
 /// Whether [`record_completion`] has recorded the job.
-pub(super) async fn is_recorded(blobs: &dyn BlobStore, queue: &str, id: &str) -> Result<bool, Error> {
-    match blobs.blob_properties(&digest_name(COMPLETED, queue, id)?).await {
+pub(super) async fn is_recorded(
+    blobs: &dyn BlobStore,
+    queue: &QueueName,
+    event: EventDigest,
+) -> Result<bool, Error> {
+    match blobs.blob_properties(&digest_name(COMPLETED, [queue.as_str(), &event.to_string()])?).await {
         Ok(_) => Ok(true),
         Err(e) if is_missing(e.kind()) => Ok(false),
         Err(e) => Err(e.into()),
     }
 }
 
-/// A name that says nothing about what it was made of. The length keeps `("ab", "c")` and `("a", "bc")` apart.
-fn digest_name(container: &str, first: &str, second: &str) -> Result<BlobName, Error> {
+/// A name that says nothing about what it was made of. The lengths keep `("ab", "c")` and `("a", "bc")` apart.
+fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> Result<BlobName, Error> {
     let mut hash = Sha256::new();
-    hash.update((first.len() as u64).to_be_bytes());
-    hash.update(first);
-    hash.update(second);
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
     let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(BlobName::new(ContainerName::new(container)?, hex)?)
 }

@@ -210,12 +210,12 @@ async fn completed(
         Ok(Settled::Certainly) => {
             if has_blobs {
                 // A second copy of the message, made by a repeated send, cannot be run without them.
-                shared.completed.remember(job.queue.as_str(), &job.id);
+                remember(shared, leased_job);
             }
             Ok(certainly)
         }
         Ok(Settled::Perhaps) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => {
-            shared.completed.remember(job.queue.as_str(), &job.id);
+            remember(shared, leased_job);
             Box::pin(record(shared, leased_job, job)).await;
             Ok(Outcome::CompletedUncertain)
         }
@@ -223,27 +223,37 @@ async fn completed(
     }
 }
 
+/// Remembers that the job is done, so that another message of it is not run.
+fn remember(shared: &Shared, leased_job: &LeasedJob) {
+    let queue = &leased_job.core.name;
+    leased_job.with_envelope(|event| shared.completed.remember(queue, &event.identity(), event.digest()));
+}
+
 /// Records a completion durably, if the worker is to. The job is done whether that works or not.
 async fn record(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) {
     if !shared.options.durable_completions {
         return;
     }
+    let Some(event) = leased_job.event() else { return };
     let now = leased_job.core.options.clock.now();
     let blobs = &**shared.storage.blobs();
-    if let Err(error) = durable::record_completion(blobs, job.queue.as_str(), &job.id, now).await {
+    if let Err(error) = durable::record_completion(blobs, &job.queue, event, now).await {
         tracing::warn!(queue = %job.queue, error = %chain(&error), "completion not recorded; the job may run again");
     }
 }
 
 /// Whether the job was done in an earlier delivery.
 pub(super) async fn is_done(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) -> bool {
-    if shared.completed.contains(job.queue.as_str(), &job.id) {
+    let remembered = leased_job
+        .with_envelope(|event| shared.completed.contains(&job.queue, &event.identity(), || event.digest()));
+    if remembered == Some(true) {
         return true;
     }
     if !shared.options.durable_completions || leased_job.dequeue_count <= 1 {
         return false;
     }
-    let recorded = durable::is_recorded(&**shared.storage.blobs(), job.queue.as_str(), &job.id);
+    let Some(event) = leased_job.event() else { return false };
+    let recorded = durable::is_recorded(&**shared.storage.blobs(), &job.queue, event);
     Box::pin(recorded).await.unwrap_or_else(|error| {
         // At least once, not at most once.
         tracing::warn!(queue = %job.queue, error = %chain(&error), "completions cannot be read; the job runs");

@@ -1,0 +1,174 @@
+//! The identity of events: which job an event belongs to, and which two texts are copies of one event.
+//!
+//! CloudEvents 1.0 makes `source` and `id` together the identity. Producers may use an identity twice by mistake or on
+//! purpose, so that the identity alone proves nothing: where a copy is to be deleted, the [`EventDigest`] is compared.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::text::xml_safe_bytes;
+use super::{Envelope, Payload, Sha256Digest};
+use crate::job::JobInfo;
+
+/// The identity of a job within its queue: `source` and `id`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    source: Arc<str>,
+    id: Arc<str>,
+}
+
+impl Identity {
+    /// The identity of the events that `source` has sent under `id`.
+    pub fn new(source: impl Into<Arc<str>>, id: impl Into<Arc<str>>) -> Self {
+        Self { source: source.into(), id: id.into() }
+    }
+
+    /// Returns a digest of fixed length: for names of blobs, and for records that many identities stand in. Producers
+    /// choose the length of ids, so that the ids themselves have no bound.
+    pub fn digest(&self) -> IdentityDigest {
+        let mut hash = Sha256::new();
+        part(&mut hash, b"jobqueue identity 1");
+        part(&mut hash, self.source.as_bytes());
+        part(&mut hash, self.id.as_bytes());
+        IdentityDigest(Sha256Digest::from(hash))
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?}", self.id, self.source)
+    }
+}
+
+impl From<&JobInfo> for Identity {
+    fn from(job: &JobInfo) -> Self {
+        Self::new(Arc::clone(&job.source), Arc::clone(&job.id))
+    }
+}
+
+/// The digest of an identity: 64 hexadecimal digits as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdentityDigest(Sha256Digest);
+
+impl fmt::Display for IdentityDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// The digest of what makes an event this event: its identity, kind, key and payload. Two messages with equal digests are
+/// copies of one event, whatever their deliveries have written into them since, and wherever their payloads are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventDigest(Sha256Digest);
+
+impl fmt::Display for EventDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl Envelope {
+    /// Returns the identity of the event.
+    pub fn identity(&self) -> Identity {
+        Identity::new(Arc::clone(&self.source), Arc::clone(&self.id))
+    }
+
+    /// Returns the digest by which copies of the event are recognised. Reads the whole of an inline payload.
+    pub fn digest(&self) -> EventDigest {
+        let mut hash = Sha256::new();
+        part(&mut hash, b"jobqueue event 1");
+        part(&mut hash, self.source.as_bytes());
+        part(&mut hash, self.id.as_bytes());
+        part(&mut hash, self.kind.as_bytes());
+        hash.update([u8::from(self.subject.is_some())]);
+        part(&mut hash, self.subject.as_deref().unwrap_or_default().as_bytes());
+        part(&mut hash, self.payload.digest().as_bytes());
+        EventDigest(Sha256Digest::from(hash))
+    }
+}
+
+impl Payload {
+    /// Returns the SHA-256 of the payload's bytes, which stays the same when the payload moves from the message to a blob.
+    pub fn digest(&self) -> Sha256Digest {
+        match self {
+            Self::None => Sha256Digest::of(b"null"),
+            // As it stands on the wire, where the blob of a payload that moves out later is taken from.
+            Self::Json(json) => Sha256Digest::of(&xml_safe_bytes(json.as_bytes())),
+            Self::Binary(bytes) => Sha256Digest::of(bytes),
+            Self::Stored(reference) => reference.sha256,
+        }
+    }
+}
+
+/// Adds a part with its length, so that ("ab", "c") and ("a", "bc") differ.
+fn part(hash: &mut Sha256, bytes: &[u8]) {
+    hash.update((bytes.len() as u64).to_be_bytes());
+    hash.update(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::{JsonText, Parsed, StoredReference, parse};
+    use super::*;
+    use crate::name::QueueName;
+
+    fn event(source: &str, id: &str, data: &str) -> Envelope {
+        let data = JsonText::check(Bytes::copy_from_slice(data.as_bytes())).unwrap();
+        Envelope::new(id, source, "task", Payload::Json(data))
+    }
+
+    fn moved_out(mut event: Envelope) -> Envelope {
+        let Payload::Json(data) = &event.payload else { panic!("not inline") };
+        let queue = QueueName::new("tasks").unwrap();
+        event.payload = Payload::Stored(StoredReference::for_data("20260101", &queue, data.as_bytes()));
+        event
+    }
+
+    #[test]
+    fn source_and_id_are_the_identity_and_its_digest_has_one_length() {
+        let one = Identity::new("/shop", "1");
+        assert_eq!(one, event("/shop", "1", "{}").identity());
+        for other in [Identity::new("/stock", "1"), Identity::new("/shop", "2"), Identity::new("/shop1", "")]
+        {
+            assert!(one != other && one.digest() != other.digest());
+        }
+        let long = Identity::new("/shop", "x".repeat(60_000));
+        assert_eq!(long.digest().to_string().len(), 64);
+    }
+
+    #[test]
+    fn a_payload_that_moves_to_a_blob_leaves_the_event_the_same() {
+        let inline = event("/shop", "1", r#"{"name": "a"}"#);
+        assert_eq!(inline.digest(), moved_out(inline.clone()).digest());
+        let mut delivered = inline.clone();
+        delivered.history.attempts = 3;
+        delivered.traceparent = Some("00-1-2-01".to_owned());
+        assert_eq!(inline.digest(), delivered.digest(), "history is no part of it");
+    }
+
+    #[test]
+    fn the_wire_leaves_the_event_the_same() {
+        for data in ["\"a\u{ffff}b\u{fffe}\"", r#"{ "a" :  1.0e5, "é": "☃" }"#, "null"] {
+            let sent = event("/shop", "1", data);
+            let Ok(Parsed::Event(read)) = parse(&sent.to_json().unwrap()) else { panic!("no event") };
+            assert_eq!(sent.digest(), read.digest());
+            assert_eq!(sent.digest(), moved_out(*read).digest());
+        }
+    }
+
+    #[test]
+    fn another_kind_key_or_payload_is_another_event() {
+        let one = event("/shop", "1", "{}");
+        let with_key = |key: &str| Envelope { subject: Some(key.to_owned()), ..one.clone() };
+        let kind = Envelope { kind: "other".into(), ..one.clone() };
+        let others = [kind, with_key("k"), with_key("l"), event("/shop", "1", "[]"), event("/a", "1", "{}")];
+        let mut digests: Vec<_> = others.iter().chain([&one]).map(Envelope::digest).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), 6);
+    }
+}

@@ -1,0 +1,101 @@
+//! Which deliveries are of one job: source and id identify it, and nothing is deleted unrun that is not provably a copy.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::sync::{Arc, Mutex};
+
+use jobqueue::storage::PutMessage;
+use jobqueue::{Context, JobError, QueueMessage, SendOptions, Storage};
+use jobqueue_tests::jobs::{Log, Task, after, in_memory, task, worker};
+use serde::{Deserialize, Serialize};
+
+const LARGE: usize = 100_000;
+
+/// A task whose payload is in a blob, so that its completion is remembered.
+fn large(name: &str) -> Task {
+    Task { name: name.into(), data: "x".repeat(LARGE) }
+}
+
+/// Puts an event on the queue as another program would write it.
+async fn put(storage: &Storage, source: &str, id: &str, name: &str) {
+    let event = serde_json::json!({
+        "specversion": "1.0", "id": id, "source": source, "type": "task",
+        "datacontenttype": "application/json", "data": { "name": name },
+    });
+    let put = PutMessage::new(event.to_string());
+    let _ = storage.queues().put(&"tasks".parse().unwrap(), put).await.unwrap();
+}
+
+/// The names of the tasks that run, while a worker runs and `other` happens beside it.
+async fn names(storage: &Storage, other: impl Future<Output = ()> + Send + 'static) -> Vec<String> {
+    let log = Log::default();
+    let sink = Arc::clone(&log);
+    let handler = move |task: Task| {
+        sink.lock().unwrap().push(task.name);
+        async { Ok::<_, JobError>(()) }
+    };
+    let _ = worker(storage).handle(handler).build().unwrap().run_until(other).await.unwrap();
+    std::mem::take(&mut *log.lock().unwrap())
+}
+
+// B19
+#[tokio::test(start_paused = true)]
+async fn a_job_of_another_source_with_an_equal_id_is_run() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send_with(&large("ours"), SendOptions::new().id("1")).await.unwrap();
+    let other = storage.clone();
+    let ran = names(&storage, async move {
+        after(10).await;
+        put(&other, "/shop", "1", "theirs").await;
+        after(60).await;
+    });
+    assert_eq!(ran.await, ["ours", "theirs"]);
+}
+
+// W1
+#[tokio::test(start_paused = true)]
+async fn a_job_with_another_payload_under_the_same_identity_is_run() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send_with(&large("first"), SendOptions::new().id("1")).await.unwrap();
+    let ran = names(&storage, async move {
+        after(10).await;
+        let _ = queue.send_with(&task("second"), SendOptions::new().id("1")).await.unwrap();
+        after(60).await;
+    });
+    assert_eq!(ran.await, ["first", "second"]);
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "others", kind = "other")]
+struct Other {}
+
+// W-line
+#[tokio::test(start_paused = true)]
+async fn an_effect_is_recorded_for_the_jobs_of_one_queue_and_source() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let others = storage.queue::<Other>().await.unwrap();
+    let _ = queue.send_with(&task("a"), SendOptions::new().id("1")).await.unwrap();
+    let _ = others.send_with(&Other {}, SendOptions::new().id("1")).await.unwrap();
+    put(&storage, "/shop", "1", "b").await;
+    let effects: Arc<Mutex<u32>> = Arc::default();
+    let counted = Arc::clone(&effects);
+    let effect = move |ctx: Context| {
+        let counted = Arc::clone(&counted);
+        async move {
+            let work = || async move {
+                *counted.lock().unwrap() += 1;
+                Ok::<_, JobError>(())
+            };
+            ctx.once("charge", work).await
+        }
+    };
+    let other = effect.clone();
+    let ran = worker(&storage)
+        .handle(move |_: Task, ctx: Context| effect(ctx))
+        .handle(move |_: Other, ctx: Context| other(ctx));
+    let report = ran.build().unwrap().run_until(after(30)).await.unwrap();
+    assert_eq!((report.completed, *effects.lock().unwrap()), (3, 3));
+}
