@@ -9,11 +9,12 @@ mod payload;
 mod sweep;
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use tokio::time::Instant;
 
 pub(crate) use payload::PayloadError;
 pub use sweep::{SweepOptions, SweepReport, sweep};
@@ -22,13 +23,16 @@ use crate::clock::Clock;
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
 use crate::name::{BlobName, ContainerName, NameError, QueueName};
 use crate::settings::metadata::Metadata;
-use crate::storage::{BlobStore, PutBlob, StoreError, StoreErrorKind};
+use crate::storage::{BlobStore, PutBlob, StoreError, StoreErrorKind, Tries};
 
 /// The container for payloads and checkpoints.
 pub(crate) const CONTAINER: &str = "jobqueue-payloads";
 
 /// Blob metadata: seconds since 1970 after which no message refers to the blob, or `never`.
 pub(crate) const EXPIRES: &str = "expires";
+
+/// How long a blob is tried to be written, unless its message has less time.
+const BUDGET: Duration = Duration::from_secs(30);
 
 /// The most bytes of a payload unless configured otherwise: 32 MiB.
 pub const DEFAULT_MAX_PAYLOAD_BYTES: u64 = 32 * 1024 * 1024;
@@ -78,22 +82,34 @@ impl ClaimChecks {
         data: Bytes,
         expires: Option<SystemTime>,
     ) -> Result<(), StoreError> {
+        self.store_by(Instant::now() + BUDGET, reference, data, expires).await
+    }
+
+    /// Writes `data` under `reference`; a throttled request is sent again until `give_up`.
+    pub(crate) async fn store_by(
+        &self,
+        give_up: Instant,
+        reference: &StoredReference,
+        data: Bytes,
+        expires: Option<SystemTime>,
+    ) -> Result<(), StoreError> {
         let (name, options) = self.blob(reference, expires).map_err(|e| invalid(e, reference))?;
-        let mut uncertain = false;
-        // Twice for a missing container, twice for a lost answer.
-        for _ in 0..4 {
+        let mut tries = Tries::until(give_up, 1, 1);
+        let mut containers = 0;
+        loop {
             match self.blobs.put_blob(&name, data.clone(), options.clone()).await {
                 Ok(_) => return Ok(()),
-                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => {
+                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound && containers < 2 => {
+                    containers += 1;
                     self.blobs.create_container(&self.container).await?;
                 }
                 // The name is unique: what exists under it is what an earlier try wrote.
-                Err(e) if e.kind() == StoreErrorKind::BlobAlreadyExists && uncertain => return Ok(()),
-                Err(e) if e.is_ambiguous() && !uncertain => uncertain = true,
-                Err(e) => return Err(e),
+                Err(e) if e.kind() == StoreErrorKind::BlobAlreadyExists && tries.is_in_doubt() => {
+                    return Ok(());
+                }
+                Err(e) => tries.failed(e).await?,
             }
         }
-        Err(StoreError::new(StoreErrorKind::Unavailable, "put payload", &name).with_ambiguous(true))
     }
 
     /// The bytes of a payload, wherever they are, of a message that was found in `queue`. No payload is JSON's `null`.

@@ -16,12 +16,13 @@
 //! Knows the queue half of the port and texts; knows nothing of envelopes, queues or workers.
 
 mod deadline_queue;
+mod deletion;
 mod operation;
 mod owner;
 mod renewer;
 mod together;
 
-pub(crate) use operation::{Deleted, LeaseError};
+pub(crate) use operation::LeaseError;
 pub(crate) use owner::{Lease, LeaseTerms, Loss};
 pub(crate) use renewer::LeaseRenewer;
 

@@ -51,8 +51,8 @@ pub(super) struct State {
     pub(super) receipt: PopReceipt,
     /// Nobody else can get the message before this, measured from before the request was sent.
     pub(super) deadline: Instant,
-    /// When the first update was sent whose answer is missing.
-    pub(super) unanswered_since: Option<Instant>,
+    /// Until when the message is hidden at least, if an update whose answer is missing was applied.
+    pub(super) unanswered_until: Option<Instant>,
     pub(super) phase: Phase,
     /// The job has run for as long as it may: no more renewals, the token has fired.
     overrun: bool,
@@ -109,7 +109,7 @@ impl Lease {
             state: Mutex::new(State {
                 receipt: leased.message.receipt.clone(),
                 deadline,
-                unanswered_since: None,
+                unanswered_until: None,
                 phase: Phase::Held,
                 overrun: false,
                 slot: None,
@@ -148,7 +148,7 @@ impl Lease {
     /// Whether an answer is missing, so that the receipt may be outdated.
     pub(crate) fn is_uncertain(&self) -> bool {
         let state = self.state();
-        state.phase == Phase::Uncertain || state.unanswered_since.is_some()
+        state.phase == Phase::Uncertain || state.unanswered_until.is_some()
     }
 
     /// Until when nobody else can get the message.

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Deleted, Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
+use super::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
@@ -40,7 +40,7 @@ async fn i08_a_lease_is_renewed_until_it_is_settled_and_then_forgotten() {
     tokio::time::sleep(10 * TERM).await;
     assert!(!lease.lost().is_cancelled());
     assert!(lease.deadline() > Instant::now());
-    assert_eq!(lease.delete().await.unwrap(), Deleted::Certainly);
+    lease.delete().await.unwrap();
     assert_eq!(renewer.watched(), 0);
     assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 0);
     assert!(matches!(lease.delete().await, Err(LeaseError::Closed)));
@@ -102,7 +102,7 @@ async fn i05_an_owner_whose_time_is_over_deletes_only_if_lateness_is_accepted() 
             let left = storage.queues().queue_properties(&queue).await.unwrap().approximate_count;
             match expired {
                 ExpiredReceipt::Refuse => assert!(matches!(deleted, Err(LeaseError::Lost)) && left == 1),
-                ExpiredReceipt::Allow => assert!(matches!(deleted, Ok(Deleted::Certainly)) && left == 0),
+                ExpiredReceipt::Allow => assert!(matches!(deleted, Ok(())) && left == 0),
             }
             let lost = keeper_has_seen_it || expired == ExpiredReceipt::Refuse;
             assert_eq!(

@@ -6,11 +6,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::operation::{Deleted, LeaseError};
+use super::deletion::share_of;
+use super::operation::LeaseError;
 use super::owner::Lease;
 use crate::storage::StoreError;
 
-type Outcome = Result<Deleted, LeaseError>;
+type Outcome = Result<(), LeaseError>;
 
 impl Lease {
     /// Deletes the messages of leases that are all of one queue and on the same terms, and ends the leases; the answers stand in
@@ -55,11 +56,11 @@ async fn delete_together(leases: &[&Lease]) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(leases.len());
     let mut undecided = Vec::new();
     for (place, (lease, answer)) in leases.iter().zip(answers).enumerate() {
-        outcomes.push(Ok(Deleted::Certainly));
+        outcomes.push(Ok(()));
         match answer {
             Ok(()) => lease.deleted(&outcomes[place]),
             Err(error) => undecided.push(async move {
-                let outcome = lease.try_delete(false, Some(Err(error))).await;
+                let outcome = lease.try_delete(Some(error)).await;
                 lease.deleted(&outcome);
                 (place, outcome)
             }),
@@ -74,17 +75,17 @@ async fn delete_together(leases: &[&Lease]) -> Vec<Outcome> {
 async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     let Some(first) = leases.first() else { return Vec::new() };
     let messages = leases.iter().map(|lease| lease.message()).collect();
-    let limit = leases.iter().map(|lease| lease.limit(2)).min().unwrap_or(Duration::ZERO);
+    let limit = leases.iter().map(|lease| share_of(lease.delete_by(), 2)).min().unwrap_or(Duration::ZERO);
     let call = first.store.delete_all(&first.queue, messages, first.terms.expired);
     match timeout(limit, call).await {
         Ok(mut answers) => {
             // A storage that leaves some unanswered has told nothing of them.
             while answers.len() < leases.len() {
-                answers.push(Err(first.unanswered()));
+                answers.push(Err(first.no_answer()));
             }
             answers
         }
-        Err(_) => leases.iter().map(|lease| Err(lease.unanswered())).collect(),
+        Err(_) => leases.iter().map(|lease| Err(lease.no_answer())).collect(),
     }
 }
 

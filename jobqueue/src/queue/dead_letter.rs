@@ -12,16 +12,15 @@ use super::decode::Rejection;
 use super::leased_job::{Content, LeasedJob, references};
 use super::queue_core::{QueueCore, ensure};
 use super::send::rfc3339;
-use super::settle::Settled;
 use crate::envelope::{
     Checkpoint, DeadLetterNote, Envelope, JsonText, Parsed, Payload, StoredReference, parse,
 };
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
-use crate::lease::Deleted;
+use crate::lease::LeaseError;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
-use crate::storage::{MAX_MESSAGES, PutMessage, QueueStore, StoreErrorKind};
+use crate::storage::{Certainty, MAX_MESSAGES, PutMessage, QueueStore, StoreErrorKind};
 
 /// The kind of dead letters whose text is no event: the text stands in `data`, byte for byte.
 pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
@@ -32,8 +31,8 @@ pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
 impl LeasedJob {
     /// Copies the message to the dead-letter queue, with reason and history, then deletes it.
     ///
-    /// If the copy cannot be stored the message stays where it is.
-    pub(crate) async fn dead_letter(&self, rejection: &Rejection) -> Result<Settled, Error> {
+    /// If the copy cannot be stored the message stays where it is. If it is unknown whether the message was deleted, it may be in both.
+    pub(crate) async fn dead_letter(&self, rejection: &Rejection) -> Result<Certainty, Error> {
         let _saving = self.saving.lock().await;
         let dead_letter_queue = self.core.name.dead_letter()?;
         let mut envelope = self.dead_envelope(rejection)?;
@@ -48,11 +47,11 @@ impl LeasedJob {
             self.put_into(&dead_letter_queue, rendered.text).await?;
         }
         match self.lease.delete().await {
-            Ok(Deleted::Certainly) => {
+            Ok(()) => {
                 self.remove(outlived).await;
-                Ok(Settled::Certainly)
+                Ok(Certainty::Applied)
             }
-            Ok(Deleted::Perhaps) => Ok(Settled::Perhaps),
+            Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
             Err(error) => Err(error.into()),
         }
     }

@@ -9,10 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::decode::Rejection;
 use super::leased_job::LeasedJob;
-use super::settle::{Settled, Uncounted};
+use super::settle::Uncounted;
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, printable};
+use crate::lease::LeaseError;
 
 /// A leased message. The lease renews itself until the delivery is completed, released, dead-lettered or dropped.
 ///
@@ -72,13 +73,14 @@ impl<M> Delivery<M> {
     pub async fn complete(mut self) -> Result<(), Error> {
         let leased_job = self.take()?;
         leased_job.end_turn().await?;
-        match leased_job.complete().await? {
-            Settled::Certainly => Ok(()),
-            Settled::Perhaps => Err(Error::new(
+        leased_job.complete().await.map_err(|error| match error {
+            LeaseError::Uncertain(_) => Error::new(
                 ErrorKind::LeaseUncertain,
                 "no answer told whether the message is deleted; it may be delivered again",
-            )),
-        }
+            )
+            .with_source(error),
+            _ => error.into(),
+        })
     }
 
     /// Makes the message visible again after `delay` (at most 7 days), without counting an attempt.

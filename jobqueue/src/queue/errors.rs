@@ -3,7 +3,7 @@
 use crate::envelope::EnvelopeError;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseError;
-use crate::storage::{StoreError, StoreErrorKind};
+use crate::storage::{Certainty, StoreError, StoreErrorKind};
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
@@ -47,14 +47,14 @@ impl From<LeaseError> for Error {
     }
 }
 
-/// The error of a message that was not sent: certainly not stored, or perhaps.
-pub(super) fn send_error(error: StoreError, maybe_stored: bool) -> Error {
+/// The error of a message that was not sent; `message` says whether it is stored all the same.
+pub(super) fn send_error(error: StoreError, message: Certainty) -> Error {
     let retryable = error.is_retryable();
     let (kind, text) = match error.kind() {
-        StoreErrorKind::TooLarge => (ErrorKind::TooLarge, "the message is too large for the storage"),
-        _ if maybe_stored => {
+        _ if message != Certainty::NotApplied => {
             (ErrorKind::Unknown, "whether the message is stored is unknown; send it again under the same id")
         }
+        StoreErrorKind::TooLarge => (ErrorKind::TooLarge, "the message is too large for the storage"),
         _ => (ErrorKind::Rejected, "the message is not stored; send it again when the cause is mended"),
     };
     Error::new(kind, text).with_retryable(retryable).with_source(error)

@@ -39,6 +39,6 @@ pub(crate) use decode::{Decoded, RawPayloadType, Rejection};
 pub(crate) use delivery::{from_json, to_json};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
-pub(crate) use settle::{Settled, Uncounted};
+pub(crate) use settle::Uncounted;
 
 pub(crate) use crate::envelope::{EventDigest, Identity, IdentityDigest};

@@ -20,13 +20,13 @@ use crate::envelope::{Envelope, JsonText, Payload, StoredReference, fits, may_fi
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::settings::MessageEncoding;
-use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage, PutOutcome, StoreError};
+use crate::storage::{Certainty, MAX_VISIBILITY, MessageRef, PutMessage, PutOutcome, StoreError, Tries};
 use crate::trace::TraceContext;
 
 /// How long a send is tried before it is reported as failed.
-const SEND_BUDGET: Duration = Duration::from_secs(30);
-/// The most resends, not counting the first.
-const RESENDS: u32 = 4;
+pub(super) const SEND_BUDGET: Duration = Duration::from_secs(30);
+/// The most resends after a lost answer, and after a failure that certainly stored nothing.
+const RESENDS: (u32, u32) = (1, 4);
 
 /// A message that was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,8 +180,9 @@ impl QueueCore {
 
     /// Stores a prepared message: first its blob, then the message.
     pub(crate) async fn dispatch(&self, prepared: Prepared) -> Result<Sent, Error> {
-        self.store_blob(&prepared).await?;
-        let message = self.put_patiently(&prepared.put, None).await?;
+        let started = Instant::now();
+        self.store_blob(&prepared, started).await?;
+        let message = self.put_patiently(&prepared.put, None, started).await?;
         self.acknowledged(prepared, message).await
     }
 
@@ -193,10 +194,13 @@ impl QueueCore {
         Ok(prepared.sent(message))
     }
 
-    pub(super) async fn store_blob(&self, prepared: &Prepared) -> Result<(), Error> {
+    /// Stores the blob of a message whose send began at `started`.
+    pub(super) async fn store_blob(&self, prepared: &Prepared, started: Instant) -> Result<(), Error> {
         let Some((reference, data)) = prepared.blob.as_deref() else { return Ok(()) };
-        let stored = self.claim_checks.store(reference, data.clone(), prepared.expires).await;
-        stored.map_err(|error| send_error(error, false))
+        let give_up = started + SEND_BUDGET;
+        let stored = self.claim_checks.store_by(give_up, reference, data.clone(), prepared.expires).await;
+        // Without its blob the message was not put, whether the blob is stored or not.
+        stored.map_err(|error| send_error(error, Certainty::NotApplied))
     }
 
     /// A storage under pressure keeps its strength for leases. One that stays so is asked all the same.
@@ -213,17 +217,17 @@ impl QueueCore {
         self.store().put(&self.name, put).await
     }
 
-    /// Puts a message, and again while the storage asks to wait. After a lost answer it is sent once more: at most two
-    /// messages come of it, under one id.
+    /// Puts a message, and again while the storage asks to wait, until the time of a send that began at `started` is up. After a lost
+    /// answer it is sent once more. All copies have one id. `first` is the answer to the first try if it was made already.
     pub(super) async fn put_patiently(
         &self,
         put: &PutMessage,
         first: Option<StoreError>,
+        started: Instant,
     ) -> Result<MessageRef, Error> {
-        let started = Instant::now();
-        let mut unanswered = 0;
+        let mut tries = Tries::until(started + SEND_BUDGET, RESENDS.0, RESENDS.1);
         let mut failed = first;
-        for resend in 0..=RESENDS {
+        loop {
             let error = match failed.take() {
                 Some(error) => error,
                 None => match self.put_calmly(put.clone(), started).await {
@@ -231,15 +235,11 @@ impl QueueCore {
                     Err(error) => error,
                 },
             };
-            unanswered += u32::from(error.is_ambiguous());
-            let wait = error.retry_after().unwrap_or_else(|| crate::Backoff::DEFAULT.delay(1) / 4);
-            let hopeless = !(error.is_retryable() || error.is_ambiguous()) || unanswered > 1;
-            if hopeless || resend == RESENDS || started.elapsed() + wait > SEND_BUDGET {
-                return Err(send_error(error, unanswered > 0));
-            }
-            tokio::time::sleep(wait).await;
+            tries.failed(error).await.map_err(|error| {
+                let certainty = error.certainty();
+                send_error(error, certainty)
+            })?;
         }
-        Err(Error::new(ErrorKind::Unknown, "the message was not acknowledged"))
     }
 }
 

@@ -6,7 +6,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::time::Instant;
 
-use super::errors::send_error;
 use super::queue_core::QueueCore;
 use super::send::{Draft, Prepared, Sent};
 use super::send_options::SendOptions;
@@ -98,24 +97,25 @@ impl QueueCore {
         &self,
         mut prepared: Vec<Result<Prepared, Error>>,
     ) -> Vec<Result<Sent, Error>> {
+        let started = Instant::now();
         for one in &mut prepared {
             // Without its blob a message must not be stored.
             if let Ok(ready) = one
                 && ready.blob.is_some()
-                && let Err(error) = self.store_blob(ready).await
+                && let Err(error) = self.store_blob(ready, started).await
             {
                 *one = Err(error);
             }
         }
         let puts = prepared.iter().flatten().map(|one| one.put.clone()).collect();
-        self.calm(Instant::now()).await;
+        self.calm(started).await;
         let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
         let mut answers = Vec::with_capacity(prepared.len());
         for one in prepared {
             answers.push(match one {
                 Ok(one) => match outcomes.next() {
                     Some(Ok(outcome)) if one.in_order.is_none() => Ok(one.sent(outcome.message)),
-                    outcome => self.answer(one, outcome).await,
+                    outcome => self.answer(one, outcome, started).await,
                 },
                 Err(error) => Err(error),
             });
@@ -128,14 +128,14 @@ impl QueueCore {
         &self,
         one: Prepared,
         outcome: Option<Result<PutOutcome, StoreError>>,
+        started: Instant,
     ) -> Result<Sent, Error> {
         match outcome {
             Some(Ok(outcome)) => self.acknowledged(one, outcome.message).await,
-            Some(Err(error)) if error.is_retryable() || error.is_ambiguous() => {
-                let message = self.put_patiently(&one.put, Some(error)).await?;
+            Some(Err(error)) => {
+                let message = self.put_patiently(&one.put, Some(error), started).await?;
                 self.acknowledged(one, message).await
             }
-            Some(Err(error)) => Err(send_error(error, false)),
             None => Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message")),
         }
     }

@@ -8,25 +8,7 @@ use crate::envelope::{Checkpoint, Envelope, StoredReference};
 use crate::error::Error;
 use crate::job::outcome::printable;
 use crate::job::retry::MAX_DELAY;
-use crate::lease::{Deleted, Lease, LeaseError};
-
-/// What became of an attempt to settle.
-#[derive(Debug)]
-pub(crate) enum Settled {
-    /// The storage said so.
-    Certainly,
-    /// Whether it took effect is unknown.
-    Perhaps,
-}
-
-impl From<Deleted> for Settled {
-    fn from(deleted: Deleted) -> Self {
-        match deleted {
-            Deleted::Certainly => Self::Certainly,
-            Deleted::Perhaps => Self::Perhaps,
-        }
-    }
-}
+use crate::lease::{Lease, LeaseError};
 
 /// What a release is excused by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,23 +21,22 @@ pub(crate) enum Uncounted {
 
 impl LeasedJob {
     /// Deletes the message, then its blobs.
-    pub(crate) async fn complete(&self) -> Result<Settled, LeaseError> {
-        let deleted = self.lease.delete().await?;
-        let references = self.references();
+    pub(crate) async fn complete(&self) -> Result<(), LeaseError> {
         // A message that may come back needs its blobs.
-        if matches!(deleted, Deleted::Certainly) && !references.is_empty() {
+        self.lease.delete().await?;
+        let references = self.references();
+        if !references.is_empty() {
             Box::pin(self.remove(references)).await;
         }
-        Ok(deleted.into())
+        Ok(())
     }
 
     /// Deletes messages without blobs, all of one channel, by one request; the answers stand in their order.
     pub(crate) async fn complete_all<'c>(
         leased_job: impl Iterator<Item = &'c Self>,
-    ) -> Vec<Result<Settled, LeaseError>> {
+    ) -> Vec<Result<(), LeaseError>> {
         let leases: Vec<_> = leased_job.map(|leased_job| Arc::clone(&leased_job.lease)).collect();
-        let deleted = Lease::delete_all(&leases).await;
-        deleted.into_iter().map(|deleted| deleted.map(Settled::from)).collect()
+        Lease::delete_all(&leases).await
     }
 
     /// Counts a failed attempt and puts the message back for `delay`.

@@ -1,15 +1,18 @@
 //! Messages that nobody has received yet: what takes them back, and what the records of them are written with.
 
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::queue_core::QueueCore;
-use crate::storage::{ExpiredReceipt, MessageId, MessageRef, PopReceipt, StoreError, StoreErrorKind};
+use crate::storage::{ExpiredReceipt, MessageId, MessageRef, PopReceipt, StoreError, StoreErrorKind, Tries};
 
-/// How often a deletion is asked for again whose answer does not come.
-const RESENDS: u32 = 2;
+/// How long a deletion is tried.
+const BUDGET: Duration = Duration::from_secs(30);
+/// The most resends after a lost answer, and after a failure that certainly deleted nothing.
+const RESENDS: (u32, u32) = (2, 0);
 
 /// A message and its first receipt, as records beside the queue keep it. Whoever has it can take the message back until
 /// somebody receives it.
@@ -46,17 +49,20 @@ pub(super) fn millis(time: SystemTime) -> u64 {
 
 impl QueueCore {
     /// Deletes a message by its first receipt; false if somebody has received it, or if it is gone.
+    ///
+    /// # Errors
+    /// What the storage says; ambiguous if any try may have deleted it.
     pub(super) async fn delete_unreceived(&self, message: &MessageRef) -> Result<bool, StoreError> {
-        let mut unanswered = 0;
+        let mut tries = Tries::until(Instant::now() + BUDGET, RESENDS.0, RESENDS.1);
         loop {
             match self.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
                 Ok(()) => return Ok(true),
                 // Our own deletion, whose answer was lost.
-                Err(e) if unanswered > 0 && e.kind() == StoreErrorKind::MessageNotFound => return Ok(true),
+                Err(e) if tries.is_in_doubt() && e.kind() == StoreErrorKind::MessageNotFound => {
+                    return Ok(true);
+                }
                 Err(e) if e.is_lease_lost() => return Ok(false),
-                Err(e) if e.is_ambiguous() && unanswered < RESENDS => unanswered += 1,
-                Err(e) if unanswered > 0 => return Err(e.with_ambiguous(true)),
-                Err(e) => return Err(e),
+                Err(e) => tries.failed(e).await?,
             }
         }
     }

@@ -6,6 +6,7 @@
 
 mod access;
 mod blob;
+mod certainty;
 mod error;
 mod handle;
 mod message;
@@ -31,6 +32,8 @@ pub use operation::Operation;
 pub use queue::{Created, QueueProperties, QueueStore};
 pub use request::{ExpiredReceipt, GetMessages, PutMessage, PutOutcome, UpdateMessage, Updated};
 pub use traced::traced;
+
+pub(crate) use certainty::{Certainty, Tries};
 
 /// The most bytes the text of a message may have, as sent: 64 KiB ([Put Message]).
 ///

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, Subscription, UpdateMessage, Updated,
+    QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
 use crate::job::retry::Backoff;
 use crate::name::QueueName;
@@ -67,7 +67,7 @@ impl Throttle {
 
     fn note<T>(&self, answer: &Result<T, StoreError>, may_wait: bool) {
         match answer {
-            Err(error) if is_overload(error) && (may_wait || !self.of_shards) => {
+            Err(error) if error.is_throttled() && (may_wait || !self.of_shards) => {
                 self.throttled(error.retry_after())
             }
             // A renewal that got through says nothing about polling.
@@ -89,12 +89,6 @@ impl Throttle {
         state.until = state.until.max(Some(now + wait));
         tracing::warn!(?wait, "the storage asks to slow down; polling and sending wait, leases are kept");
     }
-}
-
-/// 503, and the service's own 500 for too much work. Other failures may concern one queue or message only.
-fn is_overload(error: &StoreError) -> bool {
-    error.kind() == StoreErrorKind::Throttled
-        || (error.kind() == StoreErrorKind::Timeout && error.retry_after().is_some())
 }
 
 /// Queues whose answers are noted.
@@ -222,6 +216,7 @@ impl QueueStore for Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::StoreErrorKind;
 
     fn after(throttle: &Throttle, may_wait: bool) -> Duration {
         let throttled = StoreError::new(StoreErrorKind::Throttled, "delete message", "work");

@@ -14,7 +14,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Outcome, Reason, Verdict, chain};
 use crate::job::retry::{Backoff, MAX_DELAY};
 use crate::lease::LeaseError;
-use crate::queue::{DEAD_LETTER_RETRY, LeasedJob, Rejection, Settled, Uncounted};
+use crate::queue::{DEAD_LETTER_RETRY, LeasedJob, Rejection, Uncounted};
 
 /// How long a message nobody here can read is left to newer workers: doubling to 5 minutes.
 const UNKNOWN_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(5), Duration::from_secs(300));
@@ -180,7 +180,7 @@ pub(super) async fn complete_all<'d>(
     let mut doubtful = Vec::new();
     for (place, ((leased_job, job), settled)) in done.zip(settled).enumerate() {
         outcomes.push(Ok(Outcome::Completed));
-        if !matches!(settled, Ok(Settled::Certainly)) {
+        if settled.is_err() {
             doubtful.push(async move {
                 (place, completed(shared, leased_job, job, Outcome::Completed, false, settled).await)
             });
@@ -199,7 +199,7 @@ async fn completed(
     job: &JobInfo,
     certainly: Outcome,
     has_blobs: bool,
-    settled: Result<Settled, LeaseError>,
+    settled: Result<(), LeaseError>,
 ) -> Result<Outcome, Error> {
     match settled {
         // That a copy of a message is superfluous does not mean that the job is done: the one that counts may wait for its
@@ -207,14 +207,14 @@ async fn completed(
         Ok(_) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) if certainly == Outcome::Duplicate => {
             Ok(certainly)
         }
-        Ok(Settled::Certainly) => {
+        Ok(()) => {
             if has_blobs {
                 // A second copy of the message, made by a repeated send, cannot be run without them.
                 remember(shared, leased_job);
             }
             Ok(certainly)
         }
-        Ok(Settled::Perhaps) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => {
+        Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => {
             remember(shared, leased_job);
             Box::pin(record(shared, leased_job, job)).await;
             Ok(Outcome::CompletedUncertain)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lease::{Deleted, Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
+use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
@@ -62,8 +62,8 @@ async fn f09_f10_messages_are_deleted_by_one_request_and_each_has_an_answer_of_i
     let outcomes = deletion.await;
     assert!(matches!(outcomes[0], Err(LeaseError::Closed)), "{outcomes:?}");
     assert!(matches!(outcomes[1], Err(LeaseError::Lost)), "{outcomes:?}");
-    assert!(matches!(outcomes[2], Ok(Deleted::Perhaps)), "{outcomes:?}");
-    assert!(matches!(outcomes[3..], [Ok(Deleted::Certainly), Ok(Deleted::Certainly)]), "{outcomes:?}");
+    assert!(matches!(outcomes[2], Err(LeaseError::Uncertain(_))), "{outcomes:?}");
+    assert!(matches!(outcomes[3..], [Ok(()), Ok(())]), "{outcomes:?}");
     assert_eq!(leases[1].loss(), Some(Loss::Taken));
     assert_eq!(renewer.watched(), 0);
     assert_eq!(faulty.calls_of(Operation::DeleteAll), 1);
@@ -77,7 +77,7 @@ async fn f09_what_a_common_request_leaves_in_doubt_is_decided_for_each() {
         let (faulty, queue, renewer, leases) = many_leased(3, ExpiredReceipt::Refuse).await;
         faulty.plan(Operation::DeleteAll, 1, fault);
         let outcomes = Lease::delete_all(&leases).await;
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(Deleted::Certainly))), "{fault:?}");
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(()))), "{fault:?}");
         assert_eq!((faulty.calls_of(Operation::DeleteAll), faulty.calls_of(Operation::Delete)), (1, 3));
         let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
         assert_eq!((left, renewer.watched()), (0, 0));
@@ -93,7 +93,7 @@ async fn i05_leases_whose_time_is_over_are_deleted_together_only_if_lateness_is_
         let outcomes = Lease::delete_all(&leases).await;
         let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
         let all_lost = outcomes.iter().all(|outcome| matches!(outcome, Err(LeaseError::Lost)));
-        let all_gone = outcomes.iter().all(|outcome| matches!(outcome, Ok(Deleted::Certainly)));
+        let all_gone = outcomes.iter().all(|outcome| matches!(outcome, Ok(())));
         assert_eq!(
             (all_lost, all_gone),
             (expired == ExpiredReceipt::Refuse, expired == ExpiredReceipt::Allow),

@@ -26,7 +26,7 @@ use super::leased_job::LeasedJob;
 use super::queue_core::QueueCore;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
-use crate::storage::{ExpiredReceipt, MessageRef};
+use crate::storage::{Certainty, ExpiredReceipt, MessageRef};
 
 pub(crate) use cancel::finish_cancellation;
 pub(crate) use line::{Standing, Ticket};
@@ -64,7 +64,7 @@ impl QueueCore {
 
     /// The queue was cleared.
     pub(super) async fn clear_lines(&self) -> Result<(), Error> {
-        self.lines().clear().await.map_err(|error| send_error(error, false))
+        self.lines().clear().await.map_err(|error| send_error(error, Certainty::NotApplied))
     }
 }
 

@@ -1,0 +1,175 @@
+//! How certain it is that a change was made. All tries of the change decide it together, never the last answer alone.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{StoreError, StoreErrorKind};
+use crate::job::retry::Backoff;
+
+/// The pause before a throttled request is sent again, if the storage names none: doubling to 5 seconds.
+const THROTTLED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
+/// The least pause before a throttled request is sent again.
+const LEAST: Duration = Duration::from_millis(50);
+/// The pause after another failure, if the storage names none.
+const FAILED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
+
+/// The effect of a change that was tried once or several times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Certainty {
+    /// The change is made: the storage said so.
+    Applied,
+    /// The change is not made: the storage said so of every try.
+    NotApplied,
+    /// No answer tells.
+    Unknown,
+}
+
+impl StoreError {
+    /// Returns what the failed operation has done.
+    pub(crate) fn certainty(&self) -> Certainty {
+        if self.is_ambiguous() { Certainty::Unknown } else { Certainty::NotApplied }
+    }
+
+    /// Returns whether the storage has too much to do: 503, and the service's own 500 with a pause to wait.
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.kind() == StoreErrorKind::Throttled
+            || (self.kind() == StoreErrorKind::Timeout && self.retry_after().is_some())
+    }
+}
+
+/// The tries of one change: counts their failures, and says when to try again.
+///
+/// An error leaves only through [`failed`](Self::failed), which makes it ambiguous if *any* try was: a later refusal says nothing
+/// about the earlier try.
+#[derive(Debug)]
+pub(crate) struct Tries {
+    give_up: Instant,
+    /// The resends after a lost answer that are left, and after a failure that certainly changed nothing.
+    resends: (u32, u32),
+    throttled: u32,
+    in_doubt: bool,
+    /// Whether a pause that is too long for the time left is cut short, for one more try.
+    insists: bool,
+}
+
+impl Tries {
+    /// The tries of a change that is given up at `give_up`. A throttled request is sent again until then; after a lost answer there are
+    /// at most `lost` resends, after a failure that certainly changed nothing `refused`.
+    pub(crate) fn until(give_up: Instant, lost: u32, refused: u32) -> Self {
+        Self { give_up, resends: (lost, refused), throttled: 0, in_doubt: false, insists: false }
+    }
+
+    /// Tries once more before the time is up, even if the storage asks for a longer pause.
+    pub(crate) fn insisting(self) -> Self {
+        Self { insists: true, ..self }
+    }
+
+    /// Returns whether an earlier try may have made the change.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// Takes in the failure of a try and waits until the next; the error if there is to be none.
+    ///
+    /// # Errors
+    /// `error`, ambiguous if any try was.
+    pub(crate) async fn failed(&mut self, error: StoreError) -> Result<(), StoreError> {
+        let wait = self.pause_after(error)?;
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+
+    /// The last failure: there is no further try. It is ambiguous if any try was.
+    pub(crate) fn last(&mut self, error: StoreError) -> StoreError {
+        self.in_doubt |= error.is_ambiguous();
+        error.with_ambiguous(self.in_doubt)
+    }
+
+    fn pause_after(&mut self, error: StoreError) -> Result<Duration, StoreError> {
+        let lost = error.is_ambiguous() && !error.is_throttled();
+        let may_help = error.is_retryable() || error.is_ambiguous();
+        let error = self.last(error);
+        let own = if error.is_throttled() {
+            self.throttled = self.throttled.saturating_add(1);
+            THROTTLED.delay(self.throttled).max(LEAST)
+        } else {
+            let left = if lost { &mut self.resends.0 } else { &mut self.resends.1 };
+            match left.checked_sub(1) {
+                Some(rest) if may_help => *left = rest,
+                _ => return Err(error),
+            }
+            FAILED.delay(1)
+        };
+        let left = self.give_up.saturating_duration_since(Instant::now());
+        match error.retry_after().unwrap_or(own) {
+            wait if wait <= left => Ok(wait),
+            _ if self.insists && left > LEAST => Ok(left * 3 / 4),
+            _ => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn error(kind: StoreErrorKind, ambiguous: bool) -> StoreError {
+        StoreError::new(kind, "update message", "work").with_ambiguous(ambiguous)
+    }
+
+    fn tries() -> Tries {
+        Tries::until(Instant::now() + MINUTE, 1, 2)
+    }
+
+    // B2: whatever follows a lost answer, the first try may have made the change.
+    #[tokio::test(start_paused = true)]
+    async fn a_later_refusal_does_not_settle_an_earlier_doubt() {
+        use StoreErrorKind as K;
+        for last in [K::Throttled, K::Unavailable, K::Unauthorized, K::InvalidInput] {
+            let mut tries = tries();
+            tries.failed(error(K::Timeout, true)).await.unwrap();
+            assert!(tries.is_in_doubt());
+            assert_eq!(tries.last(error(last, false)).certainty(), Certainty::Unknown, "{last:?}");
+        }
+        let mut certain = tries();
+        certain.failed(error(K::Throttled, false)).await.unwrap();
+        assert_eq!(certain.last(error(K::Unauthorized, false)).certainty(), Certainty::NotApplied);
+    }
+
+    // B14
+    #[tokio::test(start_paused = true)]
+    async fn only_throttled_requests_are_sent_until_the_time_is_up() {
+        use StoreErrorKind as K;
+        let (started, mut throttled, mut sent) = (Instant::now(), tries(), 1);
+        let given_up = loop {
+            match throttled.failed(error(K::Throttled, true)).await {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(sent > 10 && started.elapsed() > MINUTE - Duration::from_secs(6), "{sent}");
+        assert_eq!(given_up.certainty(), Certainty::Unknown);
+
+        let mut lost = tries();
+        lost.failed(error(K::Timeout, true)).await.unwrap();
+        lost.failed(error(K::Throttled, true)).await.unwrap();
+        assert!(lost.failed(error(K::Timeout, true)).await.is_err());
+        let mut refused = tries();
+        for resend in 0..3 {
+            assert_eq!(refused.failed(error(K::Unavailable, false)).await.is_ok(), resend < 2);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_beyond_the_time_left_ends_the_tries() {
+        let busy = || error(StoreErrorKind::Throttled, false).with_retry_after(2 * MINUTE);
+        assert!(tries().failed(busy()).await.is_err());
+        let started = Instant::now();
+        let mut insisting = tries().insisting();
+        insisting.failed(busy()).await.unwrap();
+        assert!(started.elapsed() < MINUTE);
+    }
+}
