@@ -31,6 +31,12 @@ use std::time::{Duration, SystemTime};
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> SystemTime;
+
+    /// Whether somebody may set this clock wrong for a moment, so that a step ahead is believed only after a minute; `false`
+    /// unless implemented, which suits clocks of tests.
+    fn may_be_set_wrong(&self) -> bool {
+        false
+    }
 }
 
 /// The clock of the operating system.
@@ -40,6 +46,10 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> SystemTime {
         SystemTime::now()
+    }
+
+    fn may_be_set_wrong(&self) -> bool {
+        true
     }
 }
 

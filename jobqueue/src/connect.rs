@@ -22,7 +22,8 @@ impl Storage {
     /// | `https://ACCOUNT.queue.core.windows.net` | an Azure Storage account, by Entra ID | `azure` |
     ///
     /// # Errors
-    /// What is wrong with the string (never quoting a secret), or what the storage says.
+    /// [`Configuration`](ErrorKind::Configuration) when the string is not one of these, or names a storage whose feature is off;
+    /// it never quotes a secret. [`Storage`](ErrorKind::Storage) when the storage cannot be opened.
     ///
     /// # Cancel safety
     /// Nothing stays open; a SQLite file may have been created.
@@ -42,18 +43,26 @@ impl Storage {
         }
         Err(Error::new(
             ErrorKind::Configuration,
-            "the storage string is none; use `sqlite:PATH`, `memory:`, `UseDevelopmentStorage=true`, an Azure connection string, or `https://ACCOUNT.queue.core.windows.net`",
+            "unrecognised storage string: expected `sqlite:PATH`, `memory:`, `UseDevelopmentStorage=true`, an Azure connection string, or `https://ACCOUNT.queue.core.windows.net`",
         ))
     }
 }
 
 #[cfg(feature = "sqlite")]
 async fn sqlite(path: &str) -> Result<Storage, Error> {
-    if path.is_empty() {
-        return Err(Error::new(
-            ErrorKind::Configuration,
-            "`sqlite:` lacks the path of a file; write `sqlite:jobs.db`",
-        ));
+    let problem = if path.is_empty() {
+        Some("`sqlite:` lacks the path of a file; write `sqlite:jobs.db`")
+    } else if path.starts_with("//") {
+        Some("write `sqlite:PATH` without `//`: `sqlite:jobs.db`, or `sqlite:/var/lib/app/jobs.db`")
+    } else if path.contains('?') {
+        Some(
+            "parameters after `?` are not taken; a missing file is created, and `sqlite::Options` has the rest",
+        )
+    } else {
+        None
+    };
+    if let Some(problem) = problem {
+        return Err(Error::new(ErrorKind::Configuration, problem));
     }
     let opened = crate::sqlite::Options::new(path).open().await;
     opened.map_err(|e| {

@@ -150,6 +150,18 @@ async fn f58_a_log_deleted_while_the_store_is_open_stops_it_at_the_next_commit()
     assert!(error.kind() == StoreErrorKind::Stopped && !error.is_ambiguous(), "{error}");
 }
 
+#[tokio::test]
+async fn a_database_file_deleted_while_it_is_open_stops_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    storage.queues().put(&queue(), PutMessage::new("before")).await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = storage.queues().put(&queue(), PutMessage::new("after")).await.unwrap_err();
+    assert!(error.kind() == StoreErrorKind::Stopped && error.is_ambiguous(), "{error}");
+    assert!(error.to_string().contains("database file was deleted"), "{error}");
+}
+
 // A part of the next test: a process that forks while it has a store open.
 #[test]
 fn part_fork() {

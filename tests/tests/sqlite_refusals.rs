@@ -230,3 +230,62 @@ async fn a_backup_of_a_store_in_use_is_a_store() {
     let peeked = restored.queues().peek(&"queue".parse().unwrap(), 32).await.unwrap();
     assert_eq!(peeked.len(), 20);
 }
+
+#[tokio::test]
+async fn triggers_and_views_in_the_way_of_the_tables_are_refused() {
+    let folder = folder();
+    for (name, statement) in [
+        (
+            "trigger",
+            "CREATE TRIGGER eats AFTER INSERT ON jobqueue_message BEGIN DELETE FROM jobqueue_message; END",
+        ),
+        (
+            "view",
+            "DROP TABLE jobqueue_garbage; CREATE VIEW jobqueue_garbage AS SELECT 'queue' AS kind, 1 AS owner",
+        ),
+    ] {
+        let path = folder.path().join(name);
+        filled(&path, 1).await;
+        Connection::open(&path).unwrap().execute_batch(statement).unwrap();
+        let error = refused(&path).await;
+        assert_eq!(error.kind(), StoreErrorKind::InvalidInput);
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    let path = folder.path().join("own");
+    filled(&path, 1).await;
+    let own = "CREATE TABLE users (id); CREATE TRIGGER own AFTER INSERT ON users BEGIN SELECT 1; END";
+    Connection::open(&path).unwrap().execute_batch(own).unwrap();
+    Options::new(&path).open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_backup_goes_to_a_private_file_or_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    filled(&path, 1).await;
+    for target in ["", ":memory:", "file:copy.db?mode=memory", "file::memory:"] {
+        let error = jobqueue::sqlite::backup(&path, target).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{target:?}: {error}");
+    }
+    let copy = folder.path().join("copy.db");
+    jobqueue::sqlite::backup(&path, &copy).await.unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    Options::new(&copy).open().await.unwrap();
+}
+
+#[tokio::test]
+async fn storage_strings_of_other_libraries_are_refused_with_advice() {
+    for (string, advice) in [
+        ("sqlite:y.db?mode=rwc", "`?`"),
+        ("sqlite://x.db", "without `//`"),
+        ("sqlite:", "sqlite:jobs.db"),
+        ("redis", "expected `sqlite:PATH`"),
+    ] {
+        let error = jobqueue::Storage::connect(string).await.unwrap_err();
+        assert!(error.to_string().contains(advice), "{string}: {error}");
+    }
+}

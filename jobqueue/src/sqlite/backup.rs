@@ -14,8 +14,11 @@ use crate::storage::{StoreError, StoreErrorKind};
 /// Never copy the file itself while it is open anywhere: the copy lacks what is in the log, and closing the copied
 /// file ends all locks that SQLite holds on it in this process, after which acknowledged work can be lost.
 ///
+/// The copy can be read by its owner only, as the store itself.
+///
 /// # Errors
-/// `InvalidInput` when `to` exists or `from` is no store; `Full` when there is no room.
+/// `InvalidInput` when `to` exists or is no path of a file (`:memory:`, a URI), or when `from` is no store; `Full` when there
+/// is no room.
 ///
 /// # Cancel safety
 /// When dropped, the copy is finished in the background.
@@ -34,14 +37,17 @@ pub async fn backup(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Result<
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
-    if to.symlink_metadata().is_ok() {
-        return Err(Cause::new(StoreErrorKind::InvalidInput, "the file to copy to exists; name a new one"));
-    }
-    let _presence = ProcessGuard::claim()?;
+    let to = open::target(to)?;
+    let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
     schema::require_current(&connection)?;
-    connection.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map_err(from_sql)?;
-    Ok(())
+    // SQLite writes into an empty file. One that it made itself could be read by everybody.
+    open::create_private(&to)?;
+    let copied = connection.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map_err(from_sql);
+    if copied.is_err() {
+        drop(std::fs::remove_file(&to));
+    }
+    copied.map(drop)
 }
 
 fn failed(detail: &str) -> Cause {

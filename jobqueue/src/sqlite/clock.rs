@@ -4,9 +4,13 @@
 //! them. When the wall clock steps back, below what this process or the file has seen, the difference is added from
 //! then on: time neither repeats, which would give leased messages out twice, nor stands still until the
 //! wall clock has caught up, which would freeze delayed ones.
+//!
+//! A step of the wall clock ahead by more than ten seconds is not believed for a minute, in which time goes on at the pace of the
+//! monotonic clock: a clock that is wrong for a moment expires no message. A process that has just started has nothing to
+//! compare with, and believes its clock at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::clock::Clock;
 
@@ -26,6 +30,40 @@ struct State {
     ahead: i64,
     /// The newest time given out.
     last: i64,
+    /// When `last` was given out; `None` for clocks that need no watching.
+    at: Option<Instant>,
+    /// Since when the wall clock is ahead of what can have passed.
+    doubted_since: Option<Instant>,
+}
+
+/// A step ahead of more than this, in milliseconds, is doubted.
+const STEP: i64 = 10_000;
+/// How long it is doubted.
+const DOUBT: Duration = Duration::from_secs(60);
+
+impl State {
+    /// The wall clock's time as far as it is believed. `present` is the monotonic time.
+    fn believe(&mut self, wall: i64, present: Instant) -> i64 {
+        let Some(at) = self.at else { return wall };
+        let passed = i64::try_from(present.saturating_duration_since(at).as_millis()).unwrap_or(LAST_INSTANT);
+        let expected = self.last.saturating_add(passed);
+        if wall <= expected.saturating_add(STEP) {
+            self.doubted_since = None;
+            return wall;
+        }
+        let since = *self.doubted_since.get_or_insert_with(|| {
+            tracing::warn!(
+                ahead_ms = wall - expected,
+                "the wall clock stepped ahead; it is believed if it stays so for a minute"
+            );
+            present
+        });
+        if present.saturating_duration_since(since) < DOUBT {
+            return expected;
+        }
+        self.doubted_since = None;
+        wall
+    }
 }
 
 impl StoreClock {
@@ -47,7 +85,10 @@ impl StoreClock {
             tracing::debug!(by_ms = floor - wall - state.ahead, "the wall clock stepped back");
             state.ahead = floor - wall;
         }
-        state.last = (wall + state.ahead).min(LAST_INSTANT);
+        let present = Instant::now();
+        let ahead = state.ahead;
+        state.last = state.believe((wall + ahead).min(LAST_INSTANT), present).max(floor);
+        state.at = self.wall.may_be_set_wrong().then_some(present);
         state.last
     }
 }
@@ -96,6 +137,20 @@ mod tests {
         let now = clock.now(0);
         assert_eq!(clock.now(now + 5000), now + 5000);
         assert_eq!(clock.now(0), now + 5000);
+    }
+
+    #[test]
+    fn a_clock_that_is_wrong_for_a_moment_is_not_believed() {
+        let start = Instant::now();
+        let second = |n: u64| start + Duration::from_secs(n);
+        let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
+        assert_eq!(state.believe(1_005_000, second(5)), 1_005_000);
+        let ahead = 1_000_000 + 3_600_000;
+        assert_eq!(state.believe(ahead, second(6)), 1_006_000, "an hour in a second");
+        assert_eq!(state.believe(1_007_000, second(7)), 1_007_000, "the clock was set right");
+        assert_eq!(state.believe(ahead, second(8)), 1_008_000);
+        assert_eq!(state.believe(ahead, second(67)), 1_067_000);
+        assert_eq!(state.believe(ahead, second(68)), ahead, "it has stayed so for a minute");
     }
 
     #[test]

@@ -55,6 +55,7 @@ mod queue;
 mod reader;
 mod receipt;
 mod schema;
+mod space;
 mod store;
 mod task;
 mod transaction;

@@ -1,7 +1,7 @@
 //! The open store: its threads, and the way of an operation to them and back.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -15,11 +15,12 @@ use super::error::{Applied, Cause, Subject, from_sql};
 use super::health::Health;
 use super::ids::Ids;
 use super::notifiers::Notifiers;
-use super::open::log_file::LogFile;
+use super::open::open_files::OpenFiles;
 use super::open::{self, platform};
 use super::options::Options;
 use super::process_guard::ProcessGuard;
 use super::reader::{Question, Reader, View};
+use super::space::Space;
 use super::task::{Task, Work};
 use super::upkeep::Upkeep;
 use super::watch::Watcher;
@@ -204,7 +205,9 @@ fn start(options: Options, presence: Arc<ProcessGuard>, opened: oneshot::Sender<
 fn assemble(options: Options, presence: Arc<ProcessGuard>) -> Result<(Store, Writer), Cause> {
     let (mut connection, file) = open::writer(&options)?;
     let health = Arc::new(Health::new());
-    let upkeep = Upkeep::new(&mut connection, Arc::clone(&health)).map_err(from_sql)?;
+    let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
+    let space = Space::new(&connection, folder, options.max_bytes).map_err(from_sql)?;
+    let upkeep = Upkeep::new(&mut connection, Arc::clone(&health), space).map_err(from_sql)?;
     let (tasks, inbox) = mpsc::channel();
     let (questions, asked) = mpsc::channel::<Question>();
     let clock = Arc::new(StoreClock::new(options.clock));
@@ -216,7 +219,7 @@ fn assemble(options: Options, presence: Arc<ProcessGuard>) -> Result<(Store, Wri
         _presence: Arc::clone(&presence),
     };
     let reader = spawn("reader", move || reader.run(&asked))?;
-    let log = LogFile::of(&file);
+    let files = OpenFiles::of(&file);
     let store = Store {
         file,
         tasks: Some(tasks),
@@ -240,7 +243,7 @@ fn assemble(options: Options, presence: Arc<ProcessGuard>) -> Result<(Store, Wri
             health,
             upkeep,
             ids: Ids::in_blocks(),
-            log,
+            files,
             patience,
             _presence: presence,
         },

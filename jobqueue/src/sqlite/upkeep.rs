@@ -13,9 +13,7 @@ use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
 use super::health::Health;
 use super::purge;
-
-/// After how many pages in the log to checkpoint: 8 MiB.
-const CHECKPOINT_PAGES: u32 = 1_000;
+use super::space::Space;
 
 /// From how many pages on to warn that the log cannot be cut: 64 MiB.
 const WARN_PAGES: u32 = 8_000;
@@ -40,11 +38,16 @@ pub(super) struct Upkeep {
     /// Whether there is something to do as soon as nobody asks for anything.
     pending: bool,
     health: Arc<Health>,
+    space: Space,
 }
 
 impl Upkeep {
     /// Takes over checkpointing of `connection`.
-    pub(super) fn new(connection: &mut Connection, health: Arc<Health>) -> rusqlite::Result<Self> {
+    pub(super) fn new(
+        connection: &mut Connection,
+        health: Arc<Health>,
+        space: Space,
+    ) -> rusqlite::Result<Self> {
         let pages = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&pages);
         connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: i32| {
@@ -53,12 +56,25 @@ impl Upkeep {
         }))?;
         Ok(Self {
             pages,
-            next_checkpoint: CHECKPOINT_PAGES,
+            next_checkpoint: space.checkpoint_pages(),
             next_warning: WARN_PAGES,
             last_purge: Instant::now(),
             pending: true,
             health,
+            space,
         })
+    }
+
+    /// Before each transaction: where room is short, the bound on the file's size is set anew.
+    pub(super) fn before_transaction(&mut self, connection: &Connection) {
+        let looked = self.space.look_if_short(connection);
+        self.note_space(looked);
+    }
+
+    fn note_space(&self, looked: rusqlite::Result<()>) {
+        if let Err(error) = looked {
+            self.health.note(&from_sql(error));
+        }
     }
 
     /// How long the writer may sleep when nobody asks for anything.
@@ -90,7 +106,7 @@ impl Upkeep {
         if self.pages.load(Ordering::Relaxed) > 0
             && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|(busy, _, _)| !busy)
         {
-            self.cut();
+            self.cut(connection);
         }
     }
 
@@ -113,10 +129,10 @@ impl Upkeep {
     fn checkpoint(&mut self, connection: &Connection) {
         let Some((_, pages, done)) = self.try_checkpoint(connection, "PASSIVE") else { return };
         if done >= pages {
-            return self.cut();
+            return self.cut(connection);
         }
         // Somebody still reads an old state. Trying again at every commit would be for nothing.
-        self.next_checkpoint = pages.saturating_add(CHECKPOINT_PAGES);
+        self.next_checkpoint = pages.saturating_add(self.space.checkpoint_pages());
         if pages >= self.next_warning {
             self.next_warning = pages.saturating_mul(2);
             tracing::warn!(
@@ -137,9 +153,11 @@ impl Upkeep {
             .ok()
     }
 
-    fn cut(&mut self) {
+    fn cut(&mut self, connection: &Connection) {
         self.pages.store(0, Ordering::Relaxed);
-        self.next_checkpoint = CHECKPOINT_PAGES;
+        let looked = self.space.look(connection);
+        self.note_space(looked);
+        self.next_checkpoint = self.space.checkpoint_pages();
         self.next_warning = WARN_PAGES;
     }
 }

@@ -14,7 +14,7 @@ use super::health::Health;
 use super::ids::Ids;
 use super::notifiers::Notifiers;
 use super::open::leave_log;
-use super::open::log_file::LogFile;
+use super::open::open_files::OpenFiles;
 use super::process_guard::ProcessGuard;
 use super::schema;
 use super::task::Work;
@@ -40,7 +40,7 @@ pub(super) struct Writer {
     pub(super) health: Arc<Health>,
     pub(super) upkeep: Upkeep,
     pub(super) ids: Ids,
-    pub(super) log: LogFile,
+    pub(super) files: OpenFiles,
     /// How long an operation waits for the write lock before it fails.
     pub(super) patience: Duration,
     /// Given up after the connection is closed, which is declared before.
@@ -112,6 +112,7 @@ impl Writer {
             return fail_all(tasks, &cause);
         }
         tasks.retain(|task| !task.is_abandoned());
+        self.upkeep.before_transaction(&self.connection);
         match self.try_until_deadline(&mut tasks, joining) {
             Ok(()) => tasks.into_iter().for_each(|task| task.answer()),
             Err(cause) => {
@@ -213,7 +214,7 @@ impl Writer {
 
     fn commit(&self) -> Result<(), Abort> {
         let error = match self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
-            Ok(_) => return self.log.check().map_err(Abort::Failed),
+            Ok(_) => return self.files.check().map_err(Abort::Failed),
             Err(error) => error,
         };
         self.roll_back();

@@ -156,6 +156,20 @@ async fn part_fill() {
     std::fs::remove_file(&ballast).unwrap();
     put().await.unwrap();
     assert_eq!(count().await, acknowledged + 1);
+    // Filled again, to the last byte: what is there can be opened, worked off, and makes room.
+    while put().await.is_ok() {
+        acknowledged += 1;
+    }
+    drop(storage);
+    let mut rest = std::fs::File::create(folder.join("rest")).unwrap();
+    while std::io::Write::write_all(&mut rest, &[1; 4096]).is_ok() {}
+    let storage = Options::new(folder.join("jobs.db")).open().await.unwrap();
+    let found = storage.queues().queue_properties(&queue(0)).await.unwrap().approximate_count;
+    assert_eq!(found, acknowledged + 1);
+    std::fs::remove_file(folder.join("rest")).unwrap();
+    let options = GetMessages::new(1, Duration::from_secs(30));
+    let leased = storage.queues().get(&queue(0), options).await.unwrap().messages.remove(0).message;
+    storage.queues().delete(&queue(0), &leased, ExpiredReceipt::Refuse).await.unwrap();
 }
 
 /// A file system of 8 MiB, in memory, in a name space of its own, or the folder that is named as being on a small one.

@@ -12,19 +12,28 @@ use crate::storage::StoreErrorKind;
 
 /// Checks `path`, makes an empty file there if there is none, and returns it with its folder resolved.
 pub(super) fn check(path: &Path) -> Result<PathBuf, Cause> {
+    let file = resolve(path)?;
+    check_folder(file.parent().unwrap_or(Path::new("/")))?;
+    check_file(&file)?;
+    Ok(file)
+}
+
+/// Resolves the folder of `path`. SQLite would read some names as something else than a path; those are refused.
+pub(super) fn resolve(path: &Path) -> Result<PathBuf, Cause> {
     let name = path.file_name().ok_or_else(|| refuse("the path names no file"))?;
-    if path.as_os_str().to_string_lossy().starts_with(":memory:") {
+    let text = path.as_os_str().to_string_lossy();
+    if text.starts_with(":memory:") {
         return Err(refuse("SQLite in memory is not durable; use the memory storage, `memory:`"));
+    }
+    if text.starts_with("file:") {
+        return Err(refuse("SQLite's URIs are not taken; name the path of a file"));
     }
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let folder = folder.canonicalize().map_err(|error| refuse(format!("its folder: {error}")))?;
-    check_folder(&folder)?;
-    let file = folder.join(name);
-    check_file(&file)?;
-    Ok(file)
+    Ok(folder.join(name))
 }
 
 fn check_folder(folder: &Path) -> Result<(), Cause> {

@@ -2,7 +2,7 @@
 
 mod file;
 mod log;
-pub(super) mod log_file;
+pub(super) mod open_files;
 pub(super) mod platform;
 
 use std::path::{Path, PathBuf};
@@ -70,7 +70,6 @@ fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Re
         // So that the file alone, without its log, says what it is.
         retry(patience, || upkeep::checkpoint(connection, "TRUNCATE"))?;
     }
-    limit(connection, options.max_bytes).map_err(from_sql)?;
     // The writer waits for locks by itself, between which it can answer those who have waited too long.
     connection.busy_timeout(Duration::ZERO).map_err(from_sql)
 }
@@ -97,6 +96,26 @@ pub(super) fn existing(path: &Path) -> Result<Connection, Cause> {
     let file =
         path.canonicalize().map_err(|error| Cause::new(StoreErrorKind::InvalidInput, error.to_string()))?;
     connect(&file)
+}
+
+/// The path of a file that is to be made, with its folder resolved, so that SQLite takes it for nothing else.
+///
+/// # Errors
+/// `InvalidInput` when it exists, or names no file.
+pub(super) fn target(path: &Path) -> Result<PathBuf, Cause> {
+    if path.symlink_metadata().is_ok() {
+        return Err(Cause::new(StoreErrorKind::InvalidInput, "the file to copy to exists; name a new one"));
+    }
+    file::resolve(path)
+}
+
+/// Makes an empty file that only its owner can read.
+///
+/// # Errors
+/// `InvalidInput` when it exists or cannot be made.
+pub(super) fn create_private(file: &Path) -> Result<(), Cause> {
+    platform::create_private(file)
+        .map_err(|error| Cause::new(StoreErrorKind::InvalidInput, format!("it cannot be created: {error}")))
 }
 
 /// The write-ahead log beside the file.
@@ -127,13 +146,6 @@ fn settle(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result
     // Otherwise statements are planned anew when their parameters change, which is at each use.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "cache_size", -16_000)
-}
-
-fn limit(connection: &Connection, max_bytes: Option<u64>) -> rusqlite::Result<()> {
-    let Some(bytes) = max_bytes else { return Ok(()) };
-    let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-    let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
-    connection.query_row(&format!("PRAGMA max_page_count = {}", pages.max(1)), [], |_| Ok(()))
 }
 
 fn use_log(connection: &Connection) -> Result<(), Cause> {

@@ -26,6 +26,20 @@ pub(super) fn create_private(path: &Path) -> io::Result<()> {
     options.open(path).map(drop)
 }
 
+/// The bytes that are free on the volume of `folder`, if that can be told.
+pub(in crate::sqlite) fn free_bytes(folder: &Path) -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let found = rustix::fs::statvfs(folder).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = folder;
+        None
+    }
+}
+
 /// What tells a file from all others on this machine, whatever its name.
 pub(super) type Identity = (u64, u64);
 

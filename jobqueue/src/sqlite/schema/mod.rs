@@ -3,7 +3,7 @@
 //! The file's `application_id` says that it is ours, its `user_version` which schema it has. A new version of the
 //! schema is a file `vN.sql` that changes version N−1, added to [`MIGRATIONS`].
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::error::{Cause, from_sql};
 use crate::storage::StoreErrorKind;
@@ -39,7 +39,10 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
         .map_err(from_sql)?;
     if application == APPLICATION_ID {
         return match usize::try_from(version) {
-            Ok(version) if (1..=MIGRATIONS.len()).contains(&version) => Ok(Found::Version(version)),
+            Ok(version) if (1..=MIGRATIONS.len()).contains(&version) => {
+                refuse_foreign(connection)?;
+                Ok(Found::Version(version))
+            }
             _ => Err(refuse(format!(
                 "the file has schema version {version}, this program knows 1 to {}; use a newer version of jobqueue",
                 MIGRATIONS.len()
@@ -54,6 +57,32 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
          tables that share its transactions there"
             .to_owned(),
     ))
+}
+
+/// Refuses a file in which something else than jobqueue decides what happens to its tables: a trigger on one of them, or a
+/// view in the place of one.
+///
+/// # Errors
+/// `InvalidInput`, with the name of what is in the way.
+fn refuse_foreign(connection: &Connection) -> Result<(), Cause> {
+    let found: Option<(String, String)> = connection
+        .query_row(
+            "SELECT type, name FROM sqlite_schema WHERE (type = 'trigger' AND tbl_name LIKE 'jobqueue\\_%' ESCAPE '\\')
+                 OR (type = 'view' AND name LIKE 'jobqueue\\_%' ESCAPE '\\') LIMIT 1",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .optional()
+        .map_err(from_sql)?;
+    match found {
+        Some((kind, name)) => {
+            let name = name.escape_debug();
+            Err(refuse(format!(
+                "the {kind} `{name}` stands on or in the place of jobqueue's tables; drop it"
+            )))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether the file has the newest schema, for connections that did not open it through [`prepare`].

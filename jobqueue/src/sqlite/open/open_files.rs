@@ -1,0 +1,66 @@
+//! Whether the database file and its write-ahead log are still the files that SQLite writes to.
+//!
+//! Somebody may delete or replace them: an operator who takes the log for rubbish, a script that clears a folder, or a program
+//! with an old SQLite that takes itself for the last to close the database. SQLite does not notice, and what is committed from
+//! then on goes to files without a name.
+
+use std::path::{Path, PathBuf};
+
+use super::{log_of, platform};
+use crate::sqlite::error::Cause;
+use crate::storage::StoreErrorKind;
+
+/// The files of an open store.
+#[derive(Debug)]
+pub(in crate::sqlite) struct OpenFiles {
+    log: OpenFile,
+    database: OpenFile,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    path: PathBuf,
+    /// `None` where files cannot be told apart, or could not be when the store was opened.
+    identity: Option<platform::Identity>,
+}
+
+impl OpenFile {
+    fn of(path: PathBuf) -> Self {
+        Self { identity: platform::identity(&path), path }
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.identity.is_none() || platform::identity(&self.path) == self.identity
+    }
+}
+
+impl OpenFiles {
+    /// Remembers the identities of `file` and its log, both of which SQLite has open.
+    pub(in crate::sqlite) fn of(file: &Path) -> Self {
+        Self { log: OpenFile::of(log_of(file)), database: OpenFile::of(file.to_owned()) }
+    }
+
+    /// Checks after a commit that both files are still in their places.
+    ///
+    /// # Errors
+    /// `Stopped`, and ambiguous: the commit may be lost.
+    pub(in crate::sqlite) fn check(&self) -> Result<(), Cause> {
+        if !self.database.is_in_place() {
+            return Err(stopped(
+                "its database file was deleted or replaced while it was open; what was written since then is lost. Restore a \
+                 backup if there is one, and open the store anew",
+            ));
+        }
+        if !self.log.is_in_place() {
+            return Err(stopped(
+                "its write-ahead log was deleted or replaced while it was open; what was written since the last checkpoint \
+                 may be lost",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn stopped(detail: &'static str) -> Cause {
+    Cause::new(StoreErrorKind::Stopped, detail).ambiguous(true)
+}

@@ -1,0 +1,119 @@
+//! How much of its volume the store may fill, so that what is in the log always fits into the file.
+//!
+//! A commit goes to the write-ahead log, and a checkpoint copies the log into the file. On a small volume the log alone could
+//! take all room: then nothing can be copied, and the file cannot be opened again before the volume grows. So the log is kept
+//! short where there is little room, and the file may grow only as far as the log can still be copied.
+
+use std::path::PathBuf;
+
+use rusqlite::Connection;
+
+use super::open::platform;
+
+/// After how many pages in the log to checkpoint where there is room: 8 MiB.
+const CHECKPOINT_PAGES: u32 = 1_000;
+/// The fewest pages: below, checkpoints would cost more than they spare.
+const FEWEST_PAGES: u32 = 16;
+/// With more room than this, in bytes, nothing has to be kept free.
+const PLENTY: u64 = 256 << 20;
+/// SQLite's own bound on the number of pages.
+const ALL_PAGES: i64 = 0xffff_fffe;
+
+/// The room of one store.
+#[derive(Debug)]
+pub(super) struct Space {
+    folder: PathBuf,
+    /// The most pages that the application allows.
+    max_pages: i64,
+    page: u64,
+    /// Free bytes when they were last asked for; `None` where they cannot be told.
+    free: Option<u64>,
+}
+
+impl Space {
+    /// The room in the folder of the store that `connection` has open. The file may have `max_bytes` at most.
+    ///
+    /// # Errors
+    /// What SQLite says when it is asked for the size of its pages.
+    pub(super) fn new(
+        connection: &Connection,
+        folder: PathBuf,
+        max_bytes: Option<u64>,
+    ) -> rusqlite::Result<Self> {
+        let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        let page = u64::try_from(page).unwrap_or(0).max(512);
+        let max_pages =
+            max_bytes.map_or(ALL_PAGES, |bytes| i64::try_from(bytes / page).unwrap_or(ALL_PAGES).max(1));
+        let mut space = Self { folder, max_pages, page, free: None };
+        space.look(connection)?;
+        Ok(space)
+    }
+
+    /// Looks at the room anew. Called after a checkpoint.
+    ///
+    /// # Errors
+    /// What SQLite says when it is given its bound.
+    pub(super) fn look(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let had_plenty = self.has_plenty();
+        self.free = platform::free_bytes(&self.folder);
+        if had_plenty && self.has_plenty() && self.max_pages == ALL_PAGES {
+            return Ok(());
+        }
+        let pages = self.allowed_pages(connection)?;
+        connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+    }
+
+    /// Looks again before a transaction where room is short: others fill and empty the volume, too.
+    ///
+    /// # Errors
+    /// As [`look`](Self::look).
+    pub(super) fn look_if_short(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        if self.has_plenty() { Ok(()) } else { self.look(connection) }
+    }
+
+    /// After how many pages in the log to checkpoint.
+    pub(super) fn checkpoint_pages(&self) -> u32 {
+        let share = self.free.map_or(u64::MAX, |free| free / 16 / self.page);
+        u32::try_from(share).unwrap_or(u32::MAX).clamp(FEWEST_PAGES, CHECKPOINT_PAGES)
+    }
+
+    fn has_plenty(&self) -> bool {
+        self.free.is_none_or(|free| free >= PLENTY)
+    }
+
+    /// The pages that the file may have: those it has, and those there is room for beside a log of full length.
+    fn allowed_pages(&self, connection: &Connection) -> rusqlite::Result<i64> {
+        let Some(free) = self.free.filter(|free| *free < PLENTY) else { return Ok(self.max_pages) };
+        let present: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+        let log = u64::from(self.checkpoint_pages()) * 2;
+        let room = (free / self.page).saturating_sub(log);
+        Ok(present.saturating_add(i64::try_from(room).unwrap_or(ALL_PAGES)).min(self.max_pages))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(free: Option<u64>) -> Space {
+        Space { folder: PathBuf::new(), max_pages: ALL_PAGES, page: 8_192, free }
+    }
+
+    #[test]
+    fn little_room_keeps_the_log_short() {
+        assert_eq!(space(None).checkpoint_pages(), CHECKPOINT_PAGES);
+        assert_eq!(space(Some(1 << 40)).checkpoint_pages(), CHECKPOINT_PAGES);
+        assert_eq!(space(Some(8 << 20)).checkpoint_pages(), 64);
+        assert_eq!(space(Some(0)).checkpoint_pages(), FEWEST_PAGES);
+    }
+
+    #[test]
+    fn the_file_grows_only_as_far_as_the_log_can_be_copied() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE t (x)").unwrap();
+        let present: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        assert_eq!(space(Some(0)).allowed_pages(&connection).unwrap(), present);
+        assert_eq!(space(Some(8 << 20)).allowed_pages(&connection).unwrap(), present + 1_024 - 128);
+        assert_eq!(space(None).allowed_pages(&connection).unwrap(), ALL_PAGES);
+    }
+}
