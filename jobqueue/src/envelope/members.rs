@@ -101,20 +101,28 @@ impl<'de> Visitor<'de> for Object {
                 Name::TraceParent => text(&mut found.traceparent, &mut map)?,
                 Name::SchemaVersion => once(&mut found.version, map.next_value()?)?,
                 Name::Data => once(&mut found.data, map.next_value()?)?,
-                Name::Other(Text(name)) => found.others.push((name, map.next_value()?)),
+                Name::Other(Text(name)) => {
+                    let value: &RawValue = map.next_value()?;
+                    found.others.push((name, value));
+                }
             }
         }
         if found.others.len() > MAX_ATTRIBUTES && found.spec_version.is_some() {
             return Err(de::Error::custom("too many attributes"));
         }
-        refuse_twins(&found.others)?;
+        refuse_duplicates(&found.others)?;
         Ok(found)
     }
 }
 
+/// Reads an attribute. One that is `null` is unset ([JSON format], 2.2).
+///
+/// [JSON format]: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md
 fn text<'de, A: MapAccess<'de>>(slot: &mut Option<Cow<'de, str>>, map: &mut A) -> Result<(), A::Error> {
-    let Text(text) = map.next_value()?;
-    once(slot, text)
+    match map.next_value()? {
+        Some(Text(text)) => once(slot, text),
+        None => Ok(()),
+    }
 }
 
 /// Readers disagree on which of two equal names counts; so does an attacker's reader.
@@ -129,7 +137,7 @@ fn twice<E: de::Error>() -> E {
     E::custom("an attribute stands twice")
 }
 
-fn refuse_twins<E: de::Error>(members: &List<'_>) -> Result<(), E> {
+fn refuse_duplicates<E: de::Error>(members: &List<'_>) -> Result<(), E> {
     let mut names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) { Err(twice()) } else { Ok(()) }
@@ -154,7 +162,7 @@ impl<'de> Deserialize<'de> for AnyMembers<'de> {
                 while let Some(Text(name)) = map.next_key()? {
                     members.push((name, map.next_value()?));
                 }
-                refuse_twins(&members)?;
+                refuse_duplicates(&members)?;
                 Ok(AnyMembers(members))
             }
         }

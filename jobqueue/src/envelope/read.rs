@@ -30,6 +30,9 @@ pub enum EnvelopeError {
         /// In what way.
         problem: &'static str,
     },
+    /// An array of more events than one.
+    #[error("the text holds {0} events; send each as a message of its own")]
+    Several(usize),
     /// A required attribute is missing or empty.
     #[error("the event lacks the attribute `{0}`")]
     Missing(&'static str),
@@ -79,6 +82,7 @@ pub enum Parsed {
 pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     let json = text::from_wire(wire)?;
     let json = json.trim_end();
+    let json = only_event(json)?.unwrap_or(json);
     if !json.starts_with('{') {
         return bare(json);
     }
@@ -91,6 +95,25 @@ pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
             Some(version) if version.get() != "\"1.0\"" => Err(EnvelopeError::SpecVersion),
             Some(_) => Err(EnvelopeError::json(error)),
         },
+    }
+}
+
+/// The event in an array of one, as Event Grid and other brokers deliver it; `None` if the text is something else.
+///
+/// # Errors
+/// [`EnvelopeError::Several`]: a message is one job, with one lease and one end.
+fn only_event(json: &str) -> Result<Option<&str>, EnvelopeError> {
+    if !json.starts_with('[') {
+        return Ok(None);
+    }
+    let Ok(elements) = serde_json::from_str::<Vec<&RawValue>>(json) else { return Ok(None) };
+    let is_event = |element: &RawValue| matches!(declared_version(element.get()), Ok(Some(_)));
+    match elements[..] {
+        [one] if is_event(one) => Ok(Some(one.get())),
+        [_, _, ..] if elements.iter().all(|element| is_event(element)) => {
+            Err(EnvelopeError::Several(elements.len()))
+        }
+        _ => Ok(None),
     }
 }
 
@@ -243,12 +266,13 @@ impl<'de> Taker<'de> {
 
     /// What nobody has asked for.
     fn rest(self) -> BTreeMap<String, Box<RawValue>> {
-        self.0.into_iter().map(|(name, raw)| (name.into_owned(), raw.to_owned())).collect()
+        let set = self.0.into_iter().filter(|(_, raw)| raw.get() != "null");
+        set.map(|(name, raw)| (name.into_owned(), raw.to_owned())).collect()
     }
 
     fn text(&mut self, name: &'static str) -> Result<Option<String>, EnvelopeError> {
         let text = |raw: &RawValue| serde_json::from_str(raw.get()).map_err(EnvelopeError::json);
-        self.raw(name).map(text).transpose()
+        self.raw(name).map_or(Ok(None), text)
     }
 
     fn number(&mut self, name: &'static str) -> Result<Option<u32>, EnvelopeError> {

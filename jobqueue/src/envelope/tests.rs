@@ -183,3 +183,27 @@ fn header_names_of_the_framework_cannot_be_taken() {
         assert!(envelope.insert_header(bad, "x").is_err(), "{bad}");
     }
 }
+
+#[test]
+fn attributes_that_are_null_are_unset() {
+    let text = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","subject":null,"time":null,"datacontenttype":null,
+        "traceparent":null,"schemaversion":null,"dataref":null,"checkpoint":null,"lasterror":null,"attempts":null,"own":null,"data":{}}"#;
+    let Parsed::Event(event) = parse(text).unwrap() else { panic!("an event") };
+    assert_eq!((event.subject.as_deref(), event.version, event.history.attempts), (None, 1, 0));
+    assert!(event.extensions.is_empty() && event.history.last_error.is_none());
+    let missing = r#"{"specversion":"1.0","id":null,"source":"/s","type":"t"}"#;
+    assert!(matches!(parse(missing), Err(EnvelopeError::Missing("id"))));
+    let bare = r#"{"specversion":null,"name":"x"}"#;
+    assert!(matches!(parse(bare), Ok(Parsed::Bare(_))));
+}
+
+#[test]
+fn an_array_of_one_event_is_that_event() {
+    let event = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1}"#;
+    let Parsed::Event(found) = parse(&format!(" [ {event} ] ")).unwrap() else { panic!("an event") };
+    assert_eq!(&*found.id, "1");
+    assert!(matches!(parse(&format!("[{event},{event}]")), Err(EnvelopeError::Several(2))));
+    for payload in ["[]", "[1,2]", "[{\"a\":1}]"] {
+        assert!(matches!(parse(payload), Ok(Parsed::Bare(_))), "{payload}");
+    }
+}
