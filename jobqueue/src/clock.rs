@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::time::{Duration, SystemTime};
+
+use crate::sync::lock;
 
 /// Tells the wall-clock time. An application implements it to have jobs see another time than the system's.
 ///
@@ -80,12 +81,12 @@ impl ManualClock {
 
     /// Moves the clock forwards.
     pub fn advance(&self, by: Duration) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
+        *lock(&self.0) += by;
     }
 
     /// Sets the clock, backwards if need be, as a time service may.
     pub fn set(&self, time: SystemTime) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
+        *lock(&self.0) = time;
     }
 }
 
@@ -97,6 +98,6 @@ impl Default for ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> SystemTime {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 }

@@ -32,6 +32,7 @@ pub mod sharded;
 pub mod sqlite;
 mod standard_hooks;
 pub mod storage;
+mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace;

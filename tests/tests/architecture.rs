@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("message", &[]),
     ("name", &[]),
     ("settings", &[]),
+    ("sync", &[]),
     ("trace", &[]),
     ("validate", &[]),
     ("codec", &[]),
@@ -38,7 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The vocabulary that every module may use: pure data without I/O.
-const PURE: &[&str] = &["clock", "error", "job", "message", "name", "settings", "trace", "validate"];
+const PURE: &[&str] = &["clock", "error", "job", "message", "name", "settings", "sync", "trace", "validate"];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobqueue/src")

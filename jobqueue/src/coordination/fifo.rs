@@ -3,7 +3,7 @@
 //! Knows lines and deliveries; which message is first, and how that is written down, stands in `queue::fifo`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::job::JobInfo;
 use crate::name::QueueName;
 use crate::queue::fifo::{HEADER, Lines, Standing, Ticket, finish_cancellation, superseded};
+use crate::sync::lock;
 use crate::worker::{Decision, Hook, HookContext};
 
 /// How many messages of one worker wait for their turn with their slots, and how near it they must be; the rest is put
@@ -45,13 +46,13 @@ impl InOrder {
 
     /// Rings when a job of this key ends here.
     fn notifier(&self, queue: &QueueName, key: &Arc<str>) -> Arc<Notify> {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = lock(&self.ended);
         ended.retain(|_, notifier| Arc::strong_count(notifier) > 1);
         Arc::clone(ended.entry((queue.clone(), Arc::clone(key))).or_default())
     }
 
     fn notify(&self, queue: &QueueName, key: &Arc<str>) {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = lock(&self.ended);
         if let Some(notifier) = ended.get(&(queue.clone(), Arc::clone(key))) {
             notifier.notify_waiters();
         }

@@ -1,12 +1,13 @@
 //! When which lease is due: one ordered map for all leases of a process.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::owner::Lease;
+use crate::sync::lock;
 
 /// A place in the wheel.
 pub(super) type Slot = (Instant, u64);
@@ -28,7 +29,7 @@ struct Inner {
 
 impl DeadlineQueue {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     pub(super) fn insert(&self, at: Instant, lease: Weak<Lease>) -> Slot {

@@ -1,6 +1,6 @@
 //! The owner of one delivery's pop receipt.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use rand::RngExt;
@@ -11,6 +11,7 @@ use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
 use crate::name::QueueName;
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
+use crate::sync::lock;
 
 /// How long before its end a message is made visible at the latest, if it has one.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
@@ -157,7 +158,7 @@ impl Lease {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn weak(&self) -> Weak<Self> {
@@ -263,7 +264,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if let Some(slot) = state.slot.take() {
             self.renewer.forget(slot);
         }

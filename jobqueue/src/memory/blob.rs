@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ use crate::storage::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, Operation,
     PutBlob, StoreError, StoreErrorKind,
 };
+use crate::sync::lock;
 
 #[derive(Debug)]
 pub(super) struct MemoryBlobs {
@@ -72,7 +73,7 @@ impl MemoryBlobs {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn with_blob<T>(

@@ -1,11 +1,12 @@
 //! The time that a storage in memory goes by.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use tokio::time::Instant;
 
 use crate::clock::Clock;
+use crate::sync::lock;
 
 /// Wall-clock time that advances with tokio's clock: paused and advanced together with a test's runtime.
 ///
@@ -57,7 +58,7 @@ impl Steady {
     }
 
     pub(super) fn now(&self) -> SystemTime {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = lock(&self.latest);
         *latest = self.clock.now().max(*latest);
         *latest
     }

@@ -1,7 +1,7 @@
 //! The queue half of the port over [`MessageTable`]s.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ use crate::storage::{
     PutOutcome, QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, Subscription,
     UpdateMessage, Updated,
 };
+use crate::sync::lock;
 
 #[derive(Debug)]
 pub(super) struct MemoryQueues {
@@ -42,7 +43,7 @@ impl MemoryQueues {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Runs `action` on a queue without its expired messages.

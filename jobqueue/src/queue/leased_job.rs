@@ -1,6 +1,6 @@
 //! A leased message and what it contains.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::job::JobInfo;
 use crate::lease::Lease;
 use crate::settings::QueueSettings;
+use crate::sync::lock;
 use crate::trace::TraceContext;
 
 /// Checkpoints over this many bytes go to a blob of their own.
@@ -72,7 +73,7 @@ impl LeasedJob {
     }
 
     pub(super) fn content(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.content)
     }
 
     /// A copy of the event; `None` if the message is none.

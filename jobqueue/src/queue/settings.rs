@@ -1,6 +1,6 @@
 //! A queue's settings, read from its metadata and read again when they are old.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::settings::{QueueSettings, SettingOverrides, SettingWarning};
 use crate::storage::{QueueStore, StoreError};
+use crate::sync::{read, write};
 
 /// How old settings may be: 30 seconds.
 pub(super) const REFRESH: Duration = Duration::from_secs(30);
@@ -52,20 +53,20 @@ impl SettingsCache {
 
     /// What was read last.
     pub(super) fn present(&self) -> Arc<QueueSettings> {
-        Arc::clone(&self.present.read().unwrap_or_else(PoisonError::into_inner).settings)
+        Arc::clone(&read(&self.present).settings)
     }
 
     /// What holds now; reads the metadata if what is known is too old. One caller reads, the others go on with what is
     /// known. If the storage cannot be read, the old settings stay.
     pub(super) async fn fresh(&self, store: &dyn QueueStore, queue: &QueueName) -> Arc<QueueSettings> {
         let is_old = {
-            let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
+            let present = read(&self.present);
             present.read.elapsed() >= self.refresh
         };
         if is_old && let Ok(_only_one) = self.refreshing.try_lock() {
             self.read(store, queue).await.unwrap_or_else(|error| {
                 tracing::warn!(%queue, %error, "queue settings could not be read; the former ones stay");
-                let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
+                let mut present = write(&self.present);
                 present.read = Instant::now();
             });
         }
@@ -75,7 +76,7 @@ impl SettingsCache {
     async fn read(&self, store: &dyn QueueStore, queue: &QueueName) -> Result<(), StoreError> {
         let metadata = store.queue_metadata(queue).await?;
         let (settings, warnings) = QueueSettings::resolve(&metadata, &self.defaults, &self.overrides);
-        let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
+        let mut present = write(&self.present);
         warn(queue, &warnings, &present.warnings);
         *present = Present { settings: Arc::new(settings), warnings, read: Instant::now() };
         Ok(())

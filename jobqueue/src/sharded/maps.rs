@@ -1,7 +1,7 @@
 //! Reading, establishing and changing maps.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use super::{Builder, MAX_SHARDS, Unpolled};
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::settings::metadata::Metadata;
 use crate::storage::{Condition, MAX_MESSAGES, PutBlob, Storage, StoreError, StoreErrorKind as K};
+use crate::sync::lock;
 
 pub(crate) const CONTAINER: &str = "jobqueue-shards";
 const OPERATION: &str = "read shard map";
@@ -56,18 +57,18 @@ impl Maps {
     }
 
     pub(super) fn forget(&self, queue: &QueueName) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(queue);
+        lock(&self.known).remove(queue);
     }
 
     fn remember(&self, queue: &QueueName, map: &Map, read: Instant) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         known.insert(queue.clone(), (map.clone(), read));
     }
 
     /// The map as it was read at most one refresh interval ago. A put by an older one could reach a shard that is being
     /// retired, and so none is made: if the map cannot be read, this fails.
     pub(super) async fn map(&self, queue: &QueueName) -> Result<Map, StoreError> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(queue).cloned();
+        let known = lock(&self.known).get(queue).cloned();
         match known {
             Some((map, read)) if read.elapsed() < self.options.refresh => Ok(map),
             _ => self.fresh(queue).await,
@@ -76,7 +77,7 @@ impl Maps {
 
     /// The shards as they were last known, for those who cannot wait.
     pub(super) fn known_shards(&self, queue: &QueueName) -> Vec<Shard> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         let map = known.get(queue).map(|(map, _)| map.clone()).unwrap_or_default();
         map.shards(self.home_name())
     }

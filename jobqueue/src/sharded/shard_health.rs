@@ -1,7 +1,7 @@
 //! Shards that asked to slow down, or failed, are left alone for a while; the others are not concerned.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::map::Shard;
 use crate::name::QueueName;
 use crate::storage::{StoreError, StoreErrorKind};
+use crate::sync::lock;
 
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -27,7 +28,7 @@ pub(super) struct ShardHealth(Mutex<HashMap<(QueueName, Shard), State>>);
 
 impl ShardHealth {
     fn with<T>(&self, queue: &QueueName, shard: &Shard, action: impl FnOnce(&mut State) -> T) -> T {
-        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = lock(&self.0);
         action(states.entry((queue.clone(), shard.clone())).or_default())
     }
 

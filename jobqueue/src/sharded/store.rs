@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +20,7 @@ use crate::storage::{
     PutOutcome, QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind as K,
     Subscription, UpdateMessage, Updated,
 };
+use crate::sync::lock;
 
 /// How many shards are asked at once.
 pub(super) const WAVE: usize = 8;
@@ -62,7 +63,7 @@ impl ShardedQueues {
     }
 
     fn notify(&self, queue: &QueueName) {
-        if let Some(notifier) = self.notifiers.lock().unwrap_or_else(PoisonError::into_inner).get(queue) {
+        if let Some(notifier) = lock(&self.notifiers).get(queue) {
             notifier.notify();
         }
     }
@@ -294,7 +295,7 @@ impl QueueStore for ShardedQueues {
     /// Rings for what this process puts, and for what others put into the shards known now. A shard that another process
     /// makes later is found by the look that a worker takes every few seconds all the same.
     fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
-        let mut notifiers = self.notifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notifiers = lock(&self.notifiers);
         let mut all = notifiers.entry(queue.clone()).or_default().subscribe();
         drop(notifiers);
         for shard in self.maps.known_shards(queue) {

@@ -9,10 +9,11 @@
 //! monotonic clock: a clock that is wrong for a moment expires no message. A process that has just started has nothing to
 //! compare with, and believes its clock at once.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::clock::Clock;
+use crate::sync::lock;
 
 /// The end of the year 9999: no instant lies behind it, and so no sum overflows.
 pub(super) const LAST_INSTANT: i64 = 253_402_300_799_999;
@@ -73,12 +74,12 @@ impl StoreClock {
 
     /// Whether the wall clock has stepped back, so that this clock is ahead of those that have not seen it.
     pub(super) fn is_ahead(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).ahead > 0
+        lock(&self.state).ahead > 0
     }
 
     /// The time now, which is never below `seen`, the newest time in the file.
     pub(super) fn now(&self, seen: i64) -> i64 {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let wall = to_millis(self.wall.now());
         let floor = seen.max(state.last);
         if wall + state.ahead < floor {

@@ -2,10 +2,11 @@
 //! those of others.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::name::QueueName;
 use crate::storage::{Notifier, Subscription};
+use crate::sync::lock;
 
 /// One bell for each queue somebody listens to.
 #[derive(Debug, Default)]
@@ -61,6 +62,6 @@ impl Notifiers {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::oneshot;
@@ -27,6 +27,7 @@ use super::watch::Watcher;
 use super::writer::Writer;
 use crate::name::QueueName;
 use crate::storage::{Operation, StoreError, StoreErrorKind, Subscription};
+use crate::sync::lock;
 
 /// Queues and blobs in one file. Dropping the last handle closes it.
 pub(super) struct Store {
@@ -131,7 +132,7 @@ impl Store {
     }
 
     fn start_watching(&self) -> Result<(), Cause> {
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readers = lock(&self.readers);
         if self.watch.get().is_some() {
             return Ok(());
         }
@@ -169,7 +170,7 @@ impl Drop for Store {
             watch.stop.store(true, Ordering::Relaxed);
             watch.stopper.stop();
         }
-        let readers = std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        let readers = std::mem::take(&mut *lock(&self.readers));
         let writer = self.writer.take();
         // The writer closes the file last: of two that close it at once, each leaves the log to the other.
         let join = move || {

@@ -3,7 +3,7 @@
 //! Renewing and settling leases cannot wait; polling and sending can. [`Observed`] listens to every answer of the
 //! queues, whoever asked, and those who can wait ask [`Throttle::relief`] before they send. Knows nothing of workers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ use super::{
 use crate::job::retry::Backoff;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
+use crate::sync::lock;
 
 /// How long the storage is spared when it does not say: doubling to a minute.
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
@@ -48,7 +49,7 @@ impl Throttle {
 
     /// How much longer those should wait who can.
     pub(crate) fn left(&self) -> Duration {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         state.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
@@ -71,13 +72,13 @@ impl Throttle {
                 self.throttled(error.retry_after())
             }
             // A renewal that got through says nothing about polling.
-            Ok(_) if may_wait => self.state.lock().unwrap_or_else(PoisonError::into_inner).repeated = 0,
+            Ok(_) if may_wait => lock(&self.state).repeated = 0,
             _ => {}
         }
     }
 
     fn throttled(&self, asked: Option<Duration>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let now = Instant::now();
         // Requests that were under way together are one occasion.
         if state.until.is_none_or(|until| until <= now) {

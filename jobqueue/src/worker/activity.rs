@@ -1,8 +1,10 @@
 //! Whether a worker has anything to do.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use tokio::sync::watch;
+
+use crate::sync::lock;
 
 /// Counts what is going on, so that "nothing left to do" can be told from "between two jobs".
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl Activity {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         change(&mut state);
         if state.in_flight == 0 {
             self.quiet.send_if_modified(|was| std::mem::replace(was, state.generation) != state.generation);
@@ -45,7 +47,7 @@ impl Activity {
 
     /// The generation to report with [`found_empty`](Self::found_empty), read before the queue is looked at.
     pub(super) fn generation(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).generation
+        lock(&self.state).generation
     }
 
     pub(super) fn started(&self, jobs: usize) {

@@ -3,13 +3,14 @@
 //! Knows how attempts ended and when; knows nothing of messages, so that any queue can have one.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::job::outcome::{Outcome, Reason};
+use crate::sync::lock;
 
 /// When a worker stops fetching from a queue on which everything fails, and for how long.
 ///
@@ -113,7 +114,7 @@ impl Circuit {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn permit(&self) -> Permit {

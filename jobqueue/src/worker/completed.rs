@@ -1,10 +1,11 @@
 //! Which jobs are done although their message may come back.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::name::QueueName;
 use crate::queue::{EventDigest, Identity, IdentityDigest};
+use crate::sync::lock;
 
 /// The most jobs that are remembered; the oldest is forgotten first.
 const CAPACITY: usize = 10_000;
@@ -27,7 +28,7 @@ struct Inner {
 
 impl Completed {
     pub(super) fn remember(&self, queue: &QueueName, identity: &Identity, event: EventDigest) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = lock(&self.0);
         if inner.events.insert((queue.clone(), event)) {
             let identity = identity.digest();
             inner.identities.insert((queue.clone(), identity));
@@ -48,7 +49,7 @@ impl Completed {
         identity: &Identity,
         event: impl FnOnce() -> EventDigest,
     ) -> bool {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = lock(&self.0);
         !inner.events.is_empty()
             && inner.identities.contains(&(queue.clone(), identity.digest()))
             && inner.events.contains(&(queue.clone(), event()))

@@ -1,7 +1,7 @@
 //! What a handler can do besides its own work.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +15,7 @@ use crate::job::JobInfo;
 use crate::message::QueueMessage;
 use crate::queue::{LeasedJob, Queue, from_json, to_json};
 use crate::storage::Storage;
+use crate::sync::lock;
 
 /// The handler's view of its delivery: an extractor. Cheap to clone.
 ///
@@ -149,7 +150,7 @@ impl Context {
     }
 
     pub(super) fn left(&self) -> MutexGuard<'_, HandlerOutput> {
-        self.inner.left.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.left)
     }
 
     pub(crate) fn leased_job(&self) -> &LeasedJob {

@@ -3,7 +3,7 @@
 //!
 //! Knows when deliveries begin and end; knows nothing of what happens in between, nor of how many there may be.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,6 +22,7 @@ use crate::job::outcome::Outcome;
 use crate::queue::{LeasedJob, QueueCore};
 use crate::settings::QueueSettings;
 use crate::storage::LeasedMessage;
+use crate::sync::lock;
 
 /// The most messages to delete by one request: more would delay the first for little gain.
 const MAX_TOGETHER: usize = 1_024;
@@ -95,7 +96,7 @@ impl Deliveries {
     }
 
     fn to_delete(&self) -> MutexGuard<'_, ToDelete> {
-        self.to_delete.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.to_delete)
     }
 
     fn complete(self: &Arc<Self>, completion: Completion) {

@@ -3,11 +3,13 @@
 //! A flood of them comes from one mistake: a producer on the wrong queue, a deployment that cannot read what is there. It
 //! must neither crowd out good messages nor empty a queue before anybody notices. Knows nothing of messages.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::sync::lock;
 
 /// The least time a message is put back for: services count in seconds, and it is not to be asked for at once again.
 const LEAST: Duration = Duration::from_secs(1);
@@ -57,7 +59,7 @@ impl Rejections {
         else {
             return Ok(());
         };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let now = Instant::now();
         let since = now.saturating_duration_since(state.counted);
         state.counted = now;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ use crate::message::QueueMessage;
 use crate::name::QueueName;
 use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions};
 use crate::storage::{Storage, StoreError};
+use crate::sync::lock;
 
 pub(super) type RetryPolicy = Arc<dyn Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync>;
 
@@ -163,8 +164,4 @@ impl Shared {
     pub(super) fn take_running(&self) -> Vec<Arc<LeasedJob>> {
         lock(&self.running).drain().map(|(_, leased_job)| leased_job).collect()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,9 +4,11 @@
 //! A handler that is done leaves its slot at once, so that the next message can be fetched while the storage deletes this
 //! one. There are only so many places: when the storage is slow to delete, slots are kept until it has, and fetching waits.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError};
+
+use crate::sync::lock;
 
 /// The slots of a worker.
 #[derive(Debug, Clone)]
@@ -55,7 +57,7 @@ impl Occupied {
     /// Leaves the slot to the next, if there is a place to settle in.
     pub(super) fn handler_is_done(&self) {
         if let Ok(place) = Arc::clone(&self.settling).try_acquire_owned() {
-            *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+            *lock(&self.place) = place;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A lease that is held: its renewal, and the moments at which it ends.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::blob::LeaderBlob;
 use crate::storage::{LeaseId, StoreErrorKind};
+use crate::sync::lock;
 
 /// Why leadership ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Hold {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn term(&self) -> u64 {

@@ -1,13 +1,14 @@
 //! Leadership, as those who lead see it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::hold::{End, Hold};
+use crate::sync::lock;
 
 /// One term of leadership. The lease is renewed as long as this exists, and released in the background when it is
 /// dropped; [`release`](Self::release) waits for it.
@@ -57,7 +58,7 @@ impl Leadership {
         let Some(renewals) = &self.renewals else { return };
         self.hold.ending.cancel();
         self.hold.closed.cancel();
-        let task = renewals.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = lock(renewals).take();
         if let Some(task) = task {
             drop(task.await);
         }

@@ -22,7 +22,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseRenewer;
 use crate::storage::{LeaseId, Storage};
+use crate::sync::lock;
 use blob::{Attempt, LeaderBlob};
 use hold::{End, Hold};
 
@@ -151,7 +152,7 @@ impl Leader {
     }
 
     fn held(&self) -> Option<Arc<Hold>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+        lock(&self.current).upgrade()
     }
 
     /// Tries once to become the leader; `None` while another leads, or this candidate does already.
@@ -193,7 +194,7 @@ impl Leader {
         let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random());
         self.seen.fetch_max(term, Ordering::AcqRel);
         let hold = Hold::new(blob, lease, term, requested);
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&hold);
+        *lock(&self.current) = Arc::downgrade(&hold);
         let renewals = renewer.runtime().spawn(Arc::clone(&hold).renew_until_closed());
         tracing::info!(leader = %self.name, term, "leading");
         Ok(Some(Leadership::new(hold, renewals)))

@@ -6,7 +6,7 @@ pub(super) mod open_files;
 pub(super) mod platform;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -16,6 +16,7 @@ use super::error::{Cause, from_sql};
 use super::options::{Options, Synchronous};
 use super::{schema, upkeep};
 use crate::storage::StoreErrorKind;
+use crate::sync::lock;
 
 /// 3.51.3, the first without the bug by which a checkpoint could lose a whole write-ahead log.
 const OLDEST_LIBRARY: i32 = 3_051_003;
@@ -38,7 +39,7 @@ static OPENING: Mutex<()> = Mutex::new(());
 /// Opens the file for writing, makes or brings up its tables, and checks it.
 pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> {
     check_library(rusqlite::version_number())?;
-    let _one_by_one = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_by_one = lock(&OPENING);
     let file = file::check(&options.path)?;
     let mut connection = connect(&file)?;
     make_ready(&mut connection, &file, options).inspect_err(|cause| {
