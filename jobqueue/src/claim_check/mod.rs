@@ -144,9 +144,7 @@ impl ClaimChecks {
         queue: &QueueName,
         reference: &StoredReference,
     ) -> Result<Bytes, PayloadError> {
-        let own =
-            reference.queue() == queue || reference.queue().dead_letter().is_ok_and(|dead| dead == *queue);
-        if !own {
+        if !is_own(queue, reference) {
             return Err(PayloadError::OtherQueue);
         }
         if reference.size > self.max_bytes {
@@ -163,8 +161,16 @@ impl ClaimChecks {
         Ok(blob.data)
     }
 
-    /// Deletes what `reference` names; a blob that is gone is deleted.
-    pub(crate) async fn remove(&self, reference: &StoredReference) -> Result<(), StoreError> {
+    /// Deletes what `reference` names, for a message that was found in `queue`; a blob that is gone is deleted. Does nothing
+    /// with the blob of another queue, since anybody may write a reference.
+    pub(crate) async fn remove(
+        &self,
+        queue: &QueueName,
+        reference: &StoredReference,
+    ) -> Result<(), StoreError> {
+        if !is_own(queue, reference) {
+            return Ok(());
+        }
         let (name, _) = self.blob(reference, None).map_err(|e| invalid(e, reference))?;
         match self.blobs.delete_blob(&name, None).await {
             Err(e)
@@ -175,6 +181,12 @@ impl ClaimChecks {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a message that was found in `queue` may refer to the blob: one written for the queue, or for the queue whose
+/// dead-letter queue it is.
+fn is_own(queue: &QueueName, reference: &StoredReference) -> bool {
+    reference.queue() == queue || reference.queue().dead_letter().is_ok_and(|dead| dead == *queue)
 }
 
 fn invalid(error: NameError, reference: &StoredReference) -> StoreError {

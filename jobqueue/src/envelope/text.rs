@@ -37,6 +37,14 @@ pub fn to_wire(json: String, encoding: MessageEncoding) -> String {
     }
 }
 
+/// Returns the encoding that a message's text is written in.
+pub fn encoding_of(text: &str) -> MessageEncoding {
+    match text.trim_start().starts_with('{') {
+        true => MessageEncoding::Plain,
+        false => MessageEncoding::Base64,
+    }
+}
+
 /// Reads the text of a message, plain or base64. Accepted base64: standard or URL-safe alphabet, padded or not, with
 /// white space anywhere.
 ///

@@ -14,6 +14,7 @@ mod progress;
 mod queue_core;
 mod read;
 mod receive;
+mod resend;
 mod send;
 mod send_all;
 mod send_options;

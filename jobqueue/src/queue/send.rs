@@ -1,6 +1,7 @@
 //! Sending: from a message to a stored text.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -182,7 +183,7 @@ impl QueueCore {
     pub(crate) async fn dispatch(&self, prepared: Prepared) -> Result<Sent, Error> {
         let started = Instant::now();
         self.store_blob(&prepared, started).await?;
-        let message = self.put_patiently(&prepared.put, None, started).await?;
+        let message = self.put_patiently(&prepared, None, started).await?;
         self.acknowledged(prepared, message).await
     }
 
@@ -218,27 +219,36 @@ impl QueueCore {
     }
 
     /// Puts a message, and again while the storage asks to wait, until the time of a send that began at `started` is up. After a lost
-    /// answer it is sent once more. All copies have one id. `first` is the answer to the first try if it was made already.
+    /// answer it is sent once more. All copies have one id, and each a payload of its own. `first` is the answer to the first try if it
+    /// was made already.
     pub(super) async fn put_patiently(
         &self,
-        put: &PutMessage,
+        prepared: &Prepared,
         first: Option<StoreError>,
         started: Instant,
     ) -> Result<MessageRef, Error> {
         let mut tries = Tries::until(started + SEND_BUDGET, RESENDS.0, RESENDS.1);
+        let mut put = Cow::Borrowed(&prepared.put);
         let mut failed = first;
         loop {
             let error = match failed.take() {
                 Some(error) => error,
-                None => match self.put_calmly(put.clone(), started).await {
+                None => match self.put_calmly((*put).clone(), started).await {
                     Ok(outcome) => return Ok(outcome.message),
                     Err(error) => error,
                 },
             };
-            tries.failed(error).await.map_err(|error| {
+            let in_doubt = error.is_ambiguous();
+            if let Err(error) = tries.failed(error).await {
                 let certainty = error.certainty();
-                send_error(error, certainty)
-            })?;
+                if certainty == Certainty::NotApplied {
+                    self.remove_unsent(prepared).await;
+                }
+                return Err(send_error(error, certainty));
+            }
+            if in_doubt {
+                put = Cow::Owned(self.resend_of(prepared, started + SEND_BUDGET).await?);
+            }
         }
     }
 }

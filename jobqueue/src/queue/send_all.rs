@@ -133,7 +133,7 @@ impl QueueCore {
         match outcome {
             Some(Ok(outcome)) => self.acknowledged(one, outcome.message).await,
             Some(Err(error)) => {
-                let message = self.put_patiently(&one.put, Some(error), started).await?;
+                let message = self.put_patiently(&one, Some(error), started).await?;
                 self.acknowledged(one, message).await
             }
             None => Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message")),

@@ -129,7 +129,7 @@ impl LeasedJob {
     /// Deletes blobs that no message refers to any more. What fails is left to the sweeper.
     pub(super) async fn remove(&self, references: Vec<StoredReference>) {
         for reference in references {
-            if let Err(error) = self.core.claim_checks.remove(&reference).await {
+            if let Err(error) = self.core.claim_checks.remove(&self.core.name, &reference).await {
                 tracing::debug!(queue = %self.core.name, %error, "payload not removed; a sweep will");
             }
         }

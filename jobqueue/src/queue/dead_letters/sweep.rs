@@ -178,7 +178,7 @@ impl<M: QueueMessage> DeadLetters<M> {
         self.delete(message).await?;
         let DeadLetterEntry::Event(envelope) = dead_lettered else { return Ok(()) };
         for reference in crate::queue::leased_job::references(envelope) {
-            self.core.claim_checks.remove(&reference).await?;
+            self.core.claim_checks.remove(&self.name, &reference).await?;
         }
         Ok(())
     }

@@ -1,0 +1,42 @@
+//! Sending a message again whose first request got no answer: perhaps there are two messages then, and each needs a payload of
+//! its own.
+//!
+//! A blob belongs to one message. Whoever ends that message may delete the blob without asking who else refers to it.
+
+use tokio::time::Instant;
+
+use super::errors::send_error;
+use super::queue_core::QueueCore;
+use super::send::Prepared;
+use crate::envelope::{Parsed, Payload, encoding_of, parse, to_wire};
+use crate::error::{Error, ErrorKind};
+use crate::storage::{Certainty, PutMessage};
+
+impl QueueCore {
+    /// Returns the message to send after one of which it is unknown whether it is stored: the same event, whose payload, if it
+    /// is in a blob, is stored once more, before `give_up`.
+    ///
+    /// # Errors
+    /// The payload cannot be stored again; whether the first message is stored stays unknown.
+    pub(super) async fn resend_of(&self, first: &Prepared, give_up: Instant) -> Result<PutMessage, Error> {
+        let Some((_, data)) = first.blob.as_deref() else { return Ok(first.put.clone()) };
+        let own = self.claim_checks.reference(&self.name, data);
+        let stored = self.claim_checks.store_by(give_up, &own, data.clone(), first.expires).await;
+        stored.map_err(|error| send_error(error, Certainty::Unknown))?;
+        let Parsed::Event(mut event) = parse(&first.put.text)? else {
+            return Err(Error::new(ErrorKind::Unknown, "the message that was sent is not an event"));
+        };
+        event.payload = Payload::Stored(own);
+        let text = to_wire(event.to_json()?, encoding_of(&first.put.text));
+        Ok(PutMessage { text, ..first.put.clone() })
+    }
+
+    /// Deletes the payload of a message that is certainly not stored.
+    pub(super) async fn remove_unsent(&self, unsent: &Prepared) {
+        if let Some((reference, _)) = unsent.blob.as_deref()
+            && let Err(error) = self.claim_checks.remove(&self.name, reference).await
+        {
+            tracing::debug!(queue = %self.name, %error, "the payload of an unsent message is left to a sweep");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Payloads in blobs: each message has its own, and nothing removes what another message needs.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{
+    Context, JobError, OnDeadLetters, Queue, QueueMessage, Reason, SendOptions, Storage, WorkerBuilder,
+};
+use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, worker};
+use serde::{Deserialize, Serialize};
+
+const LARGE: usize = 100_000;
+
+fn large(name: &str) -> Task {
+    Task { name: name.into(), data: "x".repeat(LARGE) }
+}
+
+async fn run_for(builder: WorkerBuilder, seconds: u64) {
+    let _ = builder.build().unwrap().run_until(after(seconds)).await.unwrap();
+}
+
+async fn reasons(queue: &Queue<Task>) -> Vec<Reason> {
+    queue.dead_letters().unwrap().list().await.unwrap().into_iter().map(|letter| letter.reason).collect()
+}
+
+fn completed(log: &Log) -> usize {
+    log.lock().unwrap().iter().filter(|outcome| *outcome == "completed").count()
+}
+
+/// Two messages of one job, as a sender makes them whose first request got no answer.
+async fn twice(options: SendOptions) -> (Storage, Queue<Task>) {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let _ = queue.send_with(&large("a"), options).await.unwrap();
+    assert_eq!(queue.len().await.unwrap(), 2, "two messages of one job");
+    (storage, queue)
+}
+
+/// Fails its first attempt; then its payload must be there.
+async fn fails_once(task: Task, ctx: Context) -> Result<(), JobError> {
+    assert_eq!(task.data.len(), LARGE);
+    if ctx.info().attempt == 1 { Err(JobError::retry("planted")) } else { Ok(()) }
+}
+
+// B1
+async fn the_copy_that_counts_keeps_its_payload(concurrency: usize) {
+    let (storage, queue) = twice(SendOptions::new().in_order(true)).await;
+    let (log, listen) = outcomes();
+    run_for(worker(&storage).concurrency(concurrency).handle(fails_once).on_event(listen), 900).await;
+    assert_eq!((reasons(&queue).await, completed(&log)), (Vec::new(), 1), "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_in_order_leaves_the_payload_to_the_copy_that_counts() {
+    the_copy_that_counts_keeps_its_payload(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_in_order_leaves_the_payload_with_many_slots() {
+    the_copy_that_counts_keeps_its_payload(8).await;
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "sheets", kind = "sheet", poison_threshold = 3, backoff(base = "1s", max = "2s"))]
+struct Sheet {
+    data: String,
+}
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "joins", kind = "join")]
+struct Join {}
+
+// B1
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_of_a_batch_child_leaves_the_payload_to_the_copy_that_counts() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue);
+    faulty.plan(Operation::PutAll, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    batch.send_all([Sheet { data: "x".repeat(LARGE) }]).await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+    assert_eq!(storage.queue::<Sheet>().await.unwrap().len().await.unwrap(), 2, "two messages of one child");
+    let joins: Arc<Mutex<Vec<Result<Option<u64>, Reason>>>> = Arc::default();
+    let sink = Arc::clone(&joins);
+    let join = move |_: Join, ctx: Context| {
+        let sink = Arc::clone(&sink);
+        async move {
+            let ends = ctx.batch_results::<u64>().await?;
+            sink.lock().unwrap().extend(ends.into_iter().map(|end| end.outcome.map_err(|f| f.reason)));
+            Ok::<_, JobError>(())
+        }
+    };
+    let sheet = async |sheet: Sheet, ctx: Context| match ctx.info().attempt {
+        1 => Err(JobError::retry("planted")),
+        _ => Ok(ctx.set_result(&(sheet.data.len() as u64))?),
+    };
+    run_for(worker(&storage).concurrency(1).handle(sheet).handle(join), 900).await;
+    assert_eq!(*joins.lock().unwrap(), [Ok(Some(LARGE as u64))]);
+}
+
+// B1: without an order, and done by another worker than the one that gets the copy.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_job_that_another_worker_completed_is_no_dead_letter() {
+    let (storage, queue) = twice(SendOptions::new()).await;
+    // The first worker gets one of the two.
+    let first = Faulty::new(&storage);
+    first.on(Operation::Get, |call| (call.nth > 1).then_some(Fault::Refuse(StoreErrorKind::Unavailable)));
+    let done = worker(&first.storage()).concurrency(1).handle(async |_: Task| Ok::<_, JobError>(()));
+    let report = done.build().unwrap().run_until(after(5)).await.unwrap();
+    assert_eq!((report.completed, queue.len().await.unwrap()), (1, 1));
+    run_for(worker(&storage).handle(async |_: Task| Ok::<_, JobError>(())), 900).await;
+    assert_eq!((reasons(&queue).await, queue.len().await.unwrap()), (Vec::new(), 0));
+    let blobs = storage.blobs().list_blobs(&"jobqueue-payloads".parse().unwrap(), "", None).await.unwrap();
+    assert!(blobs.blobs.is_empty(), "each copy removes its own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_certainly_not_sent_leaves_no_payload() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for operation in [Operation::Put, Operation::PutAll] {
+        faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unauthorized));
+    }
+    assert!(queue.send(&large("a")).await.unwrap_err().is_rejected());
+    let sent = queue.send_all(&[large("b")]).await.unwrap();
+    assert!(sent[0].as_ref().unwrap_err().is_rejected());
+    let blobs = storage.blobs().list_blobs(&"jobqueue-payloads".parse().unwrap(), "", None).await.unwrap();
+    assert!(blobs.blobs.is_empty(), "{blobs:?}");
+}
+
+// W3
+#[tokio::test(start_paused = true)]
+async fn a_message_cannot_delete_the_payload_of_another_queue() {
+    let storage = in_memory();
+    let victim = storage.queue::<Sheet>().await.unwrap();
+    let _ = victim.send(&Sheet { data: "x".repeat(LARGE) }).await.unwrap();
+    let text = storage.queues().peek(&"sheets".parse().unwrap(), 1).await.unwrap()[0].text.clone().unwrap();
+    let event: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
+    // One is completed, one dead-lettered and purged, one refused for its reference and purged.
+    for (id, name, place) in
+        [("1", "done", "checkpoint"), ("2", "dead", "checkpoint"), ("3", "refused", "data")]
+    {
+        let mut forged = serde_json::json!({
+            "specversion": "1.0", "id": id, "source": "/forger", "type": "task",
+            "datacontenttype": "application/json", "data": { "name": name },
+        });
+        for part in ["ref", "size", "sha256"] {
+            forged[format!("{place}{part}")] = event[format!("data{part}")].clone();
+        }
+        let put = PutMessage::new(forged.to_string());
+        let _ = storage.queues().put(&"tasks".parse().unwrap(), put).await.unwrap();
+    }
+    let handler = async |task: Task| match &*task.name {
+        "done" => Ok(()),
+        _ => Err(JobError::dead_letter("planted")),
+    };
+    run_for(worker(&storage).handle(handler), 60).await;
+    assert_eq!(queue.dead_letters().unwrap().purge(|_| true).await.unwrap().deleted.len(), 2);
+    let delivery = victim.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(delivery.message().data.len(), LARGE);
+    delivery.complete().await.unwrap();
+}
