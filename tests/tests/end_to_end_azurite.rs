@@ -10,7 +10,7 @@ use jobqueue::azure::Options;
 use jobqueue::storage::Storage;
 use jobqueue::{
     ContainerName, Context, JobError, JobInfo, Metadata, Outcome, Queue, QueueMessage, Reason,
-    RedriveOptions, SendOptions, Worker, WorkerBuilder,
+    RedriveOptions, SendOptions, SettingOverrides, Worker, WorkerBuilder,
 };
 use jobqueue_tests::azurite::{Azurite, LogOnFailure};
 use jobqueue_tests::running::Running;
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 #[message(
     queue = "orders",
     kind = "order",
-    timeout = "3s",
+    timeout = "10s",
     poison_threshold = 2,
     backoff(base = "1s", max = "1s")
 )]
@@ -155,7 +155,7 @@ async fn large_payloads_travel_in_blobs_and_leave_none() {
     assert_eq!(ours().await, 0);
 }
 
-/// F31, F32: three leases long, and blocking its thread for one of them.
+/// F31, F32: two leases long, and blocking its thread for one of them.
 #[tokio::test]
 async fn f31_f32_a_long_handler_keeps_its_message() {
     let bench = Bench::new().await;
@@ -166,7 +166,9 @@ async fn f31_f32_a_long_handler_keeps_its_message() {
         assert!(!ctx.is_cancelled());
         Ok::<(), JobError>(())
     };
-    let worker = bench.worker().handle_on(&bench.name, handler).build().unwrap();
+    let mut short = SettingOverrides::default();
+    short.timeout = Some(Duration::from_secs(4));
+    let worker = bench.worker().overrides(short).handle_on(&bench.name, handler).build().unwrap();
     let report = worker.run_until_idle().await.unwrap();
     assert_eq!((report.completed, report.lease_lost), (1, 0));
     assert!(bench.orders.is_empty().await.unwrap());
