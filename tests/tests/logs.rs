@@ -67,6 +67,22 @@ async fn a_log_tells_that_a_worker_started_and_that_an_attempt_failed() {
     }
 }
 
+// F70
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_file_in_memory_is_warned_of_and_one_on_a_disk_is_not() {
+    let log = log::record();
+    let memory = tempfile::tempdir_in("/dev/shm").expect("Linux has a file system in memory there");
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for (folder, warned) in [(disk, false), (memory, true)] {
+        let path = format!("sqlite:{}", folder.path().join("jobs.db").display());
+        let _ = Storage::connect(&path).await.unwrap();
+        let log = log.text();
+        let warning = log.lines().find(|line| line.contains("a restart of the machine loses it"));
+        assert_eq!(warning.is_some_and(|line| line.contains("WARN")), warned, "{log}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn i20_f114_a_trace_of_a_run_in_memory_holds_no_payload_and_no_forged_line() {
     let log = log::record();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{BlobName, ContainerName, JobError, JobInfo, Metadata, Storage, memory};
+use jobqueue::{BlobName, ContainerName, JobError, JobInfo, Metadata, SendOptions, Storage, memory};
 use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
 
 #[tokio::test(start_paused = true)]
@@ -177,21 +177,43 @@ async fn f101_f102_f108_references_elsewhere_are_refused_without_a_request() {
 async fn f110_a_queue_that_is_deleted_and_made_again_is_waited_for() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
-    faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::QueueBeingDeleted));
-    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::QueueBeingDeleted));
-    assert!(queue.send(&task("a")).await.unwrap_err().is_rejected());
-    let healer = faulty.clone();
-    tokio::spawn(async move {
+    // As on Azure: after the deletion the name is not free for a while, then it can be made again.
+    let all = [Operation::CreateQueue, Operation::Get, Operation::Put, Operation::QueueMetadata];
+    let operator = faulty.clone();
+    let deletes = async move {
+        after(10).await;
+        let _ = queue
+            .send_with(&task("deleted"), SendOptions::new().delay(Duration::from_secs(60)))
+            .await
+            .unwrap();
+        operator.storage().queues().delete_queue(queue.name()).await.unwrap();
+        for operation in all {
+            operator.plan_always(operation, Fault::Refuse(StoreErrorKind::QueueBeingDeleted));
+        }
+        assert!(queue.send(&task("rejected")).await.unwrap_err().is_rejected());
         after(45).await;
-        healer.heal();
-        let _ = healer.storage().queue::<Task>().await.unwrap().send(&task("b")).await.unwrap();
-    });
+        operator.heal();
+        assert!(queue.send(&task("without a queue")).await.unwrap_err().is_rejected());
+        let gets = operator.calls_of(Operation::Get);
+        after(60).await;
+        assert!(
+            operator.calls_of(Operation::Get) - gets < 60,
+            "a queue that is missing is asked in a hot loop"
+        );
+        let made_again = operator.storage().queue::<Task>().await.unwrap();
+        let _ = made_again.send(&task("again")).await.unwrap();
+        after(120).await;
+        // Handles of before serve the new queue.
+        let _ = queue.send(&task("old handle")).await.unwrap();
+        after(60).await;
+        assert!(made_again.is_empty().await.unwrap());
+    };
     let names = Log::default();
     let sink = Arc::clone(&names);
     let handler = move |task: Task| {
         sink.lock().unwrap().push(task.name);
         async { Ok::<(), JobError>(()) }
     };
-    let _ = worker(&faulty.storage()).handle(handler).build().unwrap().run_until(after(300)).await.unwrap();
-    assert_eq!(*names.lock().unwrap(), ["b"]);
+    let _ = worker(&faulty.storage()).handle(handler).build().unwrap().run_until(deletes).await.unwrap();
+    assert_eq!(*names.lock().unwrap(), ["again", "old handle"]);
 }

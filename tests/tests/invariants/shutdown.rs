@@ -1,21 +1,22 @@
 //! Stopping: I18, F51, F112. The processes are this program, started again.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use jobqueue::{JobError, Storage, Worker, shutdown_signal};
+use jobqueue::{Event, JobError, Outcome, Queue, Storage, Worker, shutdown_signal};
 use jobqueue_tests::jobs::{Task, task};
-use std::process::{Child, Command, ExitStatus, Stdio};
 
 const DATABASE: &str = "JOBQUEUE_TEST_SHUTDOWN";
 
-/// A process with 100 jobs, one of which never ends. Does nothing unless it was started for that.
+/// A process with 100 jobs, of which those called `stuck` never end. Says what it does. Does nothing unless it was started for that.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_of_f112_a_worker() {
     let Ok(path) = std::env::var(DATABASE) else { return };
     let storage = Storage::connect(&path).await.unwrap();
     let handler = |task: Task| async move {
-        println!("\n>> {}", task.name);
-        if task.name == "stuck" {
+        println!("\n>> started {}", task.name);
+        if task.name.starts_with("stuck") {
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -26,33 +27,56 @@ async fn part_of_f112_a_worker() {
         .shutdown_timeout(Duration::from_secs(5))
         .cancel_grace(Duration::from_millis(100))
         .handle(handler)
+        .on_event(|event| {
+            if let Event::Finished { job: Some(job), outcome: Outcome::Completed, .. } = event {
+                println!("\n>> completed {}", job.key.as_deref().unwrap_or_default());
+            }
+        })
         .build()
         .unwrap();
-    let report = worker.run_until(shutdown_signal()).await.unwrap();
+    let told = async {
+        shutdown_signal().await;
+        println!("\n>> told to stop");
+    };
+    let report = worker.run_until(told).await.unwrap();
     std::process::exit(if report.is_clean() { 0 } else { 3 });
 }
 
 struct Fixture {
     _folder: tempfile::TempDir,
     path: String,
-    queue: jobqueue::Queue<Task>,
+    queue: Queue<Task>,
+}
+
+/// A started worker and what it says.
+struct Part {
+    child: Child,
+    said: Box<dyn Iterator<Item = String>>,
+}
+
+impl Part {
+    /// Reads on until it has said `count` things that begin so.
+    fn says(&mut self, beginning: &str, count: usize) {
+        let beginning = format!(">> {beginning}");
+        let said = self.said.by_ref().filter(|line| line.contains(&beginning)).take(count).count();
+        assert_eq!(said, count, "{beginning}");
+    }
 }
 
 impl Fixture {
-    async fn new(stuck: bool) -> Self {
+    async fn new(stuck: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = format!("sqlite:{}", folder.path().join("jobs.db").display());
         let queue = Storage::connect(&path).await.unwrap().queue::<Task>().await.unwrap();
-        for n in 0..99 {
-            let _ = queue.send(&task(n.to_string())).await.unwrap();
+        for n in 0..100 {
+            let name = if n < stuck { format!("stuck {n}") } else { n.to_string() };
+            let _ = queue.send(&task(name)).await.unwrap();
         }
-        let _ = queue.send(&task(if stuck { "stuck" } else { "99" })).await.unwrap();
         Self { _folder: folder, path, queue }
     }
 
     /// Starts the worker and waits until all 100 handlers run.
-    fn start(&self) -> Child {
-        use std::io::{BufRead, BufReader};
+    fn start(&self) -> Part {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["shutdown::part_of_f112_a_worker", "--exact", "--nocapture"])
             .env(DATABASE, &self.path)
@@ -61,51 +85,56 @@ impl Fixture {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let started = lines.map_while(Result::ok).filter(|line| line.contains(">> ")).take(100).count();
-        assert_eq!(started, 100);
-        child
+        let mut part = Part { child, said: Box::new(lines.map_while(Result::ok)) };
+        part.says("started", 100);
+        part
     }
 }
 
-fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+fn signal(part: &Part, name: &str) {
+    let status = Command::new("kill").args([name, &part.child.id().to_string()]).status().unwrap();
     assert!(status.success());
 }
 
-async fn end(mut child: Child) -> ExitStatus {
+/// How it ended. What it says meanwhile is read, so that no full pipe holds it up.
+async fn end(part: Part) -> ExitStatus {
+    let Part { mut child, said } = part;
+    said.for_each(drop);
     tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i18_f112_sigterm_lets_99_finish_releases_the_stuck_one_and_tells_by_the_exit_code() {
-    let fixture = Fixture::new(true).await;
-    let child = fixture.start();
-    signal(&child, "-TERM");
-    assert_eq!(end(child).await.code(), Some(3));
+    let fixture = Fixture::new(1).await;
+    let part = fixture.start();
+    signal(&part, "-TERM");
+    assert_eq!(end(part).await.code(), Some(3));
     assert_eq!(fixture.queue.len().await.unwrap(), 1);
     // Visible at once, to another process too, and without a counted attempt.
     let left = fixture.queue.receive(Duration::ZERO).await.unwrap().unwrap();
-    assert_eq!((left.message().name.as_str(), left.info().attempt), ("stuck", 1));
+    assert_eq!((left.message().name.as_str(), left.info().attempt), ("stuck 0", 1));
     left.complete().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i18_f112_sigint_with_nothing_stuck_is_a_clean_end() {
-    let fixture = Fixture::new(false).await;
-    let child = fixture.start();
-    signal(&child, "-INT");
-    assert_eq!(end(child).await.code(), Some(0));
+    let fixture = Fixture::new(0).await;
+    let part = fixture.start();
+    signal(&part, "-INT");
+    assert_eq!(end(part).await.code(), Some(0));
     assert!(fixture.queue.is_empty().await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i18_f51_f112_a_second_signal_ends_at_once_and_nothing_is_lost() {
-    let fixture = Fixture::new(true).await;
-    let child = fixture.start();
-    signal(&child, "-TERM");
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    signal(&child, "-TERM");
-    assert_eq!(end(child).await.code(), Some(130));
-    // What did not finish is still there: the stuck one at least.
-    assert!(fixture.queue.len().await.unwrap() >= 1);
+    const STUCK: usize = 50;
+    let fixture = Fixture::new(STUCK).await;
+    let mut part = fixture.start();
+    part.says("completed", 100 - STUCK);
+    signal(&part, "-TERM");
+    // Two signals at once would be one.
+    part.says("told to stop", 1);
+    signal(&part, "-TERM");
+    assert_eq!(end(part).await.code(), Some(130));
+    assert_eq!(fixture.queue.len().await.unwrap(), STUCK as u64, "neither lost nor done");
 }
