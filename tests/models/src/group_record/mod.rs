@@ -1,0 +1,167 @@
+//! FIFO groups: the record of a key is written before the message.
+//!
+//! The storage promises no order. The order of a key is a record, a blob that is changed on condition that nobody else has changed
+//! it, with an entry for each job. An entry names its job by source, id and payload digest, and the send that announced it by a
+//! nonce.
+//!
+//! ```text
+//! send     announce(nonce) ──► put message ──► confirm(nonce) ──► acknowledged
+//!                               └─ refused in every try ──► withdraw(nonce) ──► refused
+//! worker   lease ──► stand ─┬─ first ──► handler ──► entry out, into `done` ──► delete message
+//!                           ├─ not first, or another copy has the turn ──► put back
+//!                           └─ job done or cancelled ──► delete message
+//! dead     record the attempt ──► copy to the dead-letter queue ──► entry out ──► delete message
+//! redrive  lease letter ──► announce(nonce) ──► put message ──► confirm(nonce) ──► delete letter
+//! cancel   mark ──► delete the message if nobody has received it ──► entry out, into `cancelled`; or unmark
+//!
+//!                announce          confirm, or a worker has the message
+//!           ∙ ────────────► announced ────────────────────► stored ──── done, dead ────► ∙
+//!                             │    ▲                          │  ▲                       ▲
+//!                   time over │    │ announced again          │  │ unmark,               │
+//!                             ▼    │ (at the tail)       mark │  │ a worker has it       │
+//!                            skipped ──────────────────────►──┼──┤ the message           │
+//!                             ▲   confirm, or a worker has    ▼  │                       │
+//!                             │   the message (at the tail)  cancelling ─── cancelled ───┘
+//!                             └───────────── time over ───────┘
+//! ```
+//!
+//! Time proves nothing here: the model lets it pass at every moment. A skipped entry loses only its position, which nobody was
+//! promised before the confirmation; a stored entry is never skipped.
+//!
+//! | property | invariant |
+//! |---|---|
+//! | [`NOTHING_SWALLOWED`] | I1, I12a: an acknowledged job is in the queue, in the dead-letter queue, done, or cancelled |
+//! | [`ORDER`] | what FIFO groups add to I1: of two jobs, the second sent after the first was acknowledged, the first runs first |
+//! | [`REFUSED`] | I3, I4: a refused send is not stored, and a cancelled job does not run |
+//! | [`NO_WAIT`] | I12b: whatever has happened, all that waits is run once faults end, and no entry is left without its message |
+//!
+//! The model has two jobs of one key, each with its sender, two workers and a redrive. It has neither `clear` nor a time to live.
+
+mod record;
+mod sender;
+mod state;
+mod worker;
+
+use stateright::{Model, Property};
+
+use crate::check::{Recovered, Recovers};
+pub use state::Faults;
+use state::{Action, State};
+
+/// The protocol, or one of its broken variants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Design {
+    /// As it is built.
+    Good,
+    /// Broken: the message is put first, and its position written afterwards.
+    MessageBeforeRecord,
+    /// Broken: an announcement is removed when its time is over, and the send acknowledged because its put was.
+    RemovedByTime,
+    /// Broken: the entry is bound to the storage's identity of the message, which another handle spells differently.
+    MatchedByMessageId,
+    /// Broken: of two copies, the one that was not elected is deleted.
+    OtherCopyAbsorbs,
+    /// Broken: a sender confirms the entry of its job, whoever announced it.
+    ConfirmByIdentity,
+    /// Broken: a job counts as cancelled when its message is deleted, whatever the record says.
+    CancelByDeletion,
+}
+
+/// Two senders, two workers, somebody who redrives, and a bounded number of faults.
+#[derive(Debug)]
+pub struct GroupRecord {
+    /// What is checked.
+    pub design: Design,
+    /// What may go wrong.
+    pub faults: Faults,
+    recovered: Recovered,
+}
+
+impl GroupRecord {
+    /// Makes the model of a design under these faults.
+    pub fn new(design: Design, faults: Faults) -> Self {
+        Self { design, faults, recovered: Recovered::default() }
+    }
+}
+
+/// Property; see the table of this module.
+pub const NOTHING_SWALLOWED: &str = "no acknowledged job is swallowed";
+/// Property; see the table of this module.
+pub const ORDER: &str = "acknowledged sends run in their order";
+/// Property; see the table of this module.
+pub const REFUSED: &str = "what was refused or cancelled never runs";
+/// Property; see the table of this module.
+pub const NO_WAIT: &str = "no key waits for ever";
+
+impl Model for GroupRecord {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(self.faults)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        state.sender_actions(self.design, actions);
+        state.worker_actions(actions);
+        state.redrive_actions(actions);
+        if state.record.overdue().is_some() {
+            actions.push(Action::TimeOut);
+        }
+        if state.in_flight.iter().any(Option::is_some) {
+            actions.push(Action::Arrive);
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        next.apply(action, self.design);
+        next.normalise(self.design);
+        (next != *state).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(NOTHING_SWALLOWED, |_, state: &State| {
+                (0..2).all(|job| state.is_accounted_for(job))
+            }),
+            Property::always(ORDER, |_, state: &State| !state.disorder),
+            Property::always(REFUSED, |_, state: &State| {
+                !state.refused_ran && (0..2).all(|job| state.is_not_stored_if_refused(job))
+            }),
+            Property::always(NO_WAIT, Self::recovers),
+            Property::sometimes("all run", |_, state: &State| {
+                (0..usize::from(state.faults.jobs)).all(|job| state.record.done[job])
+            }),
+        ]
+    }
+}
+
+impl Recovers for GroupRecord {
+    fn fair_action(&self, state: &State) -> Option<Action> {
+        let mut actions = Vec::new();
+        self.actions(state, &mut actions);
+        let leads_on = |action: Action| match action {
+            // A message that is only put back has led nowhere.
+            Action::Lease(w, _) => {
+                let leased = self.next_state(state, action)?;
+                let stood = self.next_state(&leased, Action::Worker(w))?;
+                (stood.workers[w].is_some() || stood.record != state.record).then_some((1, action))
+            }
+            // A key waits no longer than this.
+            Action::TimeOut => Some((2, action)),
+            _ if action.is_fair() => self.next_state(state, action).map(|_| (0, action)),
+            _ => None,
+        };
+        let next = actions.into_iter().filter_map(leads_on).min_by_key(|(rank, _)| *rank);
+        next.map(|(_, action)| action)
+    }
+
+    fn is_settled(&self, state: &State) -> bool {
+        state.is_settled()
+    }
+
+    fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+}

@@ -1,0 +1,259 @@
+//! The record of a group: a blob that is changed on condition that nobody else has changed it. Every method is one change.
+
+use super::Design;
+
+/// Number of a job: its source, id and payload digest.
+pub type Job = usize;
+/// Number of a send or redrive that announced a job.
+pub type Nonce = u8;
+
+/// State of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryState {
+    /// Its message is about to be put.
+    Announced,
+    /// Its message is in the queue: its sender knows it from the storage's answer, or a worker has the message.
+    Stored,
+    /// Nobody waits for it. Its message, or its sender, puts it at the tail.
+    Skipped,
+    /// Its sender is deleting the message.
+    Cancelling,
+}
+
+/// A position in the group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// What is to be run.
+    pub job: Job,
+    /// Who announced it; `None` if a message without an entry came.
+    pub nonce: Option<Nonce>,
+    /// How far it is.
+    pub state: EntryState,
+    /// The copy whose put was answered at once: its first delivery need not write that it has the turn.
+    pub confirmed: Option<u8>,
+    /// Which copy is run, and by which worker, if that was written.
+    pub turn: Option<(u8, usize)>,
+}
+
+/// The entries of one key, first come first, and the memory of those that ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// Waiting and running jobs.
+    pub entries: Vec<Entry>,
+    /// Jobs that are done.
+    pub done: [bool; 2],
+    /// Jobs that were cancelled.
+    pub cancelled: [bool; 2],
+    /// Sends whose jobs were dead-lettered.
+    pub dead: Vec<Nonce>,
+}
+
+/// What a worker is told of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    /// The message runs now.
+    Run,
+    /// Another one is first, or another copy has the turn.
+    Wait,
+    /// The job is done or cancelled.
+    Absorb,
+}
+
+/// What a sender is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Announced {
+    /// It is to put its message.
+    Put,
+    /// The job is stored already.
+    Stored,
+    /// The job is done already.
+    Done,
+}
+
+impl Record {
+    fn find(&self, job: Job) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.job == job)
+    }
+
+    fn own(&self, job: Job, nonce: Nonce) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.job == job && entry.nonce == Some(nonce))
+    }
+
+    fn push(&mut self, job: Job, nonce: Option<Nonce>, state: EntryState) {
+        self.entries.push(Entry { job, nonce, state, confirmed: None, turn: None });
+    }
+
+    fn move_to_tail(&mut self, at: usize, state: EntryState) {
+        let mut entry = self.entries.remove(at);
+        entry.state = state;
+        self.entries.push(entry);
+    }
+
+    /// A sender is about to put its message.
+    pub fn announce(&mut self, job: Job, nonce: Nonce) -> Announced {
+        if self.done[job] {
+            return Announced::Done;
+        }
+        self.cancelled[job] = false;
+        match self.find(job) {
+            None => self.push(job, Some(nonce), EntryState::Announced),
+            Some(at) => match self.entries[at].state {
+                EntryState::Stored => return Announced::Stored,
+                EntryState::Announced => self.entries[at].nonce = Some(nonce),
+                EntryState::Skipped | EntryState::Cancelling => {
+                    self.entries[at].nonce = Some(nonce);
+                    self.entries[at].confirmed = None;
+                    self.move_to_tail(at, EntryState::Announced);
+                }
+            },
+        }
+        Announced::Put
+    }
+
+    /// The message was put. Tells whether the send may be acknowledged.
+    pub fn confirm(&mut self, job: Job, nonce: Nonce, copy: Option<u8>, design: Design) -> bool {
+        let own = match design {
+            Design::ConfirmByIdentity => self.find(job),
+            _ => self.own(job, nonce),
+        };
+        let Some(at) = own else {
+            return self.done[job] || self.dead.contains(&nonce);
+        };
+        match self.entries[at].state {
+            EntryState::Announced => {
+                self.entries[at].state = EntryState::Stored;
+                self.entries[at].confirmed = copy;
+            }
+            EntryState::Skipped => self.move_to_tail(at, EntryState::Stored),
+            EntryState::Stored | EntryState::Cancelling => {}
+        }
+        true
+    }
+
+    /// The message was certainly not put.
+    pub fn withdraw(&mut self, job: Job, nonce: Nonce) {
+        if let Some(at) = self.own(job, nonce)
+            && matches!(self.entries[at].state, EntryState::Announced | EntryState::Skipped)
+        {
+            self.entries.remove(at);
+        }
+    }
+
+    /// The sender of [`Design::MessageBeforeRecord`] gives its message a position.
+    pub fn join(&mut self, job: Job) {
+        if !self.done[job] && self.find(job).is_none() {
+            self.push(job, None, EntryState::Stored);
+        }
+    }
+
+    /// A worker asks whether copy `copy`, which it has leased, may run.
+    pub fn stand(
+        &mut self,
+        job: Job,
+        copy: u8,
+        first_delivery: bool,
+        worker: usize,
+        design: Design,
+    ) -> Stand {
+        if self.done[job] || self.cancelled[job] {
+            return Stand::Absorb;
+        }
+        match self.find(job) {
+            None => self.push(job, None, EntryState::Stored),
+            Some(at) if self.entries[at].state == EntryState::Skipped => {
+                self.move_to_tail(at, EntryState::Stored);
+            }
+            Some(at) if self.entries[at].state == EntryState::Cancelling => {
+                self.entries[at].state = EntryState::Stored;
+            }
+            Some(_) => {}
+        }
+        let Some(at) = self.find(job) else { return Stand::Wait };
+        if self.entries[..at].iter().any(|entry| entry.state != EntryState::Skipped) {
+            return Stand::Wait;
+        }
+        let entry = &mut self.entries[at];
+        match entry.turn {
+            None if entry.confirmed == Some(copy) && first_delivery => return Stand::Run,
+            Some((other, _)) if other != copy => {
+                let absorbs = design == Design::OtherCopyAbsorbs;
+                return if absorbs { Stand::Absorb } else { Stand::Wait };
+            }
+            _ => {}
+        }
+        entry.state = EntryState::Stored;
+        entry.turn = Some((copy, worker));
+        Stand::Run
+    }
+
+    /// A later delivery of the copy that has the turn: what an earlier one still does counts no more. Where deliveries are
+    /// numbered, the higher number says it.
+    pub fn take_over(&mut self, job: Job, copy: u8, worker: usize) {
+        let turns =
+            self.entries.iter_mut().filter(|entry| entry.job == job).filter_map(|entry| entry.turn.as_mut());
+        turns.filter(|turn| turn.0 == copy).for_each(|turn| turn.1 = worker);
+    }
+
+    /// Returns the position of the first entry if nobody may be working at it any more.
+    pub fn overdue(&self) -> Option<usize> {
+        let first = self.entries.iter().position(|entry| entry.state != EntryState::Skipped)?;
+        let waits = matches!(self.entries[first].state, EntryState::Announced | EntryState::Cancelling);
+        waits.then_some(first)
+    }
+
+    /// The time of an announcement or cancellation is over.
+    pub fn time_out(&mut self, at: usize, design: Design) {
+        if design == Design::RemovedByTime {
+            self.entries.remove(at);
+        } else {
+            self.entries[at].state = EntryState::Skipped;
+        }
+    }
+
+    /// A worker is done with copy `copy`, or has put it into the dead-letter queue. False if another delivery has the turn.
+    pub fn end(&mut self, job: Job, copy: u8, worker: usize, done: bool) -> bool {
+        if let Some(at) = self.find(job) {
+            match self.entries[at].turn {
+                // The entry is another copy's, which is there; this one has its letter.
+                Some((other, _)) if other != copy && !done => return true,
+                Some(turn) if turn != (copy, worker) => return false,
+                _ => {}
+            }
+            let entry = self.entries.remove(at);
+            if !done && let Some(nonce) = entry.nonce {
+                self.dead.push(nonce);
+            }
+        }
+        self.done[job] |= done;
+        true
+    }
+
+    /// A sender begins to cancel. False if the job is running or over.
+    pub fn mark(&mut self, job: Job, nonce: Nonce) -> bool {
+        let Some(at) = self.own(job, nonce) else { return false };
+        let entry = &mut self.entries[at];
+        let free = entry.state == EntryState::Stored && entry.turn.is_none();
+        if free {
+            entry.state = EntryState::Cancelling;
+        }
+        free
+    }
+
+    /// A sender ends a cancellation; `deleted` is `None` if it does not know whether its message is deleted. Tells whether the
+    /// job is cancelled.
+    pub fn unmark(&mut self, job: Job, nonce: Nonce, deleted: Option<bool>) -> bool {
+        let Some(at) = self.own(job, nonce) else { return false };
+        match self.entries[at].state {
+            EntryState::Cancelling | EntryState::Skipped if deleted == Some(true) => {
+                self.entries.remove(at);
+                self.cancelled[job] = true;
+                true
+            }
+            EntryState::Cancelling if deleted == Some(false) => {
+                self.entries[at].state = EntryState::Stored;
+                false
+            }
+            _ => false,
+        }
+    }
+}
