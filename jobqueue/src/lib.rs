@@ -15,6 +15,7 @@ mod clock;
 pub mod codec;
 mod connect;
 mod coordination;
+mod entropy;
 mod envelope;
 mod error;
 pub mod golden;
@@ -33,6 +34,7 @@ pub mod sqlite;
 mod standard_hooks;
 pub mod storage;
 mod sync;
+mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trace;

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 /// Each module of the library, and the modules it may use besides itself and [`PURE`] ones.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("clock", &[]),
+    ("entropy", &[]),
     ("error", &[]),
     ("job", &[]),
     ("message", &[]),
     ("name", &[]),
     ("settings", &[]),
     ("sync", &[]),
+    ("task", &[]),
     ("trace", &[]),
     ("validate", &[]),
     ("codec", &[]),
@@ -38,8 +40,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("testing", &["storage", "queue"]),
 ];
 
-/// The vocabulary that every module may use: pure data without I/O.
-const PURE: &[&str] = &["clock", "error", "job", "message", "name", "settings", "sync", "trace", "validate"];
+/// What every module may use: pure data without I/O, locks, randomness and the start of tasks.
+const PURE: &[&str] =
+    &["clock", "entropy", "error", "job", "message", "name", "settings", "sync", "task", "trace", "validate"];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobqueue/src")
@@ -131,6 +134,45 @@ fn modules_use_only_what_the_table_allows() {
         }
     }
     assert!(wrong.is_empty(), "the import table is broken:\n{}", wrong.join("\n"));
+}
+
+/// What makes a run differ from the last one, and the one module that may use it.
+const CHANCE: &[(&str, &[&str])] = &[
+    ("rand::r", &["entropy"]),
+    ("RngExt", &["entropy"]),
+    ("Uuid::new_v4()", &["entropy"]),
+    ("Uuid::now_v7()", &["entropy"]),
+    // It wakes those who wait in a random order.
+    ("sync::watch", &[]),
+    ("tokio::spawn(", &["task"]),
+    ("runtime.spawn(", &["task"]),
+    ("runtime().spawn(", &["task"]),
+    ("tasks.spawn(", &["task"]),
+    ("pollers.spawn(", &["task"]),
+];
+
+/// A simulated world repeats a run only if all chance comes from its seed.
+#[test]
+fn chance_is_taken_and_tasks_are_started_in_one_place() {
+    let mut wrong = Vec::new();
+    for file in rust_files(&source()) {
+        let text = fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let (module, shown) = (module(&file), file.strip_prefix(source()).unwrap().display().to_string());
+        if file.file_name().unwrap() == "tests.rs" || shown.starts_with("testing/conformance") {
+            continue;
+        }
+        let lines: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        for (number, line) in lines.iter().enumerate() {
+            let taken = CHANCE.iter().filter(|(what, at)| line.contains(what) && !at.contains(&&*module));
+            wrong.extend(taken.map(|(what, at)| format!("{shown}: `{what}` belongs to {at:?}")));
+            let is_biased = lines.get(number + 1).is_some_and(|next| next.contains("biased;"));
+            if line.contains("select! {") && !is_biased {
+                wrong.push(format!("{shown}: `select!` without `biased`"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "a seed does not repeat:\n{}", wrong.join("\n"));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use azure_core::http::Context;
 
 use super::error;
 use super::pipeline::{AnswerLimit, Receipt};
+use crate::entropy;
 use crate::storage::{PopReceipt, StoreError, StoreErrorKind};
 
 /// The longest a call may take when its caller has no shorter deadline: the service itself gives up after 30
@@ -84,7 +85,8 @@ impl<'a> Call<'a> {
             match self.run(call()).await {
                 Err(error) if attempt < ATTEMPTS && error.kind() == StoreErrorKind::Unavailable => {
                     open |= error.is_ambiguous();
-                    let pause = Duration::from_millis(u64::from(rand::random_range(50..150_u32) * attempt));
+                    let pause =
+                        Duration::from_millis(u64::from(entropy::random_range(50..150_u32) * attempt));
                     tokio::time::sleep(error.retry_after().unwrap_or(pause).min(Duration::from_secs(1)))
                         .await;
                     attempt += 1;

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::entropy;
 use crate::name::QueueName;
 
 /// Where a payload is, how long it is, and what it must hash to.
@@ -29,7 +30,7 @@ impl StoredReference {
         Self {
             day: day.into(),
             queue: queue.clone(),
-            id: Uuid::new_v4(),
+            id: entropy::uuid_v4(),
             size: data.len() as u64,
             sha256: Sha256Digest::of(data),
         }

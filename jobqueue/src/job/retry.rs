@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rand::RngExt;
+use crate::entropy;
 
 /// The longest delay a message can be given at once: 7 days, Azure's bound on the visibility timeout.
 pub const MAX_DELAY: Duration = Duration::from_secs(604_800);
@@ -45,7 +45,7 @@ impl Backoff {
 
     /// A delay after failed attempt number `attempt`: random, at most [`ceiling`](Self::ceiling).
     pub fn delay(&self, attempt: u32) -> Duration {
-        self.ceiling(attempt).mul_f64(rand::rng().random_range(0.0..=1.0))
+        entropy::jitter(self.ceiling(attempt), 0.0..=1.0)
     }
 }
 

@@ -63,6 +63,7 @@ impl DeadlineQueue {
             };
             match sleep_until {
                 Some(until) => tokio::select! {
+                    biased;
                     () = tokio::time::sleep_until(until) => {}
                     () = self.earlier.notified() => {}
                 },

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use rand::RngExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
+use crate::entropy;
 use crate::name::QueueName;
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
 use crate::sync::lock;
@@ -183,8 +183,8 @@ impl Lease {
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(Instant::now());
                 // 70 % of the time left, spread so that leases taken together are not renewed together.
-                let share = rand::rng().random_range(0.65..=0.72);
-                (Instant::now() + left.mul_f64(share)).min(give_up).min(self.run_until)
+                let part = entropy::jitter(left, 0.65..=0.72);
+                (Instant::now() + part).min(give_up).min(self.run_until)
             }
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,

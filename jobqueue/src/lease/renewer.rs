@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::deadline_queue::{DeadlineQueue, Slot};
 use super::owner::Lease;
+use crate::task;
 
 /// The most renewals under way at once.
 const CONCURRENT_RENEWALS: usize = 256;
@@ -49,7 +50,7 @@ impl LeaseRenewer {
     /// A keeper on the current runtime, which then must not be blocked. For tests on paused time.
     pub(crate) fn on_this_runtime() -> Self {
         let renewer = Self { deadlines: Arc::default(), runtime: Handle::current() };
-        renewer.runtime.spawn(turn(Arc::downgrade(&renewer.deadlines)));
+        drop(task::spawn_on(&renewer.runtime, turn(Arc::downgrade(&renewer.deadlines))));
         renewer
     }
 
@@ -63,12 +64,12 @@ impl LeaseRenewer {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        self.runtime.spawn(future).await.ok()
+        task::spawn_on(&self.runtime, future).await.ok()
     }
 
     /// Runs a future on the keeper's runtime in the background.
     pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        drop(self.runtime.spawn(future));
+        drop(task::spawn_on(&self.runtime, future));
     }
 
     pub(super) fn watch(&self, at: tokio::time::Instant, lease: Weak<Lease>) -> Slot {
@@ -99,7 +100,7 @@ async fn turn(deadlines: Weak<DeadlineQueue>) {
             }
             Ok(permit) = Arc::clone(&permits).acquire_owned(), if !waiting.is_empty() => {
                 if let Some(lease) = waiting.pop_front().and_then(|lease| lease.upgrade()) {
-                    tokio::spawn(async move {
+                    task::spawn(async move {
                         lease.renew().await;
                         drop(permit);
                     });

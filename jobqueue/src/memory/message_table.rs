@@ -5,6 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
 
+use crate::entropy;
 use crate::storage::{
     ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage, PutOutcome,
     StoreErrorKind, Updated,
@@ -51,7 +52,7 @@ impl MessageTable {
         self.last += 1;
         let row = Row {
             message: MessageRef {
-                id: MessageId::new(uuid::Uuid::new_v4().to_string()),
+                id: MessageId::new(entropy::uuid_v4().to_string()),
                 receipt: new_receipt(),
             },
             good_until: None,
@@ -184,5 +185,5 @@ fn move_to(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, 
 
 /// 128 random bits: nothing about one receipt tells anything about another.
 fn new_receipt() -> PopReceipt {
-    PopReceipt::new(format!("{:032x}", rand::random::<u128>()))
+    PopReceipt::new(format!("{:032x}", entropy::random::<u128>()))
 }

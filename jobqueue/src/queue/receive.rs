@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::RngExt;
 use tokio::time::Instant;
 
 use super::queue_core::QueueCore;
+use crate::entropy;
 use crate::settings::QueueSettings;
 use crate::storage::{GetMessages, MAX_MESSAGES, Received, StoreError, Subscription};
 
@@ -49,7 +49,7 @@ impl Idle {
 
     /// Pauses. `next_visible_in` is what the storage said about the next message; cancel-safe.
     pub(crate) async fn pause(&mut self, next_visible_in: Option<Duration>) {
-        let jittered = self.delay.mul_f64(rand::rng().random_range(0.75..=1.0));
+        let jittered = entropy::jitter(self.delay, 0.75..=1.0);
         self.delay = (self.delay * 2).min(self.max);
         match &mut self.subscribe {
             None => tokio::time::sleep(jittered).await,
@@ -58,6 +58,7 @@ impl Idle {
                 let longest = self.max.max(Duration::from_secs(5));
                 let wait = next_visible_in.map_or(longest, |wait| wait.min(longest));
                 tokio::select! {
+                    biased;
                     () = subscribe.wait() => {}
                     () = tokio::time::sleep(wait.max(Duration::from_millis(1))) => {}
                 }

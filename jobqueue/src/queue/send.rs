@@ -17,6 +17,7 @@ use super::fifo::HEADER;
 use super::queue_core::QueueCore;
 use super::send_options::SendOptions;
 use crate::codec::{Codec, Json, encode_message};
+use crate::entropy;
 use crate::envelope::{Envelope, JsonText, Payload, StoredReference, fits, may_fit, repeated, to_wire};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
@@ -302,7 +303,7 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
 }
 
 fn new_id() -> Arc<str> {
-    (&*Uuid::now_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
+    (&*entropy::uuid_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
 }
 
 /// The text of the present moment.

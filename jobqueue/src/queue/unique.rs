@@ -18,12 +18,12 @@ mod tests;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::queue_core::QueueCore;
 use super::send::Sent;
 use super::send_options::SendOptions;
 use super::typed::Queue;
+use crate::entropy;
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use record::{Claim, Record, Records};
@@ -106,7 +106,7 @@ impl<M: QueueMessage> Queue<M> {
         let core = self.core();
         core.fresh_settings().await;
         // Whatever is wrong with the message shows before anything is claimed.
-        let id = options.id.clone().unwrap_or_else(|| Uuid::now_v7().to_string());
+        let id = options.id.clone().unwrap_or_else(|| entropy::uuid_v7().to_string());
         core.prepare(message, options.clone().id(id.clone()))?;
 
         let records = Records::new(core, M::KIND, &key)?;

@@ -13,7 +13,7 @@ pub(super) struct Receipt([u8; 16]);
 impl Receipt {
     /// A receipt nobody can guess.
     pub(super) fn random() -> Self {
-        Self(rand::random())
+        Self(crate::entropy::random())
     }
 
     /// The receipt behind its text; `None` for what we never wrote.

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::{Access, StoreError};
+use crate::entropy;
 use crate::name::{BlobName, ContainerName};
 use crate::settings::metadata::Metadata;
 
@@ -156,7 +157,7 @@ pub struct LeaseId(uuid::Uuid);
 impl LeaseId {
     /// A new random id.
     pub fn random() -> Self {
-        Self(uuid::Uuid::new_v4())
+        Self(entropy::uuid_v4())
     }
 
     /// An id from its UUID form; `None` if it is not one.

@@ -1,25 +1,38 @@
 //! The wake-up bell between a storage and those who wait for messages.
 
-use tokio::sync::watch;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
 
 /// The ringing side: one for each queue of a storage.
 #[derive(Debug)]
-pub struct Notifier(watch::Sender<()>);
+pub struct Notifier(Arc<Bell>);
+
+/// Not a `watch` channel, which wakes those who wait in a random order: a simulation must repeat.
+#[derive(Debug, Default)]
+struct Bell {
+    rings: AtomicU64,
+    waiting: Notify,
+}
 
 impl Notifier {
     /// A bell nobody listens to yet.
     pub fn new() -> Self {
-        Self(watch::Sender::new(()))
+        Self(Arc::default())
     }
 
     /// Wakes everyone who waits, and those who look next.
     pub fn notify(&self) {
-        self.0.send_replace(());
+        self.0.rings.fetch_add(1, Ordering::AcqRel);
+        self.0.waiting.notify_waiters();
     }
 
     /// A listener that hears what rings from now on.
     pub fn subscribe(&self) -> Subscription {
-        Subscription(vec![self.0.subscribe()])
+        let heard = self.0.rings.load(Ordering::Acquire);
+        Subscription(vec![Listener { bell: Arc::clone(&self.0), heard }])
     }
 }
 
@@ -32,7 +45,30 @@ impl Default for Notifier {
 /// The listening side: remembers that it rang since the last wait, so that no arrival between a look at the
 /// queue and the wait is missed.
 #[derive(Debug, Clone)]
-pub struct Subscription(Vec<watch::Receiver<()>>);
+pub struct Subscription(Vec<Listener>);
+
+#[derive(Debug, Clone)]
+struct Listener {
+    bell: Arc<Bell>,
+    /// The number of rings that were heard.
+    heard: u64,
+}
+
+impl Listener {
+    async fn wait(&mut self) {
+        loop {
+            let mut rung = pin!(self.bell.waiting.notified());
+            // Before the count is read, so that no ring between the two is missed.
+            rung.as_mut().enable();
+            let rings = self.bell.rings.load(Ordering::Acquire);
+            if rings != self.heard {
+                self.heard = rings;
+                return;
+            }
+            rung.await;
+        }
+    }
+}
 
 impl Subscription {
     /// Waits until the bell has rung since the last call, or for ever if the storage is gone.
@@ -40,18 +76,11 @@ impl Subscription {
     /// # Cancel safety
     /// A ring that was not returned is not lost.
     pub async fn wait(&mut self) {
-        let changes = self.0.iter_mut().map(|notifier| {
-            Box::pin(async {
-                if notifier.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            })
-        });
-        let changes: Vec<_> = changes.collect();
-        if changes.is_empty() {
+        let waits: Vec<_> = self.0.iter_mut().map(|listener| Box::pin(listener.wait())).collect();
+        if waits.is_empty() {
             std::future::pending::<()>().await;
         }
-        futures_util::future::select_all(changes).await;
+        futures_util::future::select_all(waits).await;
     }
 
     /// Hears several bells as one.

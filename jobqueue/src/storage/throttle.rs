@@ -13,6 +13,7 @@ use super::{
     Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
     QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
+use crate::entropy;
 use crate::job::retry::Backoff;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
@@ -62,7 +63,7 @@ impl Throttle {
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(left.mul_f64(rand::random_range(1.0..1.2))).await;
+            tokio::time::sleep(entropy::jitter(left, 1.0..1.2)).await;
         }
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod digits;
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroU128};
 
+use crate::entropy;
 use crate::trace::digits::{read_hex, write_hex};
 
 /// Bytes of a `traceparent` of version 00.
@@ -26,7 +27,7 @@ impl TraceContext {
     /// The beginning of a new trace, sampled.
     pub fn root() -> Self {
         // Zero is not a valid id in either place.
-        let trace_id: NonZeroU128 = rand::random();
+        let trace_id: NonZeroU128 = entropy::random();
         Self { trace_id: trace_id.get(), span_id: new_span(), flags: 1 }
     }
 
@@ -82,7 +83,7 @@ impl TraceContext {
 }
 
 fn new_span() -> u64 {
-    let span: NonZeroU64 = rand::random();
+    let span: NonZeroU64 = entropy::random();
     span.get()
 }
 

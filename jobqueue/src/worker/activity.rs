@@ -1,8 +1,9 @@
 //! Whether a worker has anything to do.
 
-use std::sync::Mutex;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::sync::lock;
 
@@ -10,9 +11,8 @@ use crate::sync::lock;
 #[derive(Debug)]
 pub(super) struct Activity {
     state: Mutex<State>,
-    idle: watch::Sender<bool>,
-    /// The newest generation in which no job was running.
-    quiet: watch::Sender<u64>,
+    /// Not a `watch` channel, which wakes those who wait in a random order: a simulation must repeat.
+    changed: Notify,
 }
 
 #[derive(Debug)]
@@ -22,32 +22,56 @@ struct State {
     generation: u64,
     /// The generation in which each poller last found its queue empty.
     empty_at: Vec<Option<u64>>,
+    /// The newest generation in which no job was running.
+    quiet: u64,
+}
+
+impl State {
+    /// A worker that only sends on schedule has no queue that could become empty, and is idle.
+    fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.empty_at.iter().all(|at| *at == Some(self.generation))
+    }
 }
 
 impl Activity {
     pub(super) fn new(pollers: usize) -> Self {
-        let state = State { in_flight: 0, generation: 0, empty_at: vec![None; pollers] };
-        // A worker that only sends on schedule has nothing that could become empty.
-        Self {
-            state: Mutex::new(state),
-            idle: watch::Sender::new(pollers == 0),
-            quiet: watch::Sender::new(0),
-        }
+        let state = State { in_flight: 0, generation: 0, empty_at: vec![None; pollers], quiet: 0 };
+        Self { state: Mutex::new(state), changed: Notify::new() }
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = lock(&self.state);
+        let mut state = self.lock();
+        let before = (state.quiet, state.is_idle());
         change(&mut state);
         if state.in_flight == 0 {
-            self.quiet.send_if_modified(|was| std::mem::replace(was, state.generation) != state.generation);
+            state.quiet = state.generation;
         }
-        let idle = state.in_flight == 0 && state.empty_at.iter().all(|at| *at == Some(state.generation));
-        self.idle.send_if_modified(|was| std::mem::replace(was, idle) != idle);
+        let changed = before != (state.quiet, state.is_idle());
+        drop(state);
+        if changed {
+            self.changed.notify_waiters();
+        }
+    }
+
+    async fn until(&self, holds: impl Fn(&State) -> bool) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // Before the state is read, so that no change between the two is missed.
+            changed.as_mut().enable();
+            if holds(&self.lock()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 
     /// The generation to report with [`found_empty`](Self::found_empty), read before the queue is looked at.
     pub(super) fn generation(&self) -> u64 {
-        lock(&self.state).generation
+        self.lock().generation
     }
 
     pub(super) fn started(&self, jobs: usize) {
@@ -71,15 +95,11 @@ impl Activity {
     /// Resolves when no job is running any more and something has happened since `generation`: time to look again whether
     /// the last job has left more to do.
     pub(super) async fn quiet_after(&self, generation: u64) {
-        let mut quiet = self.quiet.subscribe();
-        // The sender lives as long as `self`.
-        let _ = quiet.wait_for(|now| *now > generation).await;
+        self.until(|state| state.quiet > generation).await;
     }
 
     /// Resolves when no job is running and every queue was found empty since the last one ended.
     pub(super) async fn idle(&self) {
-        let mut idle = self.idle.subscribe();
-        // The sender lives as long as `self`.
-        let _ = idle.wait_for(|idle| *idle).await;
+        self.until(State::is_idle).await;
     }
 }

@@ -23,6 +23,7 @@ use crate::queue::{LeasedJob, QueueCore};
 use crate::settings::QueueSettings;
 use crate::storage::LeasedMessage;
 use crate::sync::lock;
+use crate::task;
 
 /// The most messages to delete by one request: more would delay the first for little gain.
 const MAX_TOGETHER: usize = 1_024;
@@ -70,7 +71,7 @@ impl Deliveries {
         done: Done,
     ) {
         let (deliveries, stopped) = (Arc::clone(self), self.stop.is_cancelled());
-        self.tasks.spawn(async move {
+        task::spawn_tracked(&self.tasks, async move {
             // Declared first, dropped last: also when the delivery is dropped in the middle.
             let done = done;
             if stopped {
@@ -106,7 +107,7 @@ impl Deliveries {
             to_delete.requests += 1;
             drop(to_delete);
             let deliveries = Arc::clone(self);
-            self.tasks.spawn(async move {
+            task::spawn_tracked(&self.tasks, async move {
                 let delete = Box::pin(deliveries.delete_waiting());
                 deliveries.abort.run_until_cancelled(delete).await;
             });

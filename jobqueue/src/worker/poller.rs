@@ -104,6 +104,7 @@ impl Poller {
                 let next = fetched.next_visible_in;
                 let pause = async {
                     tokio::select! {
+                        biased;
                         () = idle.pause(next) => {}
                         () = self.activity.quiet_after(generation), if self.until_idle => {}
                     }

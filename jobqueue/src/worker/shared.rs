@@ -1,6 +1,6 @@
 //! What all parts of a running worker share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub(super) struct Shared {
     /// Why the worker ends by itself.
     failure: Mutex<Option<StoreError>>,
     /// The deliveries whose handlers are running, so that a shutdown can release those that never end.
-    running: Mutex<HashMap<u64, Arc<LeasedJob>>>,
+    running: Mutex<BTreeMap<u64, Arc<LeasedJob>>>,
     next_run: AtomicU64,
     /// Queues that handlers send to.
     channels: tokio::sync::Mutex<HashMap<QueueName, Arc<QueueCore>>>,
@@ -162,6 +162,6 @@ impl Shared {
 
     /// Takes over what handlers that never end were working on.
     pub(super) fn take_running(&self) -> Vec<Arc<LeasedJob>> {
-        lock(&self.running).drain().map(|(_, leased_job)| leased_job).collect()
+        std::mem::take(&mut *lock(&self.running)).into_values().collect()
     }
 }

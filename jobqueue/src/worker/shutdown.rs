@@ -16,7 +16,7 @@ pub async fn shutdown_signal() {
     signals.next().await;
     tracing::info!("told to stop; a second signal stops at once");
     // The same listener, so that a second signal right after the first is not missed.
-    tokio::spawn(async move {
+    crate::task::spawn(async move {
         signals.next().await;
         std::process::exit(130);
     });
@@ -42,6 +42,7 @@ impl Signals {
     async fn next(&mut self) {
         match &mut self.0 {
             Some((interrupt, terminate)) => tokio::select! {
+                biased;
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             },

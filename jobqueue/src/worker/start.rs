@@ -22,6 +22,7 @@ use crate::claim_check::{SweepOptions, sweep};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions, Uncounted};
+use crate::task;
 
 /// Runs handlers for the messages of its queues.
 ///
@@ -130,18 +131,19 @@ impl Worker {
                 activity: Arc::clone(&activity),
                 until_idle,
             };
-            pollers.spawn(poller.run());
+            task::spawn_tracked(&pollers, poller.run());
         }
         for start in self.background {
-            pollers.spawn(start(BackgroundContext::new(&shared, stop.clone())));
+            task::spawn_tracked(&pollers, start(BackgroundContext::new(&shared, stop.clone())));
         }
         pollers.close();
         if let Some(every) = shared.options.sweep_every {
             let sweeps = sweep_again_and_again(Arc::clone(&shared), every);
             let stop = stop.clone();
-            drop(tokio::spawn(async move { stop.run_until_cancelled(sweeps).await }));
+            drop(task::spawn(async move { stop.run_until_cancelled(sweeps).await }));
         }
         tokio::select! {
+            biased;
             () = shutdown => {}
             () = activity.idle(), if until_idle => {}
             () = stop.cancelled() => {}

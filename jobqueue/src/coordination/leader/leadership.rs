@@ -69,6 +69,7 @@ impl Leadership {
         loop {
             let until = self.hold.control_until();
             tokio::select! {
+                biased;
                 () = sleep_until(until) => {}
                 () = self.hold.ending.cancelled() => sleep_while_controlled(&self.hold).await,
             }

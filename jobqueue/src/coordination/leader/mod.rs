@@ -26,17 +26,18 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use rand::RngExt;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use leadership::Leadership;
 
 use crate::clock::{Clock, SystemClock};
+use crate::entropy;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseRenewer;
 use crate::storage::{LeaseId, Storage};
 use crate::sync::lock;
+use crate::task;
 use blob::{Attempt, LeaderBlob};
 use hold::{End, Hold};
 
@@ -183,7 +184,7 @@ impl Leader {
             (self.seen.load(Ordering::Acquire), Arc::clone(&self.clock), blob.clone());
         // Where renewals run: through connections of their own, which neither the application's runtime nor a call of its
         // that hangs can hold up.
-        let attempt = renewer.runtime().spawn(async move {
+        let attempt = task::spawn_on(renewer.runtime(), async move {
             let attempt = standing.acquire(candidacy.proposed, seen, &*clock).await;
             (attempt, candidacy)
         });
@@ -195,7 +196,7 @@ impl Leader {
         self.seen.fetch_max(term, Ordering::AcqRel);
         let hold = Hold::new(blob, lease, term, requested);
         *lock(&self.current) = Arc::downgrade(&hold);
-        let renewals = renewer.runtime().spawn(Arc::clone(&hold).renew_until_closed());
+        let renewals = task::spawn_on(renewer.runtime(), Arc::clone(&hold).renew_until_closed());
         tracing::info!(leader = %self.name, term, "leading");
         Ok(Some(Leadership::new(hold, renewals)))
     }
@@ -259,7 +260,7 @@ impl Leader {
 
     fn pause(&self) -> Duration {
         let poll = self.poll.unwrap_or(self.lease / 6);
-        poll.mul_f64(rand::rng().random_range(0.8..1.2))
+        entropy::jitter(poll, 0.8..1.2)
     }
 }
 

@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use rand::RngExt;
 
 use super::line::{Line, Standing, Ticket, address};
+use crate::entropy;
 use crate::error::{Error, ErrorKind};
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::storage::{BlobStore, Condition, MessageRef, PutBlob, StoreError, StoreErrorKind as Kind};
@@ -102,7 +102,7 @@ impl<'a> Lines<'a> {
         for attempt in 0..TRIES {
             if attempt > 0 {
                 let longest = Duration::from_millis(2 << attempt.min(8)).min(LONGEST_PAUSE);
-                let pause = longest.mul_f64(rand::rng().random_range(0.2..1.0));
+                let pause = entropy::jitter(longest, 0.2..1.0);
                 tokio::time::sleep(pause).await;
             }
             match self.change_once(&blob, &mut change).await {

@@ -1,0 +1,85 @@
+//! One seed gives one run, call by call and byte by byte.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::memory::TokioClock;
+use jobqueue::storage::Operation;
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::testing::simulation::{Process, seed};
+use jobqueue::{Clock, Context, JobError, QueueMessage, SendOptions, Storage, Worker};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "repeats", kind = "repeat", timeout = "10s")]
+struct Repeat {
+    number: u32,
+    filling: String,
+}
+
+async fn handle(repeat: Repeat, ctx: Context) -> Result<(), JobError> {
+    sleep(Duration::from_millis(100)).await;
+    ctx.checkpoint(&repeat.number).await?;
+    if repeat.number.is_multiple_of(3) {
+        return Err(JobError::retry(std::io::Error::other("not yet")));
+    }
+    Ok(())
+}
+
+/// Two processes work while a third sends; the second is killed and a fourth takes its place.
+async fn run(number: u64) -> String {
+    let wall = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::at(wall));
+    let _seeded = seed(number, Arc::clone(&clock));
+    let faulty = Faulty::deleting_one_by_one(&jobqueue::memory::open_with_clock(Arc::clone(&clock)));
+    let log = Arc::new(Mutex::new(String::new()));
+    let begun = Instant::now();
+    for operation in Operation::ALL {
+        let log = Arc::clone(&log);
+        faulty.on(*operation, move |call| {
+            writeln!(log.lock().unwrap(), "{:?} {} {}", begun.elapsed(), call.operation, call.subject)
+                .unwrap();
+            Some(Fault::DelayAfter(Duration::from_millis(5 + call.nth % 20)))
+        });
+    }
+    let worker = |storage: Storage| {
+        let worker = Worker::builder(storage).handle(handle).virtual_time(Arc::clone(&clock));
+        worker.build().unwrap().run_until(std::future::pending())
+    };
+    let processes: Vec<_> = (0..3).map(|_| Process::default()).collect();
+    for process in &processes[..2] {
+        drop(tokio::spawn(process.run(worker(faulty.storage()))));
+    }
+    let queue = faulty.storage().queue_on_virtual_time::<Repeat>(Arc::clone(&clock)).await.unwrap();
+    for number in 0..30 {
+        let filling = "x".repeat(if number % 7 == 0 { 80_000 } else { 10 });
+        let options = SendOptions::new().key((number % 2).to_string()).in_order(true);
+        queue.send_with(&Repeat { number, filling }, options).await.unwrap();
+    }
+    sleep(Duration::from_secs(5)).await;
+    processes[1].kill();
+    drop(tokio::spawn(processes[2].run(worker(faulty.storage()))));
+    sleep(Duration::from_secs(120)).await;
+    for letter in queue.dead_letters().unwrap().list().await.unwrap() {
+        writeln!(log.lock().unwrap(), "{letter:?}").unwrap();
+    }
+    std::mem::take(&mut *log.lock().unwrap())
+}
+
+fn log_of(seed: u64) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(run(seed))
+}
+
+#[test]
+fn a_seed_repeats_every_call_and_another_does_not() {
+    let (one, again, other) = (log_of(1), log_of(1), log_of(2));
+    assert!(one.lines().count() > 300, "{one}");
+    for (number, (one, again)) in one.lines().zip(again.lines()).enumerate() {
+        assert_eq!(one, again, "line {number}");
+    }
+    assert_eq!(one.len(), again.len());
+    assert_ne!(one, other);
+}
