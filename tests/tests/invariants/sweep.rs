@@ -43,10 +43,16 @@ async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_nev
     assert!(queue.send(&large("a")).await.is_err());
     assert_eq!(faulty.calls_of(Operation::Put), 0, "no message without its blob");
     faulty.heal();
+    // A sender that is refused takes its blob away; one that dies after it has written its blob cannot.
     faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unauthorized));
+    assert!(queue.send(&large("a")).await.is_err());
+    assert_eq!((faulty.calls_of(Operation::PutBlob) > 1, blobs(&storage).await.len()), (true, 0));
+    faulty.heal();
+    faulty.plan_always(Operation::Put, Fault::Hang);
     let ttl = SendOptions::new().ttl(Duration::from_secs(3600));
-    assert!(queue.send_with(&large("b"), ttl).await.is_err());
-    assert!(queue.send(&large("c")).await.is_err());
+    let dies = Duration::from_secs(1);
+    assert!(tokio::time::timeout(dies, queue.send_with(&large("b"), ttl)).await.is_err());
+    assert!(tokio::time::timeout(dies, queue.send(&large("c"))).await.is_err());
     faulty.heal();
     assert_eq!(blobs(&storage).await.len(), 2);
     after(DAY).await;
