@@ -22,6 +22,7 @@ pub mod golden;
 pub mod guide;
 mod handler;
 mod job;
+mod json_blob;
 mod lease;
 pub mod memory;
 mod message;

@@ -72,6 +72,32 @@ async fn a_sender_that_dies_at_any_write_locks_nobody_out_and_sends_under_one_id
     }
 }
 
+// D5
+#[tokio::test(start_paused = true)]
+async fn of_twenty_senders_of_one_explicit_id_one_sends() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    let may = may();
+    let send = || queue.send_unique_with(&may, HOUR, SendOptions::new().id("may-1"));
+    let all = futures_util::future::join_all((0..20).map(|_| send())).await;
+    let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
+    assert_eq!(all.iter().filter(|one| one.is_sent()).count(), 1);
+    assert!(all.iter().all(|one| one.id() == "may-1"));
+    assert_eq!(sent(&queue).await, ["may-1"]);
+}
+
+// D10
+#[tokio::test(start_paused = true)]
+async fn a_cancel_whose_record_cannot_be_read_does_not_speak_of_sending() {
+    let faulty = Faulty::new(&Storage::memory());
+    let queue = reports(&faulty.storage()).await;
+    delayed(&queue).await;
+    faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    let error = queue.cancel_unique("may").await.unwrap_err();
+    assert!(error.kind() == jobqueue::ErrorKind::Storage && error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains("nothing was cancelled"), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn lost_answers_do_not_send_twice_what_was_sent() {
     // Of the claim, and of the record that it was sent.

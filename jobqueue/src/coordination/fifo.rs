@@ -74,7 +74,7 @@ fn ticket<'a>(hook_context: HookContext<'a>, key: &'a str) -> Ticket<'a> {
 }
 
 fn lines(hook_context: HookContext<'_>) -> Lines<'_> {
-    Lines::new(&**hook_context.storage.blobs(), &hook_context.job.queue)
+    Lines::new(hook_context.storage.blobs(), &hook_context.job.queue)
 }
 
 /// The longer, the further behind and the more often it was in vain.

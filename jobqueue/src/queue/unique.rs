@@ -112,17 +112,19 @@ impl<M: QueueMessage> Queue<M> {
         let records = Records::new(core, M::KIND, &key)?;
         match core.claim_unique(&records, id, window).await? {
             Claim::Joined { id } => Ok(SendUniqueOutcome::Joined { id }),
-            Claim::Owned(record, tag) => {
-                let prepared = core.prepare(message, options.id(record.id.clone()))?;
+            Claim::Owned(claim) => {
+                let prepared = core.prepare(message, options.id(claim.value.id.clone()))?;
                 match core.dispatch(prepared).await {
                     Ok(sent) => {
-                        let record = record.in_order(sent.in_order.is_some());
-                        records.finish(record.into_sent(Some(&sent.message)), tag).await;
+                        let stored = |record: Record| {
+                            record.in_order(sent.in_order.is_some()).into_sent(Some(&sent.message))
+                        };
+                        records.finish(claim, stored).await;
                         Ok(SendUniqueOutcome::Sent(sent))
                     }
                     Err(error) => {
                         if error.is_rejected() {
-                            records.finish(record.into_void(), tag).await;
+                            records.finish(claim, Record::into_void).await;
                         }
                         Err(error)
                     }

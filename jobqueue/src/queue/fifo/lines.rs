@@ -1,31 +1,27 @@
 //! Lines in blobs, and the conditional writes that change them.
 
-use std::time::{Duration, SystemTime};
-
-use bytes::Bytes;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::line::{Line, Standing, Ticket, address};
-use crate::entropy;
 use crate::error::{Error, ErrorKind};
+use crate::json_blob::{Edit, JsonBlob, is_raced};
 use crate::name::{BlobName, ContainerName, QueueName};
-use crate::storage::{BlobStore, Condition, MessageRef, PutBlob, StoreError, StoreErrorKind as Kind};
+use crate::storage::{BlobStore, MessageRef, StoreError, StoreErrorKind as Kind};
 
 /// The container of the lines.
 const CONTAINER: &str = "jobqueue-order";
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
-/// How often a change is tried that others are quicker than.
-const TRIES: u32 = 40;
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The lines of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines<'a> {
-    blobs: &'a dyn BlobStore,
+    blobs: &'a Arc<dyn BlobStore>,
     queue: &'a QueueName,
 }
 
 impl<'a> Lines<'a> {
-    pub(crate) fn new(blobs: &'a dyn BlobStore, queue: &'a QueueName) -> Self {
+    pub(crate) fn new(blobs: &'a Arc<dyn BlobStore>, queue: &'a QueueName) -> Self {
         Self { blobs, queue }
     }
 
@@ -93,68 +89,18 @@ impl<'a> Lines<'a> {
         ContainerName::new(CONTAINER)
     }
 
-    /// Reads a key's line, changes it, and writes it back unless somebody else has changed it meanwhile; then again.
-    /// `change` may be applied to what it has changed already: a write whose answer was lost.
     async fn change<T>(&self, key: &str, mut change: impl FnMut(&mut Line) -> T) -> Result<T, Error> {
         let (number, _) = address(key);
-        let blob = BlobName::new(self.container()?, format!("{}/{number:04}", self.queue))?;
-        let mut failure = None;
-        for attempt in 0..TRIES {
-            if attempt > 0 {
-                let longest = Duration::from_millis(2 << attempt.min(8)).min(LONGEST_PAUSE);
-                let pause = entropy::jitter(longest, 0.2..1.0);
-                tokio::time::sleep(pause).await;
-            }
-            match self.change_once(&blob, &mut change).await {
-                Ok(Ok(result)) => return Ok(result),
-                Ok(Err(error)) => return Err(error),
-                Err(e) if raced(e.kind()) || e.is_ambiguous() => failure = Some(e),
-                // What asks for patience gets a little: the message is put back, or the sender told.
-                Err(e) if e.is_retryable() && attempt < 4 => failure = Some(e),
-                Err(e) => return Err(unavailable(e)),
-            }
-        }
-        Err(failure.map_or_else(|| Error::new(ErrorKind::Storage, "the order was not changed"), unavailable))
+        let name = BlobName::new(self.container()?, format!("{}/{number:04}", self.queue))?;
+        let blob = JsonBlob::new(self.blobs, name, MAX_BYTES);
+        let changed = blob.change(|before: Option<Line>| {
+            let before = before.unwrap_or_default();
+            let mut line = before.clone();
+            let result = change(&mut line);
+            if line == before { Edit::Keep(result) } else { Edit::Write(line, result) }
+        });
+        changed.await.map_err(unavailable)
     }
-
-    async fn change_once<T>(
-        &self,
-        blob: &BlobName,
-        change: &mut impl FnMut(&mut Line) -> T,
-    ) -> Result<Result<T, Error>, StoreError> {
-        let (before, condition) = match self.blobs.get_blob(blob, MAX_BYTES).await {
-            Ok(found) => match serde_json::from_slice::<Line>(&found.data) {
-                Ok(line) => (line, Condition::IfMatch(found.properties.etag)),
-                Err(e) => {
-                    let text = format!("the order in `{blob}` is damaged; clear the queue or delete it");
-                    return Ok(Err(Error::new(ErrorKind::Undecodable, text).with_source(e)));
-                }
-            },
-            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
-                (Line::default(), Condition::IfAbsent)
-            }
-            Err(e) => return Err(e),
-        };
-        let mut line = before.clone();
-        let result = change(&mut line);
-        if line != before {
-            let data = serde_json::to_vec(&line).map_err(|e| invalid(self.queue, e))?;
-            let (data, options) = (Bytes::from(data), PutBlob::new().with_condition(condition));
-            match self.blobs.put_blob(blob, data.clone(), options.clone()).await {
-                Err(e) if e.kind() == Kind::ContainerNotFound => {
-                    self.blobs.create_container(blob.container()).await?;
-                    self.blobs.put_blob(blob, data, options).await?;
-                }
-                written => drop(written?),
-            }
-        }
-        Ok(Ok(result))
-    }
-}
-
-/// Somebody else was quicker.
-fn raced(kind: Kind) -> bool {
-    matches!(kind, Kind::ConditionNotMet | Kind::BlobAlreadyExists | Kind::BlobNotFound)
 }
 
 fn invalid(queue: &QueueName, source: impl std::error::Error + Send + Sync + 'static) -> StoreError {
@@ -162,7 +108,7 @@ fn invalid(queue: &QueueName, source: impl std::error::Error + Send + Sync + 'st
 }
 
 fn unavailable(error: StoreError) -> Error {
-    let retryable = error.is_retryable() || error.is_ambiguous() || raced(error.kind());
+    let retryable = error.is_retryable() || error.is_ambiguous() || is_raced(error.kind());
     Error::new(ErrorKind::Storage, "the order of a key cannot be read or changed")
         .with_retryable(retryable)
         .with_source(error)

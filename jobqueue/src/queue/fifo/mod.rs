@@ -37,7 +37,7 @@ pub(crate) const HEADER: &str = "inorder";
 
 impl QueueCore {
     fn lines(&self) -> Lines<'_> {
-        Lines::new(&**self.storage.blobs(), &self.name)
+        Lines::new(self.storage.blobs(), &self.name)
     }
 
     /// Gives a message that was just stored its place. Without one the send has failed.

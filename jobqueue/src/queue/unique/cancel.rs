@@ -1,6 +1,6 @@
 //! Taking unique work back by its key.
 
-use super::record::{Records, Standing};
+use super::record::{ClaimState, Record, Records};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::queue::typed::Queue;
@@ -46,26 +46,27 @@ impl<M: QueueMessage> Queue<M> {
         let core = self.core();
         let records = Records::new(core, M::KIND, key)?;
         let now = core.options.clock.now();
-        let (record, tag, message) = match records.hold(now, super::PENDING).await? {
-            Standing::Held(record, tag, message) => (record, tag, message),
-            Standing::Nothing => return Ok(false),
-            Standing::Busy => {
+        let (claim, message) = match records.hold(now, super::PENDING).await? {
+            ClaimState::Held(claim, message) => (*claim, message),
+            ClaimState::Nothing => return Ok(false),
+            ClaimState::Busy => {
                 let text = "somebody is sending or cancelling under this key; try again";
                 return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
             }
         };
+        let record = &claim.value;
         match core.cancel_message(record.in_order.then_some(key), &record.id, &message).await {
             Ok(true) => {
-                records.finish(record.into_void(), tag).await;
+                records.finish(claim, Record::into_void).await;
                 Ok(true)
             }
             Ok(false) => {
-                records.finish(record.into_sent(None), tag).await;
+                records.finish(claim, |record| record.into_sent(None)).await;
                 Ok(false)
             }
             Err(not) => {
                 if !not.perhaps {
-                    records.finish(record.into_sent(Some(&message)), tag).await;
+                    records.finish(claim, |record| record.into_sent(Some(&message))).await;
                 }
                 Err(not.error)
             }

@@ -1,35 +1,39 @@
 //! The record of one key, and the conditional writes that change it.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::entropy;
 use crate::error::{Error, ErrorKind};
+use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
 use crate::name::{BlobName, ContainerName};
 use crate::queue::queue_core::QueueCore;
 use crate::queue::unreceived::{Unreceived, millis};
 use crate::settings::metadata::Metadata;
-use crate::storage::{BlobStore, Condition, ETag, MessageRef, PutBlob, StoreError, StoreErrorKind};
+use crate::storage::{MessageRef, StoreError, StoreErrorKind};
 
 /// The container of the records.
 const CONTAINER: &str = "jobqueue-unique";
-const MAX_BYTES: u64 = 4096;
+/// The most bytes of a record: an id of 1,024 bytes, each of them escaped, and some hundred more.
+const MAX_BYTES: u64 = 16 * 1024;
 
 /// Who has sent, and until when that holds. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The job's id.
     pub(super) id: String,
+    /// The sender or canceller that wrote it: several may use one id.
+    #[serde(default)]
+    nonce: String,
     /// Whether the message is stored.
     sent: bool,
     /// Until when the sender may take to send.
     pending_until: u64,
     /// The end of the window.
     until: u64,
-    /// The message as it was stored, so that it can be taken back; `None` if that is not known.
+    /// The message as it was stored, so that it can be cancelled; `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<Unreceived>,
     /// Whether the message has a place in the order of its key, to be given up when it is taken back.
@@ -40,10 +44,10 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn pending(id: String, now: SystemTime, pending: Duration, window: Duration) -> Self {
         let (pending_until, until) = (millis(now + pending), millis(now + window));
-        Self { id, sent: false, pending_until, until, message: None, in_order: false }
+        Self { id, nonce: nonce(), sent: false, pending_until, until, message: None, in_order: false }
     }
 
-    /// The message is stored, and can be taken back if it is known.
+    /// The message is stored, and can be cancelled if it is known.
     pub(super) fn into_sent(self, message: Option<&MessageRef>) -> Self {
         Self { sent: true, message: message.map(Unreceived::from), ..self }
     }
@@ -57,33 +61,45 @@ impl Record {
     pub(super) fn into_void(self) -> Self {
         Self { sent: true, until: 0, message: None, ..self }
     }
+
+    fn is_pending_of(&self, other: &Self) -> bool {
+        !self.sent && self.nonce == other.nonce
+    }
+}
+
+/// A random name for one sender or canceller.
+fn nonce() -> String {
+    format!("{:016x}", entropy::random::<u64>())
 }
 
 /// What came of claiming a key.
 #[derive(Debug)]
 pub(super) enum Claim {
     /// To be sent under the record's id.
-    Owned(Record, ETag),
+    Owned(Version<Record>),
     /// Sent by another.
     Joined { id: String },
 }
 
-/// What is known under a key when something is to be taken back.
+/// What is known under a key when its job is to be cancelled.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(super) enum ClaimState {
     /// It was sent; others wait now as they do for a sender.
-    Held(Record, ETag, MessageRef),
-    /// There is nothing that could be taken back.
+    Held(Box<Version<Record>>, MessageRef),
+    /// There is nothing that could be cancelled.
     Nothing,
     /// Another is at it.
     Busy,
 }
 
-#[derive(Debug)]
-pub(super) struct Records {
-    blobs: Arc<dyn BlobStore>,
-    name: BlobName,
+/// What a look at the record decided.
+enum Looked<T> {
+    Mine,
+    Other(T),
 }
+
+#[derive(Debug)]
+pub(super) struct Records(JsonBlob<Record>);
 
 impl Records {
     pub(super) fn new(core: &QueueCore, kind: &str, key: &str) -> Result<Self, Error> {
@@ -94,126 +110,103 @@ impl Records {
         }
         let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         let name = BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{digest}", core.name))?;
-        Ok(Self { blobs: Arc::clone(core.storage.blobs()), name })
+        let blob = JsonBlob::new(core.storage.blobs(), name, MAX_BYTES);
+        // For a sweep: when the record means nothing any more.
+        Ok(Self(blob.with_metadata(|record: &Record| {
+            let expires = record.until.max(record.pending_until) / 1000 + 1;
+            Metadata::new().with("expires", expires.to_string())
+        })))
     }
 
-    /// Tries to claim; `None` if another is about to send or was faster.
+    /// Tries to claim; `None` if another is about to send.
     pub(super) async fn claim(&self, mine: Record, now: SystemTime) -> Result<Option<Claim>, Error> {
-        match self.write(&mine, Condition::IfAbsent).await {
-            Ok(tag) => return Ok(Some(Claim::Owned(mine, tag))),
-            Err(e)
-                if matches!(e.kind(), StoreErrorKind::BlobAlreadyExists | StoreErrorKind::LeaseIdMissing) => {
-            }
-            // Perhaps written: reading tells.
-            Err(e) if e.is_ambiguous() => {}
-            Err(e) => return Err(unavailable(e)),
-        }
-        let Some((found, tag)) = self.read().await? else { return Ok(None) };
         let now = millis(now);
-        if !found.sent && found.id == mine.id {
-            return Ok(Some(Claim::Owned(found, tag)));
-        }
-        let next = match (found.sent, now < found.until, now < found.pending_until) {
-            (true, true, _) => return Ok(Some(Claim::Joined { id: found.id })),
-            (false, _, true) => return Ok(None),
-            // Its sender died; whether it has sent is unknown, so the id stays.
-            (false, _, false) => Record { id: found.id, ..mine },
-            (true, false, _) => mine,
-        };
-        match self.write(&next, Condition::IfMatch(tag)).await {
-            Ok(tag) => Ok(Some(Claim::Owned(next, tag))),
-            // A sweep may hold the record for a moment, and remove it.
-            Err(e)
-                if e.is_ambiguous()
-                    || matches!(
-                        e.kind(),
-                        StoreErrorKind::ConditionNotMet
-                            | StoreErrorKind::LeaseIdMissing
-                            | StoreErrorKind::BlobNotFound
-                    ) =>
-            {
-                Ok(None)
+        let claim = |found: Option<Record>| {
+            let Some(found) = found else { return Edit::Write(mine.clone(), Looked::Mine) };
+            match (found.sent, now < found.until, now < found.pending_until) {
+                // An answer was lost.
+                (false, ..) if found.nonce == mine.nonce => Edit::Keep(Looked::Mine),
+                (true, true, _) => Edit::Keep(Looked::Other(Some(found.id))),
+                (false, _, true) => Edit::Keep(Looked::Other(None)),
+                // Its sender died; whether it has sent is unknown, so the id stays.
+                (false, _, false) => Edit::Write(Record { id: found.id, ..mine.clone() }, Looked::Mine),
+                (true, false, _) => Edit::Write(mine.clone(), Looked::Mine),
             }
-            Err(e) => Err(unavailable(e)),
-        }
+        };
+        let claimed = self.0.change_from(Known::Absent, claim).await;
+        let claimed = match claimed {
+            // A sweep may hold the record for a moment, and remove it.
+            Err(e) if is_raced(e.kind()) => return Ok(None),
+            claimed => claimed.map_err(|e| {
+                let retryable = e.is_retryable();
+                Error::new(
+                    ErrorKind::Rejected,
+                    "nothing was sent: the key of unique work could not be claimed",
+                )
+                .with_retryable(retryable)
+                .with_source(e)
+            })?,
+        };
+        Ok(match (claimed.result, claimed.version) {
+            (Looked::Mine, Some(version)) => Some(Claim::Owned(version)),
+            (Looked::Other(joined), _) => joined.map(|id| Claim::Joined { id }),
+            (Looked::Mine, None) => None,
+        })
     }
 
     /// Holds a key under which something was sent, for at most `pending`.
-    pub(super) async fn hold(&self, now: SystemTime, pending: Duration) -> Result<Standing, Error> {
-        let Some((found, tag)) = self.read().await? else { return Ok(Standing::Nothing) };
-        let (this, until) = (millis(now), millis(now + pending));
-        match (found.sent, this < found.until, this < found.pending_until) {
-            (true, true, _) => {}
-            (false, _, true) => return Ok(Standing::Busy),
-            (true, false, _) | (false, _, false) => return Ok(Standing::Nothing),
-        }
-        let Some(stored) = found.message.clone() else { return Ok(Standing::Nothing) };
-        let held = Record { sent: false, pending_until: until, ..found };
-        match self.write(&held, Condition::IfMatch(tag)).await {
-            Ok(tag) => Ok(Standing::Held(held, tag, stored.message())),
-            Err(e)
-                if matches!(e.kind(), StoreErrorKind::ConditionNotMet | StoreErrorKind::LeaseIdMissing) =>
-            {
-                Ok(Standing::Busy)
-            }
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// Says what came of it. If that fails the record stays pending, and the next sender sends under the same id.
-    pub(super) async fn finish(&self, record: Record, tag: ETag) {
-        for _ in 0..2 {
-            match self.write(&record, Condition::IfMatch(tag.clone())).await {
-                Ok(_) => return,
-                Err(e) if e.is_ambiguous() || e.is_retryable() => {}
-                Err(error) => {
-                    tracing::debug!(%error, "the record of unique work was changed by another");
-                    return;
+    pub(super) async fn hold(&self, now: SystemTime, pending: Duration) -> Result<ClaimState, Error> {
+        let (this, until, nonce) = (millis(now), millis(now + pending), nonce());
+        let hold = |found: Option<Record>| {
+            let Some(found) = found else { return Edit::Keep(Looked::Other(ClaimState::Nothing)) };
+            match (found.sent, this < found.until, this < found.pending_until) {
+                (false, ..) if found.nonce == nonce => Edit::Keep(Looked::Mine),
+                (false, _, true) => Edit::Keep(Looked::Other(ClaimState::Busy)),
+                (true, true, _) if found.message.is_some() => {
+                    let held = Record { sent: false, nonce: nonce.clone(), pending_until: until, ..found };
+                    Edit::Write(held, Looked::Mine)
                 }
+                _ => Edit::Keep(Looked::Other(ClaimState::Nothing)),
             }
-        }
-        tracing::warn!(record = %self.name, "unique work was sent and could not be recorded; it may be sent again under the same id");
-    }
-
-    async fn write(&self, record: &Record, condition: Condition) -> Result<ETag, StoreError> {
-        let data = serde_json::to_vec(record).map_err(|e| {
-            StoreError::new(StoreErrorKind::InvalidInput, "write unique record", &self.name).with_source(e)
-        })?;
-        // For a sweep: when the record means nothing any more.
-        let expires = (record.until.max(record.pending_until) / 1000 + 1).to_string();
-        let metadata = Metadata::new().with("expires", expires);
-        let options = PutBlob::new().with_condition(condition).with_metadata(metadata);
-        let data = Bytes::from(data);
-        match self.blobs.put_blob(&self.name, data.clone(), options.clone()).await {
-            Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => {
-                self.blobs.create_container(self.name.container()).await?;
-                Ok(self.blobs.put_blob(&self.name, data, options).await?.etag)
-            }
-            written => Ok(written?.etag),
-        }
-    }
-
-    async fn read(&self) -> Result<Option<(Record, ETag)>, Error> {
-        let blob = match self.blobs.get_blob(&self.name, MAX_BYTES).await {
-            Ok(blob) => blob,
-            Err(e)
-                if matches!(e.kind(), StoreErrorKind::BlobNotFound | StoreErrorKind::ContainerNotFound) =>
-            {
-                return Ok(None);
-            }
-            Err(e) => return Err(unavailable(e)),
         };
-        let record = serde_json::from_slice(&blob.data).map_err(|e| {
-            let text = format!("the record `{}` of unique work is damaged; delete it", self.name);
-            Error::new(ErrorKind::Undecodable, text).with_source(e)
-        })?;
-        Ok(Some((record, blob.properties.etag)))
+        let held = match self.0.change_from(Known::Nothing, hold).await {
+            Err(e) if is_raced(e.kind()) => return Ok(ClaimState::Busy),
+            held => held.map_err(not_cancelled)?,
+        };
+        let version = match (held.result, held.version) {
+            (Looked::Mine, Some(version)) => version,
+            (Looked::Other(state), _) => return Ok(state),
+            (Looked::Mine, None) => return Ok(ClaimState::Nothing),
+        };
+        let message = version.value.message.as_ref().map(Unreceived::message);
+        Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(version), message)))
+    }
+
+    /// Says what came of it, as `outcome` makes it of the record. If that fails the record stays pending, and the next
+    /// sender sends under the same id.
+    pub(super) async fn finish(&self, mine: Version<Record>, outcome: impl Fn(Record) -> Record) {
+        let own = mine.value.clone();
+        let finish = |found: Option<Record>| match found {
+            Some(found) if found.is_pending_of(&own) => Edit::Write(outcome(found), true),
+            _ => Edit::Keep(false),
+        };
+        match self.0.change_from(Known::Version(mine), finish).await {
+            Ok(changed) if changed.result => {}
+            Ok(_) => tracing::debug!("the record of unique work was changed by another"),
+            Err(error) => {
+                tracing::warn!(record = %self.0.name(), %error, "unique work was sent and could not be recorded; it may be sent again under the same id");
+            }
+        }
     }
 }
 
-fn unavailable(error: StoreError) -> Error {
-    let retryable = error.is_retryable();
-    Error::new(ErrorKind::Rejected, "nothing was sent: the key of unique work could not be claimed")
-        .with_retryable(retryable)
-        .with_source(error)
+/// The error of a cancellation that could not begin.
+fn not_cancelled(error: StoreError) -> Error {
+    if error.kind() == StoreErrorKind::Corrupt {
+        return Error::new(ErrorKind::Undecodable, "the record of unique work is damaged; delete it")
+            .with_source(error);
+    }
+    let retryable = error.is_retryable() || error.is_ambiguous();
+    let text = "nothing was cancelled: the key of unique work could not be read or held; try again";
+    Error::new(ErrorKind::Storage, text).with_retryable(retryable).with_source(error)
 }

@@ -1,0 +1,264 @@
+//! One JSON document in one blob that many processes change: read, change, write on condition, and again if another was
+//! faster.
+//!
+//! ```text
+//!           ┌───────────── another process was faster, or no answer came ─────────────┐
+//!           ▼                                                                         │
+//! read (document, tag, marks) ──► change ──► keep: done                               │
+//!                                     └────► write if the tag is still the same ──────┤
+//!                                                                                     └──► written: done
+//! ```
+//!
+//! Every write leaves a random mark in the blob's metadata, and carries the marks of the [`MARKS`] writes before it. After a
+//! write without an answer the next read finds the mark or not, and so tells whether the write was applied: the condition
+//! excludes that it is applied later. A document that was changed more often than that in between is changed again.
+//!
+//! Knows blobs and conditions; knows nothing of what the documents mean.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::entropy;
+use crate::name::BlobName;
+use crate::settings::metadata::Metadata;
+use crate::storage::{BlobStore, Condition, ETag, PutBlob, StoreError, StoreErrorKind as Kind};
+
+#[cfg(test)]
+mod tests;
+
+/// The metadata in which the marks of the latest writes stand, newest last.
+const METADATA: &str = "writes";
+/// How many writes a blob remembers.
+const MARKS: usize = 32;
+/// How often a change is tried while others are faster or answers are lost.
+const TRIES: u32 = 40;
+/// How often a change is tried while the storage cannot serve it.
+const REFUSED_TRIES: u32 = 5;
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// A document of type `T` in a blob.
+#[derive(Debug, Clone)]
+pub(crate) struct JsonBlob<T> {
+    blobs: Arc<dyn BlobStore>,
+    name: BlobName,
+    max_bytes: u64,
+    metadata: fn(&T) -> Metadata,
+    document: PhantomData<fn() -> T>,
+}
+
+/// A document as it was read or written.
+#[derive(Debug, Clone)]
+pub(crate) struct Version<T> {
+    pub(crate) value: T,
+    tag: ETag,
+    marks: Vec<String>,
+}
+
+/// What a change begins with.
+#[derive(Debug)]
+pub(crate) enum Known<T> {
+    /// Nothing: the document is read first.
+    Nothing,
+    /// There was no document, perhaps.
+    Absent,
+    /// The document as it was, perhaps.
+    Version(Version<T>),
+}
+
+/// What a change makes of a document.
+#[derive(Debug)]
+pub(crate) enum Edit<T, R> {
+    /// The document stays as it is.
+    Keep(R),
+    /// The document becomes this.
+    Write(T, R),
+}
+
+/// What a change has come to: its result, and the document as it is now (`None`: there is none).
+#[derive(Debug)]
+pub(crate) struct Changed<T, R> {
+    pub(crate) result: R,
+    pub(crate) version: Option<Version<T>>,
+}
+
+impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
+    /// The document in `name`, of at most `max_bytes`.
+    pub(crate) fn new(blobs: &Arc<dyn BlobStore>, name: BlobName, max_bytes: u64) -> Self {
+        let blobs = Arc::clone(blobs);
+        Self { blobs, name, max_bytes, metadata: |_| Metadata::new(), document: PhantomData }
+    }
+
+    /// Writes the metadata that `of` makes of the document with it.
+    #[must_use]
+    pub(crate) fn with_metadata(mut self, of: fn(&T) -> Metadata) -> Self {
+        self.metadata = of;
+        self
+    }
+
+    /// The blob's name.
+    pub(crate) fn name(&self) -> &BlobName {
+        &self.name
+    }
+
+    /// Reads the document; `None` if there is none.
+    ///
+    /// # Errors
+    /// As of the storage; [`Corrupt`](Kind::Corrupt) if the blob is not JSON of the type.
+    pub(crate) async fn read(&self) -> Result<Option<Version<T>>, StoreError> {
+        let blob = match self.blobs.get_blob(&self.name, self.max_bytes).await {
+            Ok(blob) => blob,
+            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let value = serde_json::from_slice(&blob.data).map_err(|e| {
+            StoreError::new(Kind::Corrupt, "read record", &self.name).with_detail(format!(
+                "the record is not what was written, at column {}; delete it",
+                e.column()
+            ))
+        })?;
+        let marks = blob.properties.metadata.get(METADATA).unwrap_or_default();
+        let marks = marks.split(' ').filter(|mark| !mark.is_empty()).map(str::to_owned).collect();
+        Ok(Some(Version { value, tag: blob.properties.etag, marks }))
+    }
+
+    /// Reads the document, changes it, and writes it on condition that nobody else has changed it meanwhile; then again.
+    ///
+    /// `change` is called once for each try. It meets its own effect only if the answer to a write was lost and the
+    /// document was changed more than [`MARKS`] times before it was read again.
+    ///
+    /// # Errors
+    /// As of the storage, the last one of all tries; it [is ambiguous](StoreError::is_ambiguous) if the change may have
+    /// been applied. `ConditionNotMet` if others were faster every time.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change is applied or not.
+    pub(crate) async fn change<R>(
+        &self,
+        change: impl FnMut(Option<T>) -> Edit<T, R>,
+    ) -> Result<R, StoreError> {
+        self.change_from(Known::Nothing, change).await.map(|changed| changed.result)
+    }
+
+    /// The same, beginning with what is known: if it still holds, the document is not read before it is written. What
+    /// [keeps](Edit::Keep) the document is decided by what is known alone.
+    pub(crate) async fn change_from<R>(
+        &self,
+        known: Known<T>,
+        mut change: impl FnMut(Option<T>) -> Edit<T, R>,
+    ) -> Result<Changed<T, R>, StoreError> {
+        let mut known = match known {
+            Known::Nothing => None,
+            Known::Absent => Some(None),
+            Known::Version(version) => Some(Some(version)),
+        };
+        let mut unanswered: Vec<(String, R)> = Vec::new();
+        let mut tries = Tries::default();
+        loop {
+            let guessed = known.is_some();
+            let before = match known.take() {
+                Some(version) => version,
+                None => match self.read().await {
+                    Ok(version) => version,
+                    Err(e) => {
+                        tries.again(e, !unanswered.is_empty()).await?;
+                        continue;
+                    }
+                },
+            };
+            let applied = |(mark, _): &(String, R)| before.as_ref().is_some_and(|v| v.marks.contains(mark));
+            if let Some(at) = unanswered.iter().position(applied) {
+                return Ok(Changed { result: unanswered.swap_remove(at).1, version: before });
+            }
+            let (value, result) = match change(before.as_ref().map(|version| version.value.clone())) {
+                Edit::Keep(result) => return Ok(Changed { result, version: before }),
+                Edit::Write(value, result) => (value, result),
+            };
+            let (mark, marks) = next_marks(before.as_ref());
+            match self.write(&value, before.map(|version| version.tag), &marks).await {
+                Ok(tag) => return Ok(Changed { result, version: Some(Version { value, tag, marks }) }),
+                Err(e) if guessed && is_raced(e.kind()) => {}
+                Err(e) => {
+                    if e.is_ambiguous() {
+                        unanswered.push((mark, result));
+                    }
+                    tries.again(e, !unanswered.is_empty()).await?;
+                }
+            }
+        }
+    }
+
+    async fn write(&self, value: &T, before: Option<ETag>, marks: &[String]) -> Result<ETag, StoreError> {
+        let data = serde_json::to_vec(value)
+            .map_err(|e| StoreError::new(Kind::InvalidInput, "write record", &self.name).with_source(e))?;
+        if data.len() as u64 > self.max_bytes {
+            return Err(StoreError::new(Kind::TooLarge, "write record", &self.name));
+        }
+        let metadata = (self.metadata)(value).with(METADATA, marks.join(" "));
+        let condition = before.map_or(Condition::IfAbsent, Condition::IfMatch);
+        let options = PutBlob::new().with_condition(condition).with_metadata(metadata);
+        let data = Bytes::from(data);
+        match self.blobs.put_blob(&self.name, data.clone(), options.clone()).await {
+            Err(e) if e.kind() == Kind::ContainerNotFound => {
+                self.blobs.create_container(self.name.container()).await?;
+                Ok(self.blobs.put_blob(&self.name, data, options).await?.etag)
+            }
+            written => Ok(written?.etag),
+        }
+    }
+}
+
+/// A new mark, and with it all that the next write carries.
+fn next_marks<T>(before: Option<&Version<T>>) -> (String, Vec<String>) {
+    let mark = format!("{:012x}", entropy::random::<u64>() >> 16);
+    let former = before.map(|version| &*version.marks).unwrap_or_default();
+    let kept = former.len().saturating_sub(MARKS - 1);
+    let marks = former[kept..].iter().chain([&mark]).cloned().collect();
+    (mark, marks)
+}
+
+/// Counts the tries of one change, and waits between them.
+#[derive(Debug, Default)]
+struct Tries {
+    all: u32,
+    refused: u32,
+    /// An answer was lost before.
+    doubted: bool,
+}
+
+impl Tries {
+    /// Waits before the next try.
+    ///
+    /// # Errors
+    /// `error` if there is none; ambiguous if any write was not answered.
+    async fn again(&mut self, error: StoreError, unanswered: bool) -> Result<(), StoreError> {
+        self.all += 1;
+        let raced = is_raced(error.kind());
+        let patience = raced || error.is_ambiguous();
+        self.refused += u32::from(!patience);
+        let retryable = patience || error.is_retryable();
+        if !retryable || self.all >= TRIES || self.refused >= REFUSED_TRIES {
+            return Err(if unanswered { error.with_ambiguous(true) } else { error });
+        }
+        // A write without an answer is looked for soon, before too many others hide it.
+        let first_doubt = error.is_ambiguous() && !std::mem::replace(&mut self.doubted, true);
+        let doubling = if first_doubt { 1 } else { self.all.min(8) };
+        let longest = Duration::from_millis(2 << doubling).min(LONGEST_PAUSE);
+        let pause = entropy::jitter(longest, 0.2..1.0);
+        let asked = error.retry_after().filter(|_| !raced).unwrap_or_default().min(LONGEST_PAUSE * 4);
+        tokio::time::sleep(pause.max(asked)).await;
+        Ok(())
+    }
+}
+
+/// Whether an error says that another process was faster, or holds the blob for a moment.
+pub(crate) fn is_raced(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::ConditionNotMet | Kind::BlobAlreadyExists | Kind::BlobNotFound | Kind::LeaseIdMissing
+    )
+}
