@@ -274,3 +274,33 @@ async fn f85_i17_a_delay_of_weeks_hops_on_shards_that_are_superseded_meanwhile()
     assert_eq!(ran, expected);
     assert!(queue.is_empty().await.unwrap());
 }
+
+// B7: the home account's blobs hold the map, and the map is not needed to keep what is leased.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_map_loses_no_lease_and_stops_only_sending() {
+    for fault in [Fault::Refuse(StoreErrorKind::Unavailable), Fault::Hang] {
+        let (home, other) = (Faulty::new(&in_memory()), in_memory());
+        let sharded = Sharded::builder().account("a", home.storage()).account("b", other).shards("tasks", 4);
+        let sharded = sharded.clock(clock()).build().unwrap();
+        let queue = sharded.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+        for number in 0..8 {
+            let _ = queue.send(&task(number.to_string())).await.unwrap();
+        }
+        let plan = home.clone();
+        let handler = move |_: Task| {
+            plan.plan_always(Operation::GetBlob, fault);
+            async {
+                tokio::time::sleep(Duration::from_secs(150)).await;
+                Ok::<(), JobError>(())
+            }
+        };
+        let ended = tokio::time::sleep(Duration::from_secs(180));
+        let report =
+            worker(&sharded.storage()).handle(handler).build().unwrap().run_until(ended).await.unwrap();
+        assert_eq!((report.completed, report.lease_lost, report.uncertain), (8, 0, 0), "{fault:?}");
+        let refused = tokio::time::timeout(Duration::from_secs(40), queue.send(&task("late"))).await;
+        assert!(!matches!(refused, Ok(Ok(_))), "a put by an old map could reach a shard that is retired");
+        home.heal();
+        let _ = queue.send(&task("late")).await.unwrap();
+    }
+}

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::storage::{Operation, Storage};
+use jobqueue::storage::{Operation, Storage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, QueueMessage, Worker};
+use jobqueue_tests::jobs::{Task, after, clock, in_memory, outcomes, task, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -93,4 +94,89 @@ async fn f20_a_throttled_renewal_holds_up_polling() {
         Worker::builder(storage).virtual_time(Arc::new(jobqueue::memory::TokioClock::new())).handle(long);
     let report = worker.build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.completed, report.lease_lost), (1, 0));
+}
+
+/// Two ways in which a busy storage refuses: certainly, and as Azure does, which does not promise that nothing was done.
+const BUSY: [Fault; 2] =
+    [Fault::Refuse(StoreErrorKind::Throttled), Fault::LoseRequest(StoreErrorKind::Throttled)];
+
+/// Makes `operations` fail for so long.
+fn busy_for(faulty: &Faulty, operations: &'static [Operation], fault: Fault, seconds: u64) {
+    for operation in operations {
+        faulty.plan_always(*operation, fault);
+    }
+    let faulty = faulty.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        faulty.heal();
+    });
+}
+
+// B14: a send has 30 seconds.
+#[tokio::test(start_paused = true)]
+async fn a_throttled_send_is_tried_until_its_time_is_up() {
+    let large = Task { name: "large".to_owned(), data: "x".repeat(100_000) };
+    for fault in BUSY {
+        let faulty = Faulty::new(&in_memory());
+        let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+        busy_for(&faulty, &[Operation::Put, Operation::PutAll], fault, 20);
+        let _ = queue.send(&task("one")).await.unwrap();
+        busy_for(&faulty, &[Operation::Put, Operation::PutAll], fault, 20);
+        let sent = queue.send_all(&[task("two"), task("three")]).await.unwrap();
+        assert!(sent.iter().all(Result::is_ok), "{fault:?}: {sent:?}");
+        busy_for(&faulty, &[Operation::PutBlob], fault, 20);
+        let _ = queue.send(&large).await.unwrap();
+        assert_eq!(queue.len().await.unwrap(), 4, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_send_that_is_throttled_to_its_end_says_what_is_known() {
+    for fault in BUSY {
+        let faulty = Faulty::new(&in_memory());
+        let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+        faulty.plan_always(Operation::Put, fault);
+        let started = Instant::now();
+        let error = queue.send(&task("one")).await.unwrap_err();
+        assert!(started.elapsed() > Duration::from_secs(20), "{:?}", started.elapsed());
+        assert!(started.elapsed() <= Duration::from_secs(31), "{:?}", started.elapsed());
+        assert_eq!(error.is_rejected(), fault == BUSY[0], "{error}");
+        assert_eq!(error.is_outcome_unknown(), fault == BUSY[1], "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_send_waits_as_long_as_it_is_asked_to() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    for nth in 1..=3 {
+        faulty.plan(Operation::Put, nth, Fault::Throttle(Duration::from_secs(7)));
+    }
+    let _ = queue.send(&task("one")).await.unwrap();
+    let at: Vec<_> =
+        faulty.calls().iter().filter(|call| call.operation == Operation::Put).map(|call| call.at).collect();
+    assert_eq!(at.len(), 4);
+    assert!(at.windows(2).all(|two| two[1] - two[0] >= Duration::from_secs(7)), "{at:?}");
+}
+
+// B14: a deletion and a release have the rest of their lease.
+#[tokio::test(start_paused = true)]
+async fn a_job_is_settled_although_the_storage_is_busy() {
+    for fault in BUSY {
+        for works in [true, false] {
+            let faulty = Faulty::new(&in_memory());
+            let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+            let _ = queue.send(&task("one")).await.unwrap();
+            let plan = faulty.clone();
+            let handler = move |_: Task| {
+                busy_for(&plan, &[Operation::Delete, Operation::DeleteAll, Operation::Update], fault, 20);
+                std::future::ready(if works { Ok(()) } else { Err(JobError::retry("not today")) })
+            };
+            let (log, listener) = outcomes();
+            let built = worker(&faulty.storage()).handle(handler).on_event(listener).build().unwrap();
+            let _ = built.run_until(after(25)).await.unwrap();
+            let expected = if works { "completed" } else { "retried" };
+            assert_eq!(*log.lock().unwrap(), [expected], "{fault:?}");
+        }
+    }
 }

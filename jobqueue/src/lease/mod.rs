@@ -27,4 +27,6 @@ pub(crate) use owner::{Lease, LeaseTerms, Loss};
 pub(crate) use renewer::LeaseRenewer;
 
 #[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::deletion::share_of;
 use super::operation::LeaseError;
@@ -22,12 +22,13 @@ impl Lease {
         let (mut together, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
         // Held to the end, so that nothing renews what is being deleted.
         let mut turns = Vec::with_capacity(leases.len());
+        let soonest = soonest_together(leases);
         for (place, lease) in leases.iter().enumerate() {
             match lease.turn.try_lock() {
-                // A renewal under way must not hold up the others, and a receipt that may be outdated needs more than one
-                // answer.
+                // A renewal under way must not hold up the others, a receipt that may be outdated needs more than one answer,
+                // and a lease near its end would leave the common request no time.
                 Err(_) => alone.push(place),
-                Ok(_) if lease.is_uncertain() => alone.push(place),
+                Ok(_) if lease.is_uncertain() || lease.delete_by() < soonest => alone.push(place),
                 Ok(turn) => match lease.check_deletable() {
                     Ok(()) => {
                         together.push(place);
@@ -48,6 +49,13 @@ impl Lease {
         // Each has one by now; a lease without would have been left out by the lines above.
         outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(LeaseError::Uncertain(None)))).collect()
     }
+}
+
+/// Returns when a lease must last to be deleted with others: a quarter of the time that the longest of them has.
+fn soonest_together(leases: &[Arc<Lease>]) -> Instant {
+    let now = Instant::now();
+    let longest = leases.iter().map(|lease| lease.delete_by().saturating_duration_since(now)).max();
+    now + longest.unwrap_or_default() / 4
 }
 
 /// One request for all, then for each what it has not decided.

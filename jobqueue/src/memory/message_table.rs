@@ -121,6 +121,12 @@ impl MessageTable {
         Ok(row.expires)
     }
 
+    /// Until when a message is hidden.
+    pub(super) fn hidden_until(&self, message: &MessageRef) -> Option<SystemTime> {
+        let row = self.by_id.get(&message.id).and_then(|number| self.rows.get(number))?;
+        Some(row.visible_at)
+    }
+
     /// Changes a message after [`authorize`](Self::authorize).
     pub(super) fn update(
         &mut self,

@@ -69,12 +69,10 @@ impl MemoryQueues {
 
     fn put_now(&self, name: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         limits::check_put(name, &message)?;
-        let visible_at_once = message.visibility_delay.is_zero();
         let outcome =
             self.with_queue(Operation::Put, name, |queue, now| Ok(queue.message_table.put(now, message)))?;
-        if visible_at_once {
-            self.notify(name);
-        }
+        // A delayed one too: it may be visible before the time until which others wait.
+        self.notify(name);
         Ok(outcome)
     }
 
@@ -167,15 +165,17 @@ impl QueueStore for MemoryQueues {
         change: UpdateMessage,
     ) -> Result<Updated, StoreError> {
         limits::check_update(queue, &change)?;
-        let visible_at_once = change.visibility.is_zero();
-        let updated = self.with_queue(Operation::Update, queue, |found, now| {
+        let (updated, earlier) = self.with_queue(Operation::Update, queue, |found, now| {
             let refuse = |kind| error(kind, Operation::Update, queue);
             let expires = found.message_table.authorize(now, message, change.expired).map_err(refuse)?;
             let next_visible = now + change.visibility;
             limits::check_before_expiry(queue, next_visible, expires)?;
-            found.message_table.update(message, next_visible, change.text).map_err(refuse)
+            // Whoever waits for the queue waits until the former time.
+            let earlier = found.message_table.hidden_until(message).is_some_and(|until| next_visible < until);
+            let updated = found.message_table.update(message, next_visible, change.text).map_err(refuse)?;
+            Ok((updated, earlier || next_visible <= now))
         })?;
-        if visible_at_once {
+        if earlier {
             self.notify(queue);
         }
         Ok(updated)

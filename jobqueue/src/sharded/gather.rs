@@ -23,7 +23,7 @@ impl ShardedQueues {
         queue: &QueueName,
         options: GetMessages,
     ) -> Result<Received, StoreError> {
-        let mut shards = self.all_shards(queue).await?;
+        let mut shards = self.readable_shards(queue).await?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % shards.len().max(1);
         shards.rotate_left(turn);
         let mut all = Gathered::default();

@@ -1,11 +1,11 @@
 //! Reading, establishing and changing maps.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::map::{Map, Shard, seconds};
 use super::shard_health::ShardHealth;
@@ -18,17 +18,46 @@ use crate::sync::lock;
 pub(crate) const CONTAINER: &str = "jobqueue-shards";
 const OPERATION: &str = "read shard map";
 
+/// How long a newer map is waited for by those who can do with an older one.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long they do with it after a failure.
+const CONTENT: Duration = Duration::from_secs(10);
+
 /// The accounts, and the maps as this process knows them.
 #[derive(Debug)]
 pub(super) struct Maps {
     pub(super) options: Builder,
     pub(super) health: ShardHealth,
-    known: Mutex<HashMap<QueueName, (Map, Instant)>>,
+    /// Shared with the handle that renews leases: it must know what the others know when it cannot read.
+    known: Arc<Mutex<HashMap<QueueName, Known>>>,
+}
+
+/// A map as it was read last.
+#[derive(Debug, Clone)]
+struct Known {
+    map: Map,
+    read: Instant,
+    /// When it could not be read again.
+    failed: Option<Instant>,
 }
 
 impl Maps {
     pub(super) fn new(options: Builder) -> Self {
-        Self { options, health: ShardHealth::default(), known: Mutex::default() }
+        Self { options, health: ShardHealth::default(), known: Arc::default() }
+    }
+
+    /// The same maps over other connections.
+    pub(super) fn detached(&self) -> Self {
+        let options = &self.options;
+        let accounts = options.accounts.iter().map(|(name, storage)| (name.clone(), storage.detached()));
+        let options = Builder {
+            accounts: accounts.collect(),
+            shards: options.shards.clone(),
+            default_shards: options.default_shards,
+            refresh: options.refresh,
+            clock: Arc::clone(&options.clock),
+        };
+        Self { options, health: ShardHealth::default(), known: Arc::clone(&self.known) }
     }
 
     pub(super) fn home_name(&self) -> &str {
@@ -61,8 +90,8 @@ impl Maps {
     }
 
     fn remember(&self, queue: &QueueName, map: &Map, read: Instant) {
-        let mut known = lock(&self.known);
-        known.insert(queue.clone(), (map.clone(), read));
+        let known = Known { map: map.clone(), read, failed: None };
+        lock(&self.known).insert(queue.clone(), known);
     }
 
     /// The map as it was read at most one refresh interval ago. A put by an older one could reach a shard that is being
@@ -70,15 +99,37 @@ impl Maps {
     pub(super) async fn map(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let known = lock(&self.known).get(queue).cloned();
         match known {
-            Some((map, read)) if read.elapsed() < self.options.refresh => Ok(map),
+            Some(known) if known.read.elapsed() < self.options.refresh => Ok(known.map),
             _ => self.fresh(queue).await,
         }
+    }
+
+    /// The newest map that can be had soon, for those who only read: at worst they miss shards that were added since.
+    pub(super) async fn newest_known(&self, queue: &QueueName) -> Result<Map, StoreError> {
+        let Some(known) = lock(&self.known).get(queue).cloned() else { return self.fresh(queue).await };
+        let failed_lately = known.failed.is_some_and(|failed| failed.elapsed() < CONTENT);
+        if failed_lately || known.read.elapsed() < self.options.refresh {
+            return Ok(known.map);
+        }
+        match timeout(PATIENCE, self.fresh(queue)).await {
+            Ok(Ok(map)) => return Ok(map),
+            Ok(Err(error)) => {
+                tracing::warn!(%queue, %error, "shard map not read; the last one known is used")
+            }
+            Err(_) => {
+                tracing::warn!(%queue, "no answer to reading the shard map; the last one known is used")
+            }
+        }
+        if let Some(known) = lock(&self.known).get_mut(queue) {
+            known.failed = Some(Instant::now());
+        }
+        Ok(known.map)
     }
 
     /// The shards as they were last known, for those who cannot wait.
     pub(super) fn known_shards(&self, queue: &QueueName) -> Vec<Shard> {
         let known = lock(&self.known);
-        let map = known.get(queue).map(|(map, _)| map.clone()).unwrap_or_default();
+        let map = known.get(queue).map(|known| known.map.clone()).unwrap_or_default();
         map.shards(self.home_name())
     }
 

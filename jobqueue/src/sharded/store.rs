@@ -35,7 +35,11 @@ pub(super) struct ShardedQueues {
 
 impl ShardedQueues {
     pub(super) fn new(options: Builder) -> Self {
-        Self { maps: Maps::new(options), turn: AtomicUsize::new(0), notifiers: Mutex::default() }
+        Self::over(Maps::new(options))
+    }
+
+    fn over(maps: Maps) -> Self {
+        Self { maps, turn: AtomicUsize::new(0), notifiers: Mutex::default() }
     }
 
     pub(super) fn home(&self) -> &Storage {
@@ -68,30 +72,53 @@ impl ShardedQueues {
         }
     }
 
-    /// The shard of a message, and the message as the shard knows it. What no map names any more is gone.
+    /// All shards as far as they are known: for reading, which goes on while the map cannot be read.
+    pub(super) async fn readable_shards(&self, queue: &QueueName) -> Result<Vec<Shard>, StoreError> {
+        Ok(self.maps.newest_known(queue).await?.shards(self.maps.home_name()))
+    }
+
+    /// The shard of a message, and the message as the shard knows it. Where a message is never changes: the last known map tells it,
+    /// however old it is.
     async fn find(
         &self,
         operation: &'static str,
         queue: &QueueName,
         message: &MessageRef,
     ) -> Result<(Shard, MessageRef), StoreError> {
-        let gone = || StoreError::new(K::MessageNotFound, operation, queue);
-        let shards = self.all_shards(queue).await?;
-        let Some((generation, number, inner)) = inner(message) else {
-            // Somebody else's identity: home says what it thinks of it.
-            return Ok((shards.into_iter().next().ok_or_else(gone)?, message.clone()));
-        };
+        // Somebody else's identity: home says what it thinks of it.
+        let (generation, number, message) = inner(message).unwrap_or_else(|| (0, 0, message.clone()));
         let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
-        if let Some(shard) = shards.into_iter().find(it) {
-            return Ok((shard, inner));
+        if let Some(shard) = self.maps.known_shards(queue).into_iter().find(it) {
+            return Ok((shard, message));
         }
-        let found = self.maps.fresh(queue).await?.shards(self.maps.home_name()).into_iter().find(it);
-        match found {
-            Some(shard) => Ok((shard, inner)),
-            None => {
-                self.home().queues().queue_metadata(queue).await?;
-                Err(gone())
+        match self.maps.fresh(queue).await?.shards(self.maps.home_name()).into_iter().find(it) {
+            Some(shard) => Ok((shard, message)),
+            None => Err(self.gone(operation, queue).await),
+        }
+    }
+
+    /// The error of a message that no shard has: it is gone, if its queue is there.
+    async fn gone(&self, operation: &'static str, queue: &QueueName) -> StoreError {
+        let there = self.home().queues().queue_metadata(queue).await;
+        there.err().unwrap_or_else(|| StoreError::new(K::MessageNotFound, operation, queue))
+    }
+
+    /// The error of an operation on a message of `shard`: a shard that was retired since the map was read takes its messages along.
+    async fn unless_retired(
+        &self,
+        operation: &'static str,
+        queue: &QueueName,
+        shard: &Shard,
+        error: StoreError,
+    ) -> StoreError {
+        if error.kind() != K::QueueNotFound || shard.generation == 0 {
+            return error;
+        }
+        match self.maps.fresh(queue).await {
+            Ok(map) if !map.shards(self.maps.home_name()).contains(shard) => {
+                self.gone(operation, queue).await
             }
+            _ => error,
         }
     }
 
@@ -245,7 +272,10 @@ impl QueueStore for ShardedQueues {
         let at_once = change.visibility.is_zero();
         let (shard, inner) = self.find("update message", queue, message).await?;
         let (storage, physical) = self.maps.locate(queue, &shard)?;
-        let updated = storage.queues().update(&physical, &inner, change).await?;
+        let updated = match storage.queues().update(&physical, &inner, change).await {
+            Ok(updated) => updated,
+            Err(error) => return Err(self.unless_retired("update message", queue, &shard, error).await),
+        };
         if at_once {
             self.notify(queue);
         }
@@ -260,7 +290,10 @@ impl QueueStore for ShardedQueues {
     ) -> Result<(), StoreError> {
         let (shard, inner) = self.find("delete message", queue, message).await?;
         let (storage, physical) = self.maps.locate(queue, &shard)?;
-        storage.queues().delete(&physical, &inner, expired).await
+        match storage.queues().delete(&physical, &inner, expired).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.unless_retired("delete message", queue, &shard, error).await),
+        }
     }
 
     async fn delete_all(
@@ -314,14 +347,6 @@ impl QueueStore for ShardedQueues {
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
-        let options = &self.maps.options;
-        let accounts = options.accounts.iter().map(|(name, storage)| (name.clone(), storage.detached()));
-        Arc::new(Self::new(Builder {
-            accounts: accounts.collect(),
-            shards: options.shards.clone(),
-            default_shards: options.default_shards,
-            refresh: options.refresh,
-            clock: Arc::clone(&options.clock),
-        }))
+        Arc::new(Self::over(self.maps.detached()))
     }
 }

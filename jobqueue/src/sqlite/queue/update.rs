@@ -11,7 +11,7 @@ use crate::sqlite::receipt::{Presented, Receipt};
 use crate::storage::rules::limits::check_before_expiry;
 use crate::storage::{ExpiredReceipt, Operation, UpdateMessage, Updated};
 
-const FIND: &str = where_receipt_is_good!("SELECT expires_at FROM jobqueue_message");
+const FIND: &str = where_receipt_is_good!("SELECT expires_at, visible_at FROM jobqueue_message");
 
 const CHANGE: &str = "UPDATE jobqueue_message
     SET visible_at = ?2, receipt = ?3, leased = 1, text = coalesce(?4, text) WHERE id = ?1";
@@ -26,11 +26,13 @@ pub(super) fn update(
     let claim = claim(batch, Operation::Update, name, presented)?;
     let now = batch.now();
     let expired = change.expired == ExpiredReceipt::Allow;
-    let found: Option<Option<i64>> = batch
+    let found: Option<(Option<i64>, i64)> = batch
         .statement(FIND)?
-        .query_row(params![claim.id, claim.queue, claim.receipt.bytes(), now, expired], |row| row.get(0))
+        .query_row(params![claim.id, claim.queue, claim.receipt.bytes(), now, expired], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
         .optional()?;
-    let Some(expires_at) = found else {
+    let Some((expires_at, hidden_until)) = found else {
         return Err(why_not(batch, Operation::Update, name, &claim));
     };
     let visible_at = after(now, change.visibility);
@@ -42,7 +44,8 @@ pub(super) fn update(
         return Err(rusqlite::Error::StatementChangedRows(changed).into());
     }
     batch.touch();
-    if visible_at <= now {
+    // Whoever waits for the queue waits until the former time; a renewal, which moves it away, wakes nobody.
+    if visible_at < hidden_until || visible_at <= now {
         batch.arrive(name, visible_at)?;
     }
     Ok(Updated { receipt: receipt.expose(), next_visible: to_instant(visible_at) })

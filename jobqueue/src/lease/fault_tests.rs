@@ -1,0 +1,176 @@
+#![cfg(feature = "testing")] // For the planned faults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::Instant;
+
+use super::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
+use crate::memory::TokioClock;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::storage::{
+    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, QueueStore, Storage, StoreErrorKind,
+};
+use crate::testing::faults::{Fault, Faulty};
+
+const TERM: Duration = Duration::from_secs(30);
+const SECOND: Duration = Duration::from_secs(1);
+const LOST_REQUEST: Fault = Fault::LoseRequest(StoreErrorKind::Timeout);
+const LOST_ANSWER: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
+
+struct Scene {
+    inner: Storage,
+    faulty: Faulty,
+    queue: QueueName,
+    renewer: LeaseRenewer,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let inner = crate::memory::open_with_clock(Arc::new(TokioClock::new()));
+        let (faulty, queue) = (Faulty::new(&inner), QueueName::new("leases").unwrap());
+        inner.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+        Self { faulty, queue, inner, renewer: LeaseRenewer::on_this_runtime() }
+    }
+
+    async fn message(&self) -> LeasedMessage {
+        self.inner.queues().put(&self.queue, PutMessage::new("text")).await.unwrap();
+        take(&**self.inner.queues(), &self.queue).unwrap()
+    }
+
+    /// Leases a message as if it had been asked for so long ago.
+    async fn leased(&self, ago: Duration, max_run_time: Duration, expired: ExpiredReceipt) -> Arc<Lease> {
+        let (storage, message) = (self.faulty.storage(), self.message().await);
+        let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
+        let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
+        let requested = Instant::now() - ago;
+        Lease::start(&self.renewer, store, apart, self.queue.clone(), &message, requested, terms)
+    }
+
+    async fn waiting(&self) -> u64 {
+        self.inner.queues().queue_properties(&self.queue).await.unwrap().approximate_count
+    }
+}
+
+/// What another worker leases, without waiting.
+fn take(store: &dyn QueueStore, queue: &QueueName) -> Option<LeasedMessage> {
+    let get = GetMessages { count: 1, visibility: TERM };
+    store.get(queue, get).now_or_never()?.ok()?.messages.pop()
+}
+
+// B2: the first try was applied, whatever is said of the second.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_after_a_lost_answer_leaves_a_change_in_doubt() {
+    for refusal in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable, StoreErrorKind::Unauthorized] {
+        let scene = Scene::new().await;
+        let lease = scene.leased(Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+        scene.faulty.plan_always(Operation::Update, Fault::Refuse(refusal));
+        scene.faulty.plan(Operation::Update, 1, LOST_ANSWER);
+        let saved = lease.save("new".to_owned()).await;
+        assert!(matches!(saved, Err(LeaseError::Uncertain(_))), "{refusal:?}: {saved:?}");
+        assert!(lease.is_uncertain());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_in_doubt_is_not_refused() {
+    let scene = Scene::new().await;
+    let lease = scene.leased(Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+    scene.faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unauthorized));
+    scene.faulty.plan(Operation::Delete, 1, LOST_ANSWER);
+    assert!(matches!(lease.delete().await, Err(LeaseError::Uncertain(_))));
+    assert_eq!(scene.waiting().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_does_not_revive_a_lost_lease() {
+    let scene = Scene::new().await;
+    // It runs too long, and so it is not renewed meanwhile.
+    let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+    tokio::time::sleep(TERM - Duration::from_millis(1_200)).await;
+    scene.faulty.plan(Operation::Update, 1, LOST_ANSWER);
+    scene.faulty.plan(Operation::Update, 2, Fault::DelayBefore(Duration::from_millis(300)));
+    let released = lease.release(TERM, None).await;
+    assert!(matches!(released, Err(LeaseError::Uncertain(_))), "{released:?}");
+    assert_eq!(lease.loss(), Some(Loss::Expired));
+}
+
+// W-report: a process that was stopped in its deletion, while another did the job.
+#[tokio::test(start_paused = true)]
+async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
+    for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
+        let scene = Scene::new().await;
+        let lease = scene.leased(Duration::ZERO, SECOND, expired).await;
+        let (inner, queue) = (scene.inner.clone(), scene.queue.clone());
+        scene.faulty.on(Operation::Delete, move |call| {
+            if call.nth > 1 {
+                return None;
+            }
+            drop(tokio::time::advance(TERM + SECOND).now_or_never());
+            let taken = take(&**inner.queues(), &queue).unwrap().message;
+            inner.queues().delete(&queue, &taken, ExpiredReceipt::Refuse).now_or_never().unwrap().unwrap();
+            Some(LOST_REQUEST)
+        });
+        let deleted = lease.delete().await;
+        assert!(matches!(deleted, Err(LeaseError::Uncertain(_))), "{expired:?}: {deleted:?}");
+    }
+}
+
+// B14
+#[tokio::test(start_paused = true)]
+async fn a_throttled_deletion_is_tried_as_long_as_its_lease() {
+    for ambiguous in [false, true] {
+        let scene = Scene::new().await;
+        let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+        let busy = StoreErrorKind::Throttled;
+        let fault = if ambiguous { Fault::LoseRequest(busy) } else { Fault::Refuse(busy) };
+        scene.faulty.plan_always(Operation::Delete, fault);
+        let faulty = scene.faulty.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(TERM * 2 / 3).await;
+            faulty.heal();
+        });
+        lease.delete().await.unwrap();
+        assert!(scene.faulty.calls_of(Operation::Delete) > 3);
+        assert_eq!(scene.waiting().await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_release_is_tried_as_long_as_its_lease() {
+    let scene = Scene::new().await;
+    let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+    for nth in 1..=3 {
+        scene.faulty.plan(Operation::Update, nth, Fault::Throttle(6 * SECOND));
+    }
+    lease.release(Duration::ZERO, None).await.unwrap();
+    assert_eq!(scene.faulty.calls_of(Operation::Update), 4);
+}
+
+// B13
+#[tokio::test(start_paused = true)]
+async fn a_late_completion_has_time_for_its_request() {
+    let scene = Scene::new().await;
+    let lease = scene.leased(TERM, 100 * TERM, ExpiredReceipt::Allow).await;
+    lease.lost().cancelled().await;
+    scene.faulty.plan(Operation::Delete, 1, Fault::DelayAfter(Duration::from_millis(200)));
+    lease.delete().await.unwrap();
+    assert_eq!(scene.faulty.calls_of(Operation::Delete), 1);
+}
+
+// B13
+#[tokio::test(start_paused = true)]
+async fn a_lease_near_its_end_does_not_hurry_a_common_deletion() {
+    let scene = Scene::new().await;
+    let mut leases = Vec::new();
+    for ago in [Duration::ZERO, TERM - 2 * SECOND, Duration::ZERO] {
+        leases.push(scene.leased(ago, SECOND, ExpiredReceipt::Refuse).await);
+    }
+    scene.faulty.plan(Operation::DeleteAll, 1, Fault::DelayBefore(3 * SECOND));
+    let outcomes = Lease::delete_all(&leases).await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let calls = |operation| scene.faulty.calls_of(operation);
+    assert_eq!((calls(Operation::DeleteAll), calls(Operation::Delete)), (1, 1));
+}
