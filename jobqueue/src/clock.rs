@@ -9,6 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use crate::sync::lock;
 
+/// A time that no process outlives, for a caller that means "without end". Instants and sums with it do not overflow.
+pub(crate) const WITHOUT_END: Duration = Duration::from_secs(30 * 366 * 86_400);
+
 /// Tells the wall-clock time. An application implements it to have jobs see another time than the system's.
 ///
 /// ```
@@ -79,9 +82,10 @@ impl ManualClock {
         Self(Mutex::new(time))
     }
 
-    /// Moves the clock forwards.
+    /// Moves the clock forwards. A time that no instant has stops it where it stands.
     pub fn advance(&self, by: Duration) {
-        *lock(&self.0) += by;
+        let mut time = lock(&self.0);
+        *time = time.checked_add(by).unwrap_or(*time);
     }
 
     /// Sets the clock, backwards if need be, as a time service may.

@@ -27,6 +27,4 @@ pub(crate) use owner::{Lease, LeaseTerms, Loss};
 pub(crate) use renewer::LeaseRenewer;
 
 #[cfg(test)]
-mod fault_tests;
-#[cfg(test)]
 mod tests;

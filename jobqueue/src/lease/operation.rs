@@ -194,3 +194,6 @@ impl Lease {
         self.weak().upgrade().ok_or(LeaseError::Closed)
     }
 }
+
+#[cfg(test)]
+mod tests;

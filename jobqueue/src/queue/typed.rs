@@ -15,6 +15,7 @@ use super::send::Sent;
 use super::send_all::Drafts;
 use super::send_options::SendOptions;
 use super::settle::Uncounted;
+use crate::clock::WITHOUT_END;
 use crate::codec::decode_message;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{Reason, chain};
@@ -196,7 +197,7 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// If the future is dropped, a message it was about to return comes back when its lease is over, or at once.
     pub async fn receive(&self, wait: Duration) -> Result<Option<Delivery<M>>, Error> {
-        let give_up = Instant::now() + wait;
+        let give_up = Instant::now() + wait.min(WITHOUT_END);
         let mut idle = self.core.idle(MAX_RECEIVE_PAUSE);
         loop {
             let settings = self.core.fresh_settings().await;

@@ -87,6 +87,8 @@ impl fmt::Display for SettingWarning {
 
 const DEFAULT_POISON_THRESHOLD: u32 = 5;
 const DEFAULT_TIMEOUT_SECONDS: u64 = 30;
+/// The longest lease that a storage gives: 7 days.
+const MAX_TIMEOUT: Duration = Duration::from_secs(604_800);
 
 impl QueueSettings {
     /// Settles what holds: overrides first, then metadata, then the type's defaults, then the framework's.
@@ -103,7 +105,7 @@ impl QueueSettings {
 
         let seconds = defaults.timeout.map_or(DEFAULT_TIMEOUT_SECONDS, |t| t.as_secs()).clamp(1, 604_800);
         let seconds = reader.number(DEFAULT_TIMEOUT, "seconds from 1 to 604800", 1..=604_800, seconds);
-        let timeout = overrides.timeout.unwrap_or(Duration::from_secs(seconds));
+        let timeout = overrides.timeout.unwrap_or(Duration::from_secs(seconds)).min(MAX_TIMEOUT);
 
         let generous = u64::from(poison_threshold) * 4 + 20;
         let max = reader.number(MAX_DELIVERIES, "a whole number from 1 to 1000000", 1..=1_000_000, generous);
@@ -126,7 +128,7 @@ impl QueueSettings {
             metadata.insert(POISON_THRESHOLD, threshold.to_string());
         }
         if let Some(timeout) = defaults.timeout {
-            metadata.insert(DEFAULT_TIMEOUT, timeout.as_secs().to_string());
+            metadata.insert(DEFAULT_TIMEOUT, timeout.min(MAX_TIMEOUT).as_secs().max(1).to_string());
         }
         metadata
     }

@@ -36,7 +36,7 @@ use std::time::Duration;
 pub use place::Unpolled;
 
 use self::store::ShardedQueues;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, WITHOUT_END};
 use crate::name::QueueName;
 use crate::storage::{Storage, StoreError, StoreErrorKind};
 
@@ -76,7 +76,7 @@ impl Builder {
 
     /// How old a map may be, 30 seconds unless said otherwise. All processes must say the same.
     pub fn refresh(mut self, every: Duration) -> Self {
-        self.refresh = every;
+        self.refresh = every.min(WITHOUT_END);
         self
     }
 

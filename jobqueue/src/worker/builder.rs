@@ -14,13 +14,14 @@ use super::hook::Hook;
 use super::registry::Registry;
 use super::shared::{Options, Shared};
 use super::start::Worker;
+use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
 use crate::handler::{Handler, Job, JobService, Registration, States};
 use crate::job::JobInfo;
 use crate::job::outcome::{BoxError, JobError, Verdict};
 use crate::queue::QueueCoreOptions;
 use crate::settings::SettingOverrides;
-use crate::storage::{ExpiredReceipt, Storage};
+use crate::storage::{ExpiredReceipt, MAX_VISIBILITY, Storage};
 
 type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 
@@ -136,26 +137,26 @@ impl WorkerBuilder {
     /// The longest pause between two looks at an empty queue, on storages that cannot ring. The default is 5 seconds; on
     /// Azure each look is a billed transaction.
     pub fn max_idle_delay(mut self, delay: Duration) -> Self {
-        self.options.max_idle_delay = delay.max(Duration::from_millis(10));
+        self.options.max_idle_delay = delay.clamp(Duration::from_millis(10), WITHOUT_END);
         self
     }
 
     /// How long a shutdown waits for running handlers before it cancels them. The default is 25 seconds, within the 30 that
     /// orchestrators commonly give.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
-        self.options.shutdown_timeout = timeout;
+        self.options.shutdown_timeout = timeout.min(WITHOUT_END);
         self
     }
 
     /// How long a handler may go on after its token was cancelled, before its future is dropped. The default is 2 seconds.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.options.cancel_grace = grace;
+        self.options.cancel_grace = grace.min(WITHOUT_END);
         self
     }
 
     /// How long a job may run, renewals included; then it is cancelled and counts as failed. The default is 12 hours.
     pub fn max_run_time(mut self, time: Duration) -> Self {
-        self.core.max_run_time = time.max(Duration::from_millis(100));
+        self.core.max_run_time = time.clamp(Duration::from_millis(100), WITHOUT_END);
         self
     }
 
@@ -280,6 +281,10 @@ impl WorkerBuilder {
         }
         if self.options.concurrency == 0 {
             return fail("a worker with a concurrency of 0 does nothing; give at least 1".to_owned());
+        }
+        let lease = self.core.overrides.timeout.unwrap_or(Duration::from_secs(1));
+        if lease.is_zero() || lease > MAX_VISIBILITY {
+            return fail(format!("a lease of {lease:?} cannot be had; give more than 0 and at most 7 days"));
         }
         if self.registrations.is_empty() && self.background.is_empty() {
             return fail("a worker without handlers and schedules does nothing; add `.handle(…)`".to_owned());

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::clock::WITHOUT_END;
 use crate::job::outcome::{Outcome, Reason};
 use crate::sync::lock;
 
@@ -64,8 +65,8 @@ impl CircuitBreaker {
     /// How long the first pause is, and up to what it doubles.
     #[must_use]
     pub fn pause(mut self, first: Duration, longest: Duration) -> Self {
-        self.first = first.max(Duration::from_millis(1));
-        self.longest = longest.max(self.first);
+        self.first = first.clamp(Duration::from_millis(1), WITHOUT_END);
+        self.longest = longest.clamp(self.first, WITHOUT_END);
         self
     }
 }

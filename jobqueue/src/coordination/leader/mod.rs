@@ -31,6 +31,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use leadership::Leadership;
 
+use crate::clock::WITHOUT_END;
 use crate::clock::{Clock, SystemClock};
 use crate::entropy;
 use crate::error::{Error, ErrorKind};
@@ -120,7 +121,7 @@ impl Leader {
     /// How often a candidate tries while another leads, give or take a fifth. The default is a sixth of the lease.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.poll = Some(interval.max(Duration::from_millis(10)));
+        self.poll = Some(interval.clamp(Duration::from_millis(10), WITHOUT_END));
         self
     }
 

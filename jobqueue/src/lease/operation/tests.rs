@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use super::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
+use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
 use crate::memory::TokioClock;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
