@@ -1,0 +1,150 @@
+//! Batches: a ledger says who belongs to the batch and who has ended; one continuation follows.
+//!
+//! ```text
+//! fan-out   plan (names of all children) ──► send each child ──► seal (the continuation) ──► check
+//! child     lease ──► handler ──► marker `done` ──► check ──► delete message
+//!                 └─ marker is `done` already ─────► check ──► delete message
+//! dead      record the attempt ──► copy to the dead-letter queue ──► marker `dead(occurrence)` ──► delete message
+//! redrive   lease letter ──► marker `reopened(occurrence)` ──► put message ──► delete letter
+//!                        └─ marker is `done` ─────────────────────────────────► delete letter
+//!
+//! check     all named children done, and sealed? ─ no ──► nothing follows
+//!            │ yes
+//!            ├─ `sent` is written ────────────────────► nothing follows
+//!            ├─ another one claims it ────────────────► put the message back, and come again
+//!            └─ claim ──► put continuation ──► write `sent`
+//!
+//! marker       ∙ ──► dead(1) ──► reopened(1) ──► dead(2) ──► …        dead(n) after reopened(n) changes nothing
+//!              └────────┴─────────────┴────────────┴──────► done      final
+//! ```
+//!
+//! A name is the child's index and a digest of its identity and payload, so that a message that only says that it is a child is none.
+//!
+//! | property | invariant |
+//! |---|---|
+//! | [`NOT_BEFORE`] | the promise of batches: the continuation is not put before every named child is done |
+//! | [`NEVER_MISSING`] | I12b: whatever has happened, a sealed batch continues and all of its jobs end once faults end |
+//! | [`NOTHING_LOST`] | I1, I12, I12a: a child that was sent is in the queue, in the dead-letter queue or done; so is the continuation |
+//! | [`WITH_A_CAUSE`] | I2: the continuation is put again only after a lost answer, a lost claim or the death of a process |
+//!
+//! The model has two children, a message that only says that it is one, two workers and a redrive. Dead letters of children make the
+//! batch wait (`OnDeadLetters::Wait`).
+
+mod sender;
+mod state;
+mod worker;
+
+use stateright::{Model, Property};
+
+use crate::check::{Recovered, Recovers};
+pub use state::Faults;
+use state::{Action, State};
+
+/// The protocol, or one of its broken variants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Design {
+    /// As it is built.
+    Good,
+    /// Broken: the names of the children are written when all of them are sent.
+    ChildrenBeforePlan,
+    /// Broken: markers are counted, whatever child they name.
+    Counting,
+    /// Broken: one message of a child is elected, and the end of another one counts as the child's.
+    DuplicateMarks,
+    /// Broken: one message of a child is elected, and another one is deleted.
+    DuplicateAbsorbed,
+    /// Broken: who ends looks at the others, continues, and writes its own marker afterwards.
+    ContinuationBeforeMarker,
+    /// Broken: who finds that another one claims the continuation deletes its own message.
+    TrustsClaim,
+    /// Broken: whoever finds the batch complete puts the continuation.
+    NoClaim,
+}
+
+/// A fan-out of two, two workers, somebody who redrives, and a bounded number of faults.
+#[derive(Debug)]
+pub struct BatchLedger {
+    /// What is checked.
+    pub design: Design,
+    /// What may go wrong.
+    pub faults: Faults,
+    recovered: Recovered,
+}
+
+impl BatchLedger {
+    /// Makes the model of a design under these faults.
+    pub fn new(design: Design, faults: Faults) -> Self {
+        Self { design, faults, recovered: Recovered::default() }
+    }
+}
+
+/// Property; see the table of this module.
+pub const NOT_BEFORE: &str = "the continuation comes after all children";
+/// Property; see the table of this module.
+pub const NEVER_MISSING: &str = "a sealed batch continues";
+/// Property; see the table of this module.
+pub const NOTHING_LOST: &str = "no child and no continuation is lost";
+/// Property; see the table of this module.
+pub const WITH_A_CAUSE: &str = "the continuation is put again only with a cause";
+
+impl Model for BatchLedger {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::new(self.faults)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        state.fan_out_actions(actions);
+        state.worker_actions(actions);
+        state.redrive_actions(actions);
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        next.apply(action, self.design);
+        next.normalise();
+        (next != *state).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(NOT_BEFORE, |_, state: &State| state.puts == 0 || state.done == [true; 2]),
+            Property::always(NEVER_MISSING, Self::recovers),
+            Property::always(NOTHING_LOST, |_, state: &State| state.is_nothing_lost()),
+            Property::always(WITH_A_CAUSE, |model: &Self, state: &State| {
+                state.puts <= 1 + state.faults.causes_until(&model.faults)
+            }),
+            Property::sometimes("the continuation runs", |_, state: &State| state.continued),
+        ]
+    }
+}
+
+impl Recovers for BatchLedger {
+    fn fair_action(&self, state: &State) -> Option<Action> {
+        let mut actions = Vec::new();
+        self.actions(state, &mut actions);
+        let leads_on = |action: Action| match action {
+            // A message that is only put back has led nowhere.
+            Action::Lease(w, _) => {
+                let leased = self.next_state(state, action)?;
+                let admitted = self.next_state(&leased, Action::Worker(w))?;
+                admitted.workers.iter().any(Option::is_some).then_some((2, action))
+            }
+            Action::ClaimEnds => (!state.claimant_works()).then_some((1, action)),
+            _ if action.is_fair() => self.next_state(state, action).map(|_| (0, action)),
+            _ => None,
+        };
+        let next = actions.into_iter().filter_map(leads_on).min_by_key(|(rank, _)| *rank);
+        next.map(|(_, action)| action)
+    }
+
+    fn is_settled(&self, state: &State) -> bool {
+        state.is_settled()
+    }
+
+    fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+}
