@@ -10,6 +10,6 @@ use crate::worker::{Worker, WorkerBuilder};
 impl Worker {
     /// Begins to put a worker together.
     pub fn builder(storage: Storage) -> WorkerBuilder {
-        WorkerBuilder::new(storage, vec![Arc::new(Membership), Arc::new(InOrder::new())])
+        WorkerBuilder::new(storage, vec![Arc::new(Membership::default()), Arc::new(InOrder::new())])
     }
 }

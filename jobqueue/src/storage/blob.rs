@@ -221,6 +221,11 @@ impl PutBlob {
         Self::new().with_condition(Condition::IfAbsent)
     }
 
+    /// Content to be written only while the blob is the one with this tag.
+    pub fn if_match(etag: ETag) -> Self {
+        Self { condition: Condition::IfMatch(etag), ..Self::default() }
+    }
+
     /// Sets the condition.
     #[must_use]
     pub fn with_condition(mut self, condition: Condition) -> Self {

@@ -10,11 +10,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::claim::is_conflict;
 use super::names::{BatchId, FAN, container, group_size, is, width};
 use crate::error::{Error, ErrorKind};
-use crate::name::{BlobName, QueueName};
+use crate::name::BlobName;
 use crate::settings::metadata::Metadata;
-use crate::storage::{MessageId, PutBlob, PutMessage, Storage, StoreErrorKind as K};
+use crate::storage::{ETag, PutBlob, Storage, StoreErrorKind as K};
 
 /// The most bytes of a marker or plan.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
@@ -55,18 +56,25 @@ pub(super) struct Ledger<'a> {
 impl Ledger<'_> {
     /// Writes a blob if there is none; tells whether it is new (or was written by a request that got no answer).
     pub(super) async fn create<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<bool, Error> {
-        self.write(blob, json(value)?, &PutBlob::if_absent()).await
+        self.write(blob, value, PutBlob::if_absent()).await
     }
 
     pub(super) async fn replace<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<(), Error> {
-        self.write(blob, json(value)?, &PutBlob::new()).await.map(drop)
+        self.write(blob, value, PutBlob::new()).await.map(drop)
     }
 
-    async fn write(&self, blob: &BlobName, data: Bytes, options: &PutBlob) -> Result<bool, Error> {
+    /// Writes a blob on the condition of `options`; false if the condition is not met.
+    pub(super) async fn write<T: Serialize>(
+        &self,
+        blob: &BlobName,
+        value: &T,
+        options: PutBlob,
+    ) -> Result<bool, Error> {
+        let data = json(value)?;
         for attempt in 1.. {
             match self.storage.blobs().put_blob(blob, data.clone(), options.clone()).await {
                 Ok(_) => return Ok(true),
-                Err(e) if is(&e, K::BlobAlreadyExists) => return Ok(false),
+                Err(e) if is_conflict(&e) => return Ok(false),
                 Err(e) if is(&e, K::ContainerNotFound) && attempt < TRIES => {
                     self.storage.blobs().create_container(blob.container()).await?;
                 }
@@ -78,14 +86,21 @@ impl Ledger<'_> {
     }
 
     pub(super) async fn read<T: DeserializeOwned>(&self, blob: &BlobName) -> Result<Option<T>, Error> {
+        Ok(self.read_tagged(blob).await?.map(|(value, _)| value))
+    }
+
+    /// Reads a blob and the tag by which it can be changed; `None` if there is none.
+    pub(super) async fn read_tagged<T: DeserializeOwned>(
+        &self,
+        blob: &BlobName,
+    ) -> Result<Option<(T, ETag)>, Error> {
         for attempt in 1.. {
             match self.storage.blobs().get_blob(blob, MAX_BYTES).await {
                 Ok(found) => {
-                    let read = serde_json::from_slice(&found.data);
                     let text = "a blob of the batch is not what was written; the batch cannot go on";
-                    return read
-                        .map(Some)
-                        .map_err(|e| Error::new(ErrorKind::Undecodable, text).with_source(e));
+                    let value = serde_json::from_slice(&found.data)
+                        .map_err(|e| Error::new(ErrorKind::Undecodable, text).with_source(e))?;
+                    return Ok(Some((value, found.properties.etag)));
                 }
                 Err(e) if is(&e, K::BlobNotFound) || is(&e, K::ContainerNotFound) => return Ok(None),
                 Err(e) if e.is_retryable() && attempt < TRIES => pause(attempt, e.retry_after()).await,
@@ -106,29 +121,32 @@ impl Ledger<'_> {
         self.read(&self.id.blob("plan")?).await
     }
 
-    /// Makes `message` the one that counts for `who`, unless another one does already.
-    pub(super) async fn elect(&self, who: &str, message: &MessageId) -> Result<bool, Error> {
-        let blob = self.id.blob(&format!("claim/{who}"))?;
-        if self.create(&blob, &message.as_str()).await? {
-            return Ok(true);
-        }
-        let elected: Option<String> = self.read(&blob).await?;
-        Ok(elected.is_none_or(|elected| elected == message.as_str()))
-    }
-
-    /// Lets another message count for `who`: this one goes to the dead letters and comes back as a new one.
-    pub(super) async fn step_down(&self, who: &str) -> Result<(), Error> {
-        self.remove(&self.id.blob(&format!("claim/{who}"))?).await
-    }
-
     /// Marks a child as ended, the groups that this completes, and sends the continuation if it completes all.
     pub(super) async fn end_child(&self, index: u64, marker: &Marker) -> Result<(), Error> {
+        let blob = self.id.marker(0, index)?;
         let mut options = PutBlob::if_absent();
         if matches!(marker, Marker::Failed { .. }) {
             options = options.with_metadata(Metadata::new().with(FAILED, "true"));
         }
-        self.write(&self.id.marker(0, index)?, json(marker)?, &options).await?;
+        if !self.write(&blob, marker, options).await? && matches!(marker, Marker::Done(_)) {
+            self.replace_failure(&blob, marker).await?;
+        }
         self.climb(index).await
+    }
+
+    /// A child that was dead-lettered and is done after a redrive is done.
+    async fn replace_failure(&self, blob: &BlobName, marker: &Marker) -> Result<(), Error> {
+        match self.read_tagged::<Marker>(blob).await? {
+            Some((Marker::Failed { .. }, tag)) => {
+                self.write(blob, marker, PutBlob::if_match(tag)).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the child is done.
+    pub(super) async fn is_done(&self, index: u64) -> Result<bool, Error> {
+        Ok(matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_))))
     }
 
     /// Goes up from a marker as far as groups are complete.
@@ -142,13 +160,16 @@ impl Ledger<'_> {
                 plan = self.plan().await?;
             }
             let children = plan.as_ref().map(|plan| plan.children);
+            if children.is_some_and(|children| index >= children) {
+                return Ok(());
+            }
             if let Some(plan) = &plan
                 && width(plan.children, level) <= 1
             {
                 return self.proceed(plan).await;
             }
             let group = at / FAN;
-            if self.marked(level, group).await? < group_size(children, level, group) {
+            if !self.is_complete(level, group, group_size(children, level, group)).await? {
                 return Ok(());
             }
             self.create(&self.id.marker(level + 1, group)?, &Marker::Group).await?;
@@ -165,36 +186,28 @@ impl Ledger<'_> {
         for level in 0.. {
             let width = width(plan.children, level);
             if width <= 1 {
-                let top = self.id.group(level, 0);
-                return if self.names(&top).await?.is_empty() { Ok(()) } else { self.proceed(plan).await };
+                let top = self.is_complete(level, 0, 1).await?;
+                return if top { self.proceed(plan).await } else { Ok(()) };
             }
             let group = (width - 1) / FAN;
-            if self.marked(level, group).await? >= group_size(Some(plan.children), level, group) {
+            if self.is_complete(level, group, group_size(Some(plan.children), level, group)).await? {
                 self.create(&self.id.marker(level + 1, group)?, &Marker::Group).await?;
             }
         }
         Ok(())
     }
 
-    async fn marked(&self, level: u32, group: u64) -> Result<u64, Error> {
-        Ok(self.names(&self.id.group(level, group)).await?.len() as u64)
+    /// Whether the first `size` places of a group are all marked.
+    async fn is_complete(&self, level: u32, group: u64, size: u64) -> Result<bool, Error> {
+        let names = self.names(&self.id.group(level, group)).await?;
+        let place = |name: &String| name.rsplit('/').next().and_then(|place| place.parse::<u64>().ok());
+        let marked = names.iter().filter_map(place).filter(|place| *place < size).count();
+        Ok(marked as u64 >= size)
     }
 
     /// All names below a prefix.
     pub(super) async fn names(&self, prefix: &str) -> Result<Vec<String>, Error> {
         names(self.storage, prefix).await
-    }
-
-    /// Sends the continuation. Twice if the process dies between the two steps, or if two children end at once; then
-    /// one of the two messages is elected when they are delivered, and the other deleted.
-    async fn proceed(&self, plan: &Plan) -> Result<(), Error> {
-        let sent = self.id.blob("sent")?;
-        if self.read::<bool>(&sent).await?.is_some() {
-            return Ok(());
-        }
-        let queue = QueueName::new(&plan.queue)?;
-        self.storage.queues().put(&queue, PutMessage::new(plan.text.clone())).await?;
-        self.create(&sent, &true).await.map(drop)
     }
 }
 

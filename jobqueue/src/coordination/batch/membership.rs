@@ -1,17 +1,27 @@
 //! What the worker does for children and continuations of batches.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use async_trait::async_trait;
 use serde_json::value::RawValue;
 
+use super::claim::Turn;
 use super::ledger::{Ledger, Marker};
-use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, ON_DEAD};
+use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::worker::{Decision, Hook, HookContext};
 
+/// The most batches whose tokens are kept in memory.
+const MAX_TOKENS: usize = 1_000;
+
 /// Takes part in every delivery whose headers name a batch, and in no other.
-#[derive(Debug)]
-pub(crate) struct Membership;
+#[derive(Debug, Default)]
+pub(crate) struct Membership {
+    /// Tokens of batches that were asked for already: they never change.
+    tokens: Mutex<BTreeMap<String, String>>,
+}
 
 /// The claim of the continuation.
 const THEN: &str = "then";
@@ -27,19 +37,55 @@ struct Child<'a> {
     waits: bool,
 }
 
-/// The batch this job is a child of. Headers that nobody here wrote are not believed, and make no batch.
-fn child(hook_context: HookContext<'_>) -> Option<Child<'_>> {
-    let headers = &hook_context.job.headers;
-    let id = BatchId::new(headers.get(BATCH)?).ok()?;
-    let index = headers.get(INDEX)?.parse().ok().filter(|index| *index < MAX_CHILDREN)?;
-    let waits = headers.get(ON_DEAD).is_none_or(|policy| policy != "continue");
-    Some(Child { ledger: Ledger { storage: hook_context.storage, id }, index, waits })
+impl Child<'_> {
+    /// Whether the child ends with the continuation of a batch, and this job, which continues `own` if anything, is not that.
+    async fn ends_elsewhere(&self, own: Option<&BatchId>) -> Result<bool, Error> {
+        let handed_over = self.ledger.handed_over_to(self.index).await?;
+        Ok(handed_over.is_some_and(|inner| own.is_none_or(|own| own.as_str() != inner)))
+    }
 }
 
-/// The batch this job continues.
-fn continued(hook_context: HookContext<'_>) -> Option<Ledger<'_>> {
-    let id = BatchId::new(hook_context.job.headers.get(OF)?).ok()?;
-    Some(Ledger { storage: hook_context.storage, id })
+impl Membership {
+    /// The batch that these headers name, if the token shows that it wrote them.
+    async fn batch<'a>(
+        &self,
+        hook_context: HookContext<'a>,
+        (id, token): (&str, &str),
+    ) -> Result<Option<Ledger<'a>>, Error> {
+        let headers = &hook_context.job.headers;
+        let (Some(id), Some(token)) = (headers.get(id), headers.get(token)) else { return Ok(None) };
+        let Ok(id) = BatchId::new(id) else { return Ok(None) };
+        let ledger = Ledger { storage: hook_context.storage, id };
+        let known =
+            self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(ledger.id.as_str()).cloned();
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let Some(read) = ledger.token().await? else { return Ok(None) };
+                let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+                if tokens.len() >= MAX_TOKENS {
+                    tokens.clear();
+                }
+                tokens.insert(ledger.id.as_str().to_owned(), read.clone());
+                read
+            }
+        };
+        Ok((known == *token).then_some(ledger))
+    }
+
+    /// The batch this job is a child of.
+    async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Child<'a>>, Error> {
+        let headers = &hook_context.job.headers;
+        let Some(ledger) = self.batch(hook_context, (BATCH, TOKEN)).await? else { return Ok(None) };
+        let index = headers.get(INDEX).and_then(|index| index.parse().ok());
+        let waits = headers.get(ON_DEAD).is_none_or(|policy| policy != "continue");
+        Ok(index.filter(|index| *index < MAX_CHILDREN).map(|index| Child { ledger, index, waits }))
+    }
+
+    /// The batch this job continues.
+    async fn continued<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Ledger<'a>>, Error> {
+        self.batch(hook_context, (OF, OF_TOKEN)).await
+    }
 }
 
 #[async_trait]
@@ -49,22 +95,31 @@ impl Hook for Membership {
     }
 
     async fn admit(&self, hook_context: HookContext<'_>) -> Result<Decision, Error> {
-        if let Some(ledger) = continued(hook_context) {
-            // Its membership in a batch above is that of the job it continues, and is not elected anew.
-            let elected = ledger.elect(THEN, hook_context.message).await?;
-            return Ok(if elected { Decision::Run } else { Decision::Duplicate });
+        let (message, delivery) = (hook_context.message, hook_context.job.dequeue_count);
+        if let Some(ledger) = self.continued(hook_context).await? {
+            // Its membership in a batch above is that of the job it continues, and takes no turn of its own.
+            return Ok(match ledger.take_turn(THEN, message, delivery).await? {
+                Turn::First => Decision::Run,
+                _ if ledger.read::<bool>(&ledger.id.blob("done")?).await?.is_some() => Decision::Duplicate,
+                Turn::Again => Decision::Run,
+                Turn::Wait(wait) => Decision::Wait(wait),
+            });
         }
-        let Some(Child { ledger, index, .. }) = child(hook_context) else { return Ok(Decision::Run) };
-        if !ledger.elect(&claim(index), hook_context.message).await? {
-            return Ok(Decision::Duplicate);
+        let Some(Child { ledger, index, .. }) = self.child(hook_context).await? else {
+            return Ok(Decision::Run);
+        };
+        let turn = ledger.take_turn(&claim(index), message, delivery).await?;
+        if turn == Turn::First {
+            return Ok(Decision::Run);
         }
-        // A second delivery of a child that had ended, but whose end perhaps led no further.
-        let again = hook_context.job.dequeue_count > 1;
-        let marker = ledger.id.marker(0, index)?;
-        if again && let Some(Marker::Done(_)) = ledger.read(&marker).await? {
+        // A copy of a child that is done, or one that had ended, but whose end perhaps led no further.
+        if ledger.is_done(index).await? {
             return Ok(Decision::Finished);
         }
-        Ok(Decision::Run)
+        Ok(match turn {
+            Turn::Wait(wait) => Decision::Wait(wait),
+            Turn::First | Turn::Again => Decision::Run,
+        })
     }
 
     async fn completing(
@@ -73,12 +128,20 @@ impl Hook for Membership {
         result: Option<&RawValue>,
         handed_over: bool,
     ) -> Result<(), Error> {
-        if let Some(Child { ledger, index, .. }) = child(hook_context)
+        let continued = self.continued(hook_context).await?;
+        if let Some(child) = self.child(hook_context).await?
             && !handed_over
         {
-            ledger.end_child(index, &Marker::Done(result.map(ToOwned::to_owned))).await?;
+            let JobInfo { dequeue_count, attempt, .. } = *hook_context.job;
+            let had_turns = dequeue_count > 1 || attempt > 1;
+            // An earlier attempt may have handed the end over, and this one not have come there again.
+            let own = continued.as_ref().map(|ledger| &ledger.id);
+            if !had_turns || !child.ends_elsewhere(own).await? {
+                let marker = Marker::Done(result.map(ToOwned::to_owned));
+                child.ledger.end_child(child.index, &marker).await?;
+            }
         }
-        if let Some(ledger) = continued(hook_context) {
+        if let Some(ledger) = continued {
             ledger.create(&ledger.id.blob("done")?, &true).await?;
         }
         Ok(())
@@ -90,22 +153,21 @@ impl Hook for Membership {
         reason: &str,
         detail: &str,
     ) -> Result<(), Error> {
-        // Its membership in a batch above is that of the job it continues, and claims nothing of its own.
-        let (own, who) = match (continued(hook_context), child(hook_context)) {
-            (Some(ledger), _) => (ledger, THEN.to_owned()),
-            (None, Some(Child { ledger, index, .. })) => (ledger, claim(index)),
-            (None, None) => return Ok(()),
-        };
-        if !own.elect(&who, hook_context.message).await? {
-            // A copy: another message of the job counts, and has not failed.
-            return Ok(());
-        }
-        if let Some(Child { ledger, index, waits: false }) = child(hook_context) {
+        let message = hook_context.message;
+        let (continued, child) = (self.continued(hook_context).await?, self.child(hook_context).await?);
+        if let Some(Child { ledger, index, waits: false }) = &child
+            // A copy that is not the one that runs has not failed for it.
+            && (continued.is_some() || ledger.may_end(&claim(*index), message).await?)
+            && !ledger.is_done(*index).await?
+        {
             let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
-            ledger.end_child(index, &failed).await?;
+            ledger.end_child(*index, &failed).await?;
         }
         // It may be redriven, and then is another message.
-        own.step_down(&who).await?;
-        Ok(())
+        match (continued, child) {
+            (Some(ledger), _) => ledger.end_turn(THEN, message).await,
+            (None, Some(Child { ledger, index, .. })) => ledger.end_turn(&claim(index), message).await,
+            (None, None) => Ok(()),
+        }
     }
 }

@@ -4,24 +4,30 @@
 //!
 //! # How it holds
 //! - **No hot blob.** Each child that ends writes a marker of its own; the one that completes a group of 100 writes the
-//!   group's marker, and so on up. A child's end costs one write, two reads and a listing of at most 100 names.
-//! - **Restartable.** Children have ids `<batch>/<n>`. A cursor says how many were certainly sent, and a restart begins
-//!   there; of a child that was sent twice all the same one message is elected, and the other is deleted without being run.
+//!   group's marker, and so on up. A child's end costs one write, three reads and a listing of at most 100 names.
+//! - **Named, not counted.** Children are announced before they are sent: their digests stand in a record, and a restart
+//!   compares what it sends. A random token in their headers tells them from events that only say that they belong.
+//! - **Restartable.** Children have ids `<batch>/<n>`. A cursor says how many were certainly sent, and a restart begins there.
+//! - **A copy is ended by proof alone.** Of a child that was sent twice one message runs and the other waits; that the child is
+//!   done ends both. A message that waited for a minute runs as well.
 //! - **Once.** The end of a child is written before its message is deleted; so a crash in between is healed by the
 //!   redelivery, which does not run the handler again but goes on from the marker. The continuation may be put twice, by
-//!   two children that end together or by a crash between putting it and saying so; when its copies are delivered, one is
-//!   elected.
-//! - As everywhere, the message that is elected is delivered *at least* once.
+//!   two children that end together or by a crash between putting it and saying so; its copies are treated as a child's are.
+//! - As everywhere, a message is delivered *at least* once.
 //!
 //! # What to know
 //! Children must be run by a [`Worker`](crate::Worker): a [`Delivery`](crate::Delivery) completed by hand ends no child.
 //! A child that vanishes (its time to live, a cleared queue) never ends, and its batch waits.
 
+mod claim;
+mod continuation;
+mod handover;
 mod ledger;
 mod membership;
 mod names;
 mod progress;
 mod results;
+mod roster;
 mod sweep;
 
 use std::fmt;
@@ -40,7 +46,7 @@ use crate::queue::{QueueCore, SendOptions};
 use crate::storage::Storage;
 use crate::worker::Context;
 use ledger::{Ledger, Plan};
-use names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, ON_DEAD};
+use names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 
 /// How many children are sent with one request and one step of the cursor.
 const CHUNK: usize = 100;
@@ -103,6 +109,8 @@ pub struct Batch {
     sent_before: u64,
     /// How many the batch was sealed with by an earlier start.
     sealed: Option<u64>,
+    /// What the headers of its children carry, once it was asked for.
+    token: Option<String>,
 }
 
 impl Storage {
@@ -142,7 +150,7 @@ impl Batch {
         let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
         let sent_before = sealed.or(cursor).unwrap_or(0);
         let on_dead = OnDeadLetters::default();
-        Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed })
+        Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, token: None })
     }
 
     /// What the dead letter of a child sent from now on means. The default is to wait.
@@ -208,8 +216,12 @@ impl Batch {
                 format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
             return Err(Error::new(ErrorKind::Conflict, text));
         }
+        let token = self.token().await?;
+        let digest = |child: &M| Ok(roster::digest(M::KIND, &roster::payload(child)?));
+        let digests = chunk.iter().map(digest).collect::<Result<Vec<_>, Error>>()?;
+        self.ledger().announce(first, &digests).await?;
         let new = (first..).zip(&chunk).filter(|(index, _)| *index >= self.sent_before);
-        let prepare = |(index, child): (u64, &M)| core.prepare(child, self.child_options(index));
+        let prepare = |(index, child): (u64, &M)| core.prepare(child, self.child_options(index, &token));
         let prepared: Vec<_> = new.map(|child| prepare(child).map(Ok)).collect::<Result<_, Error>>()?;
         if !prepared.is_empty() {
             for sent in core.dispatch_all(prepared).await {
@@ -221,7 +233,16 @@ impl Batch {
         Ok(())
     }
 
-    fn child_options(&self, index: u64) -> SendOptions {
+    async fn token(&mut self) -> Result<String, Error> {
+        if let Some(token) = &self.token {
+            return Ok(token.clone());
+        }
+        let token = self.ledger().make_token().await?;
+        self.token = Some(token.clone());
+        Ok(token)
+    }
+
+    fn child_options(&self, index: u64, token: &str) -> SendOptions {
         let policy = match self.on_dead {
             OnDeadLetters::Wait => "wait",
             OnDeadLetters::Continue => "continue",
@@ -229,6 +250,7 @@ impl Batch {
         SendOptions::new()
             .id(format!("{}/{index}", self.id.as_str()))
             .header(BATCH, self.id.as_str())
+            .header(TOKEN, token)
             .header(INDEX, index.to_string())
             .header(ON_DEAD, policy)
     }
@@ -243,18 +265,11 @@ impl Batch {
     ///
     /// # Cancel safety
     /// As an interruption: start again.
-    pub async fn then<C: QueueMessage>(self, continuation: &C) -> Result<(), Error> {
+    pub async fn then<C: QueueMessage>(mut self, continuation: &C) -> Result<(), Error> {
         let core = self.core::<C>().await?;
         core.fresh_settings().await;
-        let mut options = SendOptions::new().id(self.id.as_str()).header(OF, self.id.as_str());
-        if let Some(context) = &self.context {
-            for name in [BATCH, INDEX, ON_DEAD] {
-                if let Some(value) = context.info().headers.get(name) {
-                    options = options.header(name, value);
-                }
-            }
-        }
-        let prepared = core.prepare(continuation, options)?;
+        let token = self.token().await?;
+        let prepared = core.prepare(continuation, self.continuation_options(&token))?;
         if prepared.blob.is_some() {
             let text = "the continuation of a batch must fit into one message; keep what is large in a blob";
             return Err(Error::new(ErrorKind::TooLarge, text));
@@ -262,6 +277,8 @@ impl Batch {
         let (queue, text) = (core.name.to_string(), prepared.put.text);
         let plan = Plan { children: self.next, queue, text };
         let ledger = self.ledger();
+        ledger.check_announced(self.next).await?;
+        self.record_handover().await?;
         ledger.create(&self.id.blob("plan")?, &plan).await?;
         // What was written first holds.
         let plan = ledger.plan().await?.unwrap_or(plan);
@@ -278,6 +295,34 @@ impl Batch {
             context.hand_over();
         }
         ledger.settle(&plan).await
+    }
+
+    fn continuation_options(&self, token: &str) -> SendOptions {
+        let mut options =
+            SendOptions::new().id(self.id.as_str()).header(OF, self.id.as_str()).header(OF_TOKEN, token);
+        if let Some(context) = &self.context {
+            for name in [BATCH, INDEX, ON_DEAD, TOKEN] {
+                if let Some(value) = context.info().headers.get(name) {
+                    options = options.header(name, value);
+                }
+            }
+        }
+        options
+    }
+
+    /// Before the batch is sealed, so that a later attempt of the job that fans out knows that it ends elsewhere.
+    async fn record_handover(&self) -> Result<(), Error> {
+        let Some(context) = &self.context else { return Ok(()) };
+        let headers = &context.info().headers;
+        let outer = headers.get(BATCH).and_then(|id| BatchId::new(id).ok());
+        let index = headers.get(INDEX).and_then(|index| index.parse().ok());
+        let (Some(outer), Some(index)) = (outer, index) else { return Ok(()) };
+        let ledger = Ledger { storage: &self.storage, id: outer };
+        // Without its token the headers are a stranger's, and there is nothing to hand over.
+        if ledger.token().await?.as_deref() != headers.get(TOKEN).map(String::as_str) {
+            return Ok(());
+        }
+        ledger.hand_over(index, &self.id, headers.get(OF).map(String::as_str)).await
     }
 
     fn ledger(&self) -> Ledger<'_> {

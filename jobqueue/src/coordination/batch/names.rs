@@ -1,11 +1,14 @@
 //! Where the blobs of a batch are, and the tree that its markers make.
 //!
 //! ```text
+//! <id>/token                what the headers of its children carry besides the id, so that strangers are told apart
+//! <id>/names/<leaf>         digests of the children with these numbers, written before they are sent
 //! <id>/plan                 the count and the continuation, written once when the batch is sealed
 //! <id>/cursor               how many children were certainly sent
-//! <id>/sent                 the continuation was sent
+//! <id>/sent                 somebody sends the continuation, or it was sent
 //! <id>/done                 the continuation has run
-//! <id>/claim/<who>          which message of a child, or of the continuation (`then`), counts
+//! <id>/claim/<who>          which copy of a child, or of the continuation (`then`), runs
+//! <id>/handover/<index>     the batch with whose continuation this child ends
 //! <id>/0/<leaf>/<place>     a child is done: its result or failure (then with metadata that says so)
 //! <id>/1/<group>/<place>    a leaf of 100 children is done, <id>/2/… a hundred leaves, and so on up to one
 //! ```
@@ -29,6 +32,11 @@ pub(super) const INDEX: &str = "batchindex";
 pub(super) const ON_DEAD: &str = "batchondead";
 /// Header of a continuation: the batch whose results it reads.
 pub(super) const OF: &str = "batchof";
+
+/// Header: the token of the batch that a child belongs to.
+pub(super) const TOKEN: &str = "batchtoken";
+/// Header of a continuation: the token of the batch whose results it reads.
+pub(super) const OF_TOKEN: &str = "batchoftoken";
 
 /// The id of a batch, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +65,11 @@ impl BatchId {
     /// The marker of child or group `index` at a level.
     pub(super) fn marker(&self, level: u32, index: u64) -> Result<BlobName, Error> {
         self.blob(&format!("{level}/{:08}/{:02}", index / FAN, index % FAN))
+    }
+
+    /// The digests of the children of a group.
+    pub(super) fn roster(&self, group: u64) -> Result<BlobName, Error> {
+        self.blob(&format!("names/{group:08}"))
     }
 
     /// What the names of a group's markers begin with.

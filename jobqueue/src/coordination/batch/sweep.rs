@@ -75,6 +75,10 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
         };
         for (name, properties) in page.blobs {
             let Some((id, rest)) = name.split_once('/') else { continue };
+            // What another program has put there is not ours.
+            if BatchId::new(id).is_err() {
+                continue;
+            }
             let found = batches.entry(id.to_owned()).or_default();
             found.newest = found.newest.max(Some(properties.modified));
             if rest == "done" {

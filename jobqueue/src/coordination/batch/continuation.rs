@@ -1,0 +1,37 @@
+//! Sending the continuation.
+//!
+//! Whoever sees the batch complete deletes its own message only after the continuation was certainly sent. The continuation is
+//! put twice if the process dies between the two steps here, or if two children end at once: under one id, so that its copies
+//! are told.
+
+use super::ledger::{Ledger, Plan};
+use crate::error::Error;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::storage::{PutMessage, StoreError, StoreErrorKind as K};
+
+impl Ledger<'_> {
+    /// Sends the continuation, unless it is known to be sent. A queue that somebody has deleted meanwhile is created.
+    ///
+    /// # Errors
+    /// What the storage says; the continuation may then have been sent, and is sent again by the next delivery.
+    pub(super) async fn proceed(&self, plan: &Plan) -> Result<(), Error> {
+        let sent = self.id.blob("sent")?;
+        if self.read::<bool>(&sent).await?.is_some() {
+            return Ok(());
+        }
+        self.put(&QueueName::new(&plan.queue)?, &plan.text).await?;
+        self.create(&sent, &true).await.map(drop)
+    }
+
+    async fn put(&self, queue: &QueueName, text: &str) -> Result<(), StoreError> {
+        let queues = self.storage.queues();
+        match queues.put(queue, PutMessage::new(text)).await {
+            Err(e) if e.kind() == K::QueueNotFound => {
+                queues.create_queue(queue, &Metadata::new()).await?;
+                queues.put(queue, PutMessage::new(text)).await.map(drop)
+            }
+            answer => answer.map(drop),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! A child that ends in another batch: written down before that batch is sealed, so that every later attempt knows it.
+
+use super::ledger::Ledger;
+use super::names::BatchId;
+use crate::error::{Error, ErrorKind};
+
+impl Ledger<'_> {
+    /// Records that child `index` ends with the continuation of the batch `inner`. The continuation of a batch, `from`, may
+    /// hand the end on that was handed to it.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) if it was handed over to another batch: a job has one end.
+    pub(super) async fn hand_over(
+        &self,
+        index: u64,
+        inner: &BatchId,
+        from: Option<&str>,
+    ) -> Result<(), Error> {
+        let blob = self.id.blob(&format!("handover/{index:010}"))?;
+        if self.create(&blob, &inner.as_str()).await? {
+            return Ok(());
+        }
+        match self.handed_over_to(index).await? {
+            Some(other) if Some(other.as_str()) == from => self.replace(&blob, &inner.as_str()).await,
+            Some(other) if other != inner.as_str() => {
+                let text = format!(
+                    "this job ends with the batch `{other}`; it cannot end with `{}` too. Send the children of both in one batch",
+                    inner.as_str()
+                );
+                Err(Error::new(ErrorKind::Conflict, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The batch with whose continuation child `index` ends.
+    pub(super) async fn handed_over_to(&self, index: u64) -> Result<Option<String>, Error> {
+        self.read(&self.id.blob(&format!("handover/{index:010}"))?).await
+    }
+}
