@@ -257,3 +257,20 @@ async fn a_sweep_passes_over_folders_of_others() {
     after(60).await;
     assert_eq!(sweep_batches(&storage, options).await.unwrap(), 1);
 }
+
+// D10
+#[tokio::test(start_paused = true)]
+async fn a_result_over_its_limit_is_refused_when_it_is_set() {
+    let storage = in_memory();
+    fan_out(&storage, [1]).await.unwrap();
+    let told = Log::default();
+    let sink = Arc::clone(&told);
+    let slice = move |_: Slice, ctx: Context| {
+        let error = ctx.set_result(&"x".repeat(2 << 20)).unwrap_err();
+        sink.lock().unwrap().push(format!("{:?}", error.kind()));
+        async { Ok::<_, JobError>(()) }
+    };
+    let _ = worker(&storage).handle(slice).build().unwrap().run_until(after(5)).await.unwrap();
+    assert_eq!(*told.lock().unwrap(), ["TooLarge"]);
+    assert_eq!(run(&storage, 60).await, ["join of 1, 0 failed"]);
+}

@@ -185,8 +185,9 @@ async fn f50_a_slot_that_was_sent_and_taken_before_the_crash_is_sent_again_under
 
 #[tokio::test(start_paused = true)]
 async fn missed_slots_are_sent_as_the_policy_says() {
-    let cases: [(CatchUp, &[&str]); 4] = [
+    let cases: [(CatchUp, &[&str]); 5] = [
         (CatchUp::Skip, &["12:25:00"]),
+        (CatchUp::All(0), &["12:25:00"]),
         (CatchUp::Once, &["12:20:00", "12:25:00"]),
         (CatchUp::All(2), &["12:15:00", "12:20:00", "12:25:00"]),
         (CatchUp::All(100), &["12:10:00", "12:15:00", "12:20:00", "12:25:00"]),
@@ -324,4 +325,19 @@ async fn a_wrong_schedule_is_told_by_build() {
         assert_eq!(error.kind(), ErrorKind::Configuration, "{error}");
         assert!(error.to_string().contains(told), "`{error}` does not tell of {told}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_schedules_of_one_name_are_refused() {
+    let builder = || Worker::builder(Storage::memory());
+    let unnamed = builder().every(MINUTE, || Tick {}).every(MINUTE, || Tick {});
+    let error = unnamed.build().unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Configuration && error.to_string().contains("Schedule::name"),
+        "{error}"
+    );
+    let named = |name: &str| Schedule::every(MINUTE).name(name);
+    let (eu, us) = (named("eu"), named("us"));
+    builder().schedule_by(eu.clone(), || Tick {}).schedule_by(us, || Tick {}).build().unwrap();
+    builder().schedule_by(eu.clone(), || Tick {}).schedule_by(eu, || Tick {}).build().unwrap_err();
 }

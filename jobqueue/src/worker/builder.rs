@@ -1,5 +1,6 @@
 //! Putting a worker together.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -69,6 +70,8 @@ pub struct WorkerBuilder {
     core: QueueCoreOptions,
     events: Events,
     background: Vec<Background>,
+    /// Names of background work, each to be used once.
+    names: BTreeSet<String>,
     mistake: Option<Error>,
     hooks: Vec<Arc<dyn Hook>>,
 }
@@ -85,6 +88,7 @@ impl WorkerBuilder {
             core: QueueCoreOptions::default(),
             events: Events::default(),
             background: Vec::new(),
+            names: BTreeSet::new(),
             mistake: None,
             hooks,
         }
@@ -256,6 +260,14 @@ impl WorkerBuilder {
     ) -> Self {
         self.background.push(Box::new(move |context| Box::pin(work(context))));
         self
+    }
+
+    /// Makes [`build`](Self::build) fail with `clash` if the name was reserved before.
+    pub(crate) fn reserve_name(mut self, name: String, clash: String) -> Self {
+        if self.names.insert(name) {
+            return self;
+        }
+        self.mistaken(Error::new(ErrorKind::Configuration, clash))
     }
 
     /// Makes [`build`](Self::build) fail, so that methods that add things need not.

@@ -17,6 +17,9 @@ use crate::queue::{LeasedJob, Queue, from_json, to_json};
 use crate::storage::Storage;
 use crate::sync::lock;
 
+/// The most bytes of a child's result, as JSON: a continuation reads all results of its batch at once.
+const MAX_RESULT_BYTES: usize = 1 << 20;
+
 /// The handler's view of its delivery: an extractor. Cheap to clone.
 ///
 /// ```
@@ -135,11 +138,19 @@ impl Context {
     /// returns `Ok` holds. Without a batch it has no effect.
     ///
     /// # Errors
-    /// A value without a JSON form.
+    /// [`Invalid`](ErrorKind::Invalid) for a value without a JSON form, [`TooLarge`](ErrorKind::TooLarge) for one of more than 1 MiB:
+    /// keep what is large in a blob of your own, and return its name.
     pub fn set_result<T: Serialize + ?Sized>(&self, result: &T) -> Result<(), Error> {
         let raw = serde_json::value::to_raw_value(result);
         let raw =
             raw.map_err(|e| Error::new(ErrorKind::Invalid, "the result has no JSON form").with_source(e))?;
+        if raw.get().len() > MAX_RESULT_BYTES {
+            let text = format!(
+                "the result has {} bytes, {MAX_RESULT_BYTES} are allowed; keep it in a blob and return its name",
+                raw.get().len()
+            );
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
         self.left().result = Some(raw);
         Ok(())
     }

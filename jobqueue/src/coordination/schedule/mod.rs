@@ -40,7 +40,7 @@ pub enum CatchUp {
     /// The newest of them is sent, late, unless a slot after them is still on time.
     #[default]
     Once,
-    /// The newest of them, at most this many, are sent in order.
+    /// The newest of them, at most this many, are sent in order. `All(0)` is [`Skip`](Self::Skip).
     All(u32),
 }
 
@@ -224,7 +224,15 @@ impl WorkerBuilder {
         make: impl Fn(SystemTime) -> M + Send + Sync + 'static,
     ) -> Self {
         match schedule.into_runner(make) {
-            Ok(runner) => self.background(move |context| runner.run(context)),
+            Ok(runner) => {
+                let clash = format!(
+                    "two schedules of this worker are called `{}`, so that only one of them would run; give each a name with \
+                     `Schedule::name`",
+                    runner.name
+                );
+                self.reserve_name(format!("schedule/{}", runner.name), clash)
+                    .background(move |context| runner.run(context))
+            }
             Err(mistake) => self.mistaken(mistake),
         }
     }

@@ -151,7 +151,7 @@ impl<M: QueueMessage> Runner<M> {
             CatchUp::Skip => on_time,
             CatchUp::Once if on_time.is_empty() => self.timetable.due(done, now, 1),
             CatchUp::Once => on_time,
-            CatchUp::All(most) => self.timetable.due(done, now, on_time.len().max(most as usize).max(1)),
+            CatchUp::All(most) => self.timetable.due(done, now, on_time.len().max(most as usize)),
         }
     }
 
