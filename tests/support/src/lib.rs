@@ -3,7 +3,9 @@
 
 pub mod azurite;
 pub mod canned;
+mod node;
 pub mod python;
+pub mod servicebus;
 
 use std::path::{Path, PathBuf};
 

@@ -1,10 +1,9 @@
 //! Azurite, Microsoft's emulator of Azure Storage, installed and started by the tests.
 //!
-//! It is installed once by the committed lockfile ([`install`]) and started on ports of its own choice, so that any
+//! It is installed once by the committed lockfile and started on ports of its own choice, so that any
 //! number of test programs can run at once. It ends with the test program, however that ends, and leaves nothing behind: it
 //! watches its standard input, whose other end the test program holds.
 
-mod install;
 mod tls;
 
 use std::fs::File;
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub use self::tls::{Certificate, FakeToken};
+use crate::node;
 
 /// Azurite's account.
 pub const ACCOUNT: &str = "devstoreaccount1";
@@ -74,14 +74,14 @@ impl Azurite {
     }
 
     fn launch(certificate: Option<Certificate>) -> Self {
-        let program = install::azurite();
+        let program = node::packages("azurite").join("azurite/dist/src/azurite.js");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let log = folder.path().join("azurite.log");
         let output = File::create(&log).expect("a log file");
         let mut command = Command::new("node");
         command
             .arg("--require")
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("azurite/with_parent.cjs"))
+            .arg(node::source("azurite").join("with_parent.cjs"))
             .arg(program)
             .arg("--location")
             .arg(folder.path().join("data"))

@@ -31,7 +31,7 @@ impl Certificate {
     }
 
     /// Writes both files and returns their paths.
-    pub(super) fn write_to(&self, folder: &Path) -> (PathBuf, PathBuf) {
+    pub(crate) fn write_to(&self, folder: &Path) -> (PathBuf, PathBuf) {
         let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
         std::fs::write(&cert, &self.pem).expect("a certificate file");
         std::fs::write(&key, &self.key).expect("a key file");

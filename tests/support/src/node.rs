@@ -1,36 +1,42 @@
-//! Installs Azurite by the committed lockfile, once for all test programs.
+//! Packages of npm, installed by a committed lockfile, once for all test programs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What is written to whoever has no Node.
-const INSTALL_NODE: &str = "the Azure tests need Node.js 20 or newer with npm, for the emulator Azurite; \
+const INSTALL_NODE: &str = "the tests of Azure services need Node.js 20 or newer with npm, for emulators; \
     install it with `apt-get install nodejs npm`, `brew install node`, or from https://nodejs.org";
 
-/// The program to start with Node, installed if it is missing or of another version.
+/// Installs the packages that the lockfile in the folder `NAME` beside `src` lists into `target/NAME`, unless they are there.
+/// Returns the path of `node_modules`.
 ///
 /// # Panics
-/// Without Node or npm, and when npm cannot install it.
-pub(super) fn azurite() -> PathBuf {
-    let folder = crate::target_folder().join("azurite");
+/// Without Node or npm, and when npm cannot install the packages.
+pub(crate) fn packages(name: &str) -> PathBuf {
+    let folder = crate::target_folder().join(name);
     fs::create_dir_all(&folder).expect("a folder in target");
     // Test programs run at the same time; one installs, the others wait.
     let lock = File::create(folder.join(".lock")).expect("a lock file");
     lock.lock().expect("the lock");
     check_node();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("azurite");
+    let source = source(name);
     let wanted = fs::read(source.join("package-lock.json")).expect("the committed lockfile");
-    let program = folder.join("node_modules/azurite/dist/src/azurite.js");
+    let packages = folder.join("node_modules");
     let stamp = folder.join(".installed");
-    if fs::read(&stamp).ok().as_deref() != Some(wanted.as_slice()) || !program.exists() {
+    if fs::read(&stamp).ok().as_deref() != Some(wanted.as_slice()) || !packages.exists() {
         for name in ["package.json", "package-lock.json"] {
             fs::copy(source.join(name), folder.join(name)).expect("a copy in target");
         }
         npm_ci(&folder);
         fs::write(&stamp, &wanted).expect("a stamp in target");
     }
-    program
+    fs::canonicalize(packages).expect("the folder that npm has made")
+}
+
+/// Returns the folder of the tree with that name.
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
 fn check_node() {
@@ -46,7 +52,7 @@ fn check_node() {
 fn npm_ci(folder: &Path) {
     let npm = if cfg!(windows) { "npm.cmd" } else { "npm" };
     let done = Command::new(npm)
-        // No scripts of 374 packages are run for it.
+        // No scripts of hundreds of packages are run for it.
         .args(["ci", "--prefer-offline", "--no-audit", "--no-fund", "--ignore-scripts"])
         .current_dir(folder)
         .output()

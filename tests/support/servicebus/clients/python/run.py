@@ -1,0 +1,35 @@
+"""Checks the emulator with the stock client for Python: run.py JSON [CERTIFICATE]."""
+
+import json
+import sys
+import time
+import traceback
+
+import deliveries
+import faults
+import sessions
+import settings
+import times
+import tls
+from emulator import Emulator
+
+MODULES = [deliveries, times, sessions, settings, tls, faults]
+
+
+def main():
+    emulator = Emulator(json.loads(sys.argv[1]), *sys.argv[2:3])
+    only = sys.argv[3] if len(sys.argv) > 3 else ""
+    failed = 0
+    for check in [check for module in MODULES for check in module.CHECKS if only in check.__name__]:
+        begun = time.monotonic()
+        try:
+            check(emulator)
+            print(f"ok {check.__name__} {time.monotonic() - begun:.1f} s", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAILED {check.__name__}\n{traceback.format_exc()}", flush=True)
+        emulator.control("DELETE", "faults")
+    sys.exit(1 if failed else 0)
+
+
+main()

@@ -1,0 +1,96 @@
+'use strict';
+// Request and answer over a pair of links, as `$cbs` and `$management` do it.
+
+const { message, types } = require('rhea');
+const { Message, entries, plain } = require('../message.js');
+const outcomes = require('./outcomes.js');
+const { ServiceError, badRequest } = require('../errors.js');
+
+/** The link by which answers go to a client; answers wait here for credit, because rhea lets one link hold up all others. */
+class AnswerLink {
+    constructor(sender) {
+        this.sender = sender;
+        this.waiting = [];
+        this.unsent = [];
+    }
+
+    send(bytes) {
+        this.waiting.push(bytes);
+        this.flow();
+    }
+
+    flow() {
+        const { sender } = this;
+        if (!sender.is_open()) return;
+        const { outgoing } = sender.session;
+        this.unsent = this.unsent.filter((delivery) => delivery.id >= outgoing.next_pending_delivery);
+        while (this.waiting.length > 0 && sender.credit > this.unsent.length) {
+            const delivery = sender.send(this.waiting.shift(), undefined, 0);
+            // Nobody asks whether the answer has arrived.
+            delivery.settled = true;
+            this.unsent.push(delivery);
+        }
+    }
+}
+
+/** A link by which a client sends requests. */
+class RequestLink {
+    constructor(broker, receiver, entity, handlers) {
+        this.broker = broker;
+        this.receiver = receiver;
+        this.entity = entity;
+        this.handlers = handlers;
+    }
+
+    receive(bytes, delivery) {
+        let request;
+        try {
+            request = new Message(bytes);
+        } catch (error) {
+            delivery.update(true, outcomes.rejected(badRequest(`The request cannot be decoded: ${error.message}.`)));
+            return;
+        }
+        delivery.update(true, outcomes.accepted());
+        this.serve(request);
+    }
+
+    serve(request) {
+        const name = String(plain(request.applicationProperties.get('operation')));
+        const operation = name.replace('com.microsoft:', '');
+        const refuse = (error) => this.fail(request, error);
+        const call = { operation, group: 'management', entity: this.entity, link: this.receiver, refuse };
+        try {
+            this.broker.faults.run(call, () => {
+                const handler = this.handlers[name];
+                if (!handler) throw new ServiceError('amqp:not-implemented', `'${name}' is not implemented.`, 501);
+                const body = entries(request.section('value')?.value);
+                const answer = handler(body, request, this.receiver.connection);
+                return () => this.answer(request, answer ? 200 : 204, 'OK', answer ?? {});
+            });
+        } catch (error) {
+            refuse(error);
+        }
+    }
+
+    fail(request, error) {
+        if (!(error instanceof ServiceError)) console.error(error);
+        const { condition = 'amqp:internal-error', description = String(error), status = 500 } = error;
+        this.answer(request, status, description, {}, condition);
+    }
+
+    answer(request, status, description, body, condition) {
+        const link = this.broker.answerLink(this.receiver, request.replyTo);
+        if (!link) return;
+        const properties = {
+            statusCode: types.wrap_int(status),
+            'status-code': types.wrap_int(status),
+            statusDescription: description,
+            'status-description': description,
+        };
+        if (condition) properties.errorCondition = types.wrap_symbol(condition);
+        const id = request.list('properties')[0];
+        link.send(message.encode({ correlation_id: id, application_properties: properties, body }));
+    }
+}
+
+module.exports = { AnswerLink, RequestLink };

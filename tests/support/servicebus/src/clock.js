@@ -1,0 +1,70 @@
+'use strict';
+// The emulator's time. Tests advance it, so that locks expire and scheduled messages become due without waiting.
+
+const LONGEST_TIMEOUT = 2 ** 31 - 1;
+
+class Clock {
+    constructor() {
+        this.offset = 0;
+        this.alarms = new Set();
+    }
+
+    /** Returns the emulator's time in milliseconds since 1970. */
+    now() {
+        return Date.now() + this.offset;
+    }
+
+    /** Moves the time forward and rings every alarm that this makes due. */
+    advance(milliseconds) {
+        this.offset += milliseconds;
+        for (const alarm of [...this.alarms]) alarm.arm();
+    }
+
+    /** Returns an alarm that calls `ring` when its time comes. */
+    alarm(ring) {
+        return new Alarm(this, ring);
+    }
+}
+
+class Alarm {
+    constructor(clock, ring) {
+        this.clock = clock;
+        this.ring = ring;
+        this.at = undefined;
+        this.timer = undefined;
+    }
+
+    /** Sets the time; `undefined` clears the alarm. */
+    set(at) {
+        if (at === this.at) return;
+        this.at = at;
+        this.arm();
+    }
+
+    clear() {
+        this.set(undefined);
+    }
+
+    arm() {
+        clearTimeout(this.timer);
+        if (this.at === undefined) {
+            this.clock.alarms.delete(this);
+            return;
+        }
+        this.clock.alarms.add(this);
+        const wait = Math.max(0, this.at - this.clock.now());
+        this.timer = setTimeout(() => this.elapsed(), Math.min(wait, LONGEST_TIMEOUT));
+    }
+
+    elapsed() {
+        if (this.at === undefined) return;
+        if (this.clock.now() < this.at) {
+            this.arm();
+            return;
+        }
+        this.clear();
+        this.ring();
+    }
+}
+
+module.exports = { Clock };

@@ -1,0 +1,16 @@
+'use strict';
+// The operations of `<entity>/$management`.
+
+const deferred = require('./deferred.js');
+const locks = require('./locks.js');
+const messages = require('./messages.js');
+const sessions = require('./sessions.js');
+
+/** Returns the operations on a queue, by name. */
+function management(queue) {
+    const all = { ...deferred, ...locks, ...messages, ...sessions };
+    const bound = Object.entries(all).map(([name, serve]) => [`com.microsoft:${name}`, (body) => serve(queue, body)]);
+    return Object.fromEntries(bound);
+}
+
+module.exports = { management };

@@ -1,0 +1,34 @@
+'use strict';
+const { types } = require('rhea');
+const { number, plain } = require('../message.js');
+const { required } = require('./fields.js');
+
+const SYMBOL_STRING = 0xb1;
+
+module.exports = {
+    'renew-session-lock': (queue, body) => ({
+        expiration: types.wrap_timestamp(queue.sessions.held(required(body, 'session-id')).renew()),
+    }),
+
+    'get-session-state': (queue, body) => ({
+        'session-state': queue.sessions.held(required(body, 'session-id')).state,
+    }),
+
+    'set-session-state': (queue, body) => {
+        const state = plain(body.get('session-state')) ?? null;
+        queue.sessions.held(required(body, 'session-id')).setState(state);
+        return {};
+    },
+
+    'get-message-sessions': (queue, body) => {
+        const skip = number(body.get('skip'));
+        const since = number(body.get('last-updated-time'));
+        // Clients say "whatever was updated" by a time far in the future.
+        const isAll = !(since < FAR);
+        const ids = queue.sessions.list(isAll ? undefined : since).slice(skip, skip + number(body.get('top')));
+        if (ids.length === 0) return undefined;
+        return { skip: types.wrap_int(skip + ids.length), 'sessions-ids': types.wrap_array(ids, SYMBOL_STRING) };
+    },
+};
+
+const FAR = Date.UTC(9999, 0);

@@ -1,0 +1,75 @@
+'use strict';
+const { Queue } = require('./queue.js');
+const settings = require('./settings.js');
+const { entityNotFound, ServiceError } = require('../errors.js');
+
+const DEAD_LETTERS = '/$deadletterqueue';
+
+/** All queues by name. Names are not case-sensitive. */
+class Namespace {
+    constructor(clock, { autoCreate = false } = {}) {
+        this.clock = clock;
+        this.autoCreate = autoCreate;
+        this.queues = new Map();
+    }
+
+    /** Returns the queue or dead-letter sub-queue of that name; throws when there is none. */
+    find(name) {
+        const key = name.toLowerCase();
+        const main = key.endsWith(DEAD_LETTERS) ? name.slice(0, -DEAD_LETTERS.length) : name;
+        const queue = this.main(main);
+        return key === main.toLowerCase() ? queue : queue.deadLetters;
+    }
+
+    main(name) {
+        const queue = this.queues.get(name.toLowerCase());
+        if (queue) return queue;
+        const isQueue = name !== '' && !name.includes('$');
+        if (this.autoCreate && isQueue) return this.create(name, {});
+        throw entityNotFound(name);
+    }
+
+    /** Makes a queue with the given settings; throws when it exists. */
+    create(name, values, limits) {
+        const key = name.toLowerCase();
+        if (this.queues.has(key)) {
+            const text = `SubCode=40900. Conflict. The queue '${name}' exists already.`;
+            throw new ServiceError('com.microsoft:entity-already-exists', text, 409);
+        }
+        const wanted = settings.changed(settings.defaults(), values, limits);
+        const deadLetters = new Queue(`${name}/$DeadLetterQueue`, { ...wanted, ...OF_DEAD_LETTERS }, this.clock);
+        const queue = new Queue(name, wanted, this.clock, deadLetters);
+        this.queues.set(key, queue);
+        return queue;
+    }
+
+    /** Changes the settings of a queue. */
+    update(name, values, limits) {
+        const queue = this.main(name);
+        const wanted = settings.changed(queue.settings, values, limits);
+        const fixed = settings.fixedDifference(queue.settings, wanted);
+        if (fixed) throw new ServiceError('amqp:not-allowed', `SubCode=40000. ${fixed} cannot be changed.`, 400);
+        queue.settings = wanted;
+        queue.deadLetters.settings = { ...wanted, ...OF_DEAD_LETTERS };
+        return queue;
+    }
+
+    /** Removes a queue; its links are detached. */
+    remove(name) {
+        const queue = this.queues.get(name.toLowerCase());
+        if (!queue) throw entityNotFound(name);
+        this.queues.delete(name.toLowerCase());
+        queue.close(entityNotFound(name));
+        queue.deadLetters.close(entityNotFound(name));
+    }
+}
+
+/** What differs between a queue and its dead-letter sub-queue. */
+const OF_DEAD_LETTERS = {
+    DefaultMessageTimeToLive: Infinity,
+    MaxDeliveryCount: Infinity,
+    RequiresDuplicateDetection: false,
+    RequiresSession: false,
+};
+
+module.exports = { Namespace };

@@ -1,0 +1,33 @@
+'use strict';
+// What receivers decide about a locked message.
+
+/** Throws when the outcome cannot be applied. */
+function check(queue, token) {
+    queue.locks.find(token);
+}
+
+/**
+ * Applies an outcome to the message that the token locks; throws when the lock is lost.
+ * `outcome` has the kind, and for dead letters `reason` and `description`; `properties` are added to the message.
+ */
+function settle(queue, token, outcome) {
+    const stored = queue.locks.find(token);
+    for (const [name, value] of outcome.properties ?? []) stored.added.set(name, value);
+    APPLY[outcome.kind](queue, stored, outcome);
+}
+
+const APPLY = {
+    complete: (queue, stored) => queue.remove(stored),
+    abandon: (queue, stored) => queue.locks.release(stored, 1),
+    // An AMQP `released`: back at once and not counted.
+    release: (queue, stored) => queue.locks.release(stored, 0),
+    'dead-letter': (queue, stored, { reason, description }) => queue.bury(stored, reason, description),
+    defer: (queue, stored) => {
+        queue.locks.forget(stored);
+        stored.state = 'deferred';
+        // A deferral counts as a delivery, but never buries.
+        stored.deliveries += 1;
+    },
+};
+
+module.exports = { check, settle };

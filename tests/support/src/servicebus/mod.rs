@@ -1,0 +1,257 @@
+//! The emulator of Service Bus in `servicebus/`, installed and started by the tests.
+//!
+//! It listens on free ports, so that any number of test programs can run at once. It ends with the test program, however
+//! that ends, because it watches its standard input, whose other end the test program holds.
+
+mod control;
+mod fault;
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use self::control::Control;
+pub use self::fault::Fault;
+use crate::azurite::Certificate;
+use crate::node;
+
+/// A running emulator. Dropping it stops it.
+#[derive(Debug)]
+pub struct ServiceBus {
+    child: Child,
+    folder: TempDir,
+    control: Control,
+    ready: Value,
+    /// The certificate that the port with TLS shows, for `127.0.0.1` and `localhost`.
+    pub certificate: Certificate,
+}
+
+impl ServiceBus {
+    /// Returns the emulator that all tests of this program share, started on first use.
+    ///
+    /// # Panics
+    /// When it cannot be installed or started; the text says what to do.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<ServiceBus> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    /// Starts an emulator without queues.
+    ///
+    /// # Panics
+    /// As [`shared`](Self::shared).
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts an emulator with further arguments, which `servicebus/README.md` lists.
+    ///
+    /// # Panics
+    /// As [`shared`](Self::shared).
+    pub fn start_with(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let certificate = Certificate::for_this_machine();
+        let (cert, key) = certificate.write_to(folder.path());
+        let mut child = Command::new("node")
+            .arg(source().join("main.js"))
+            .arg("--cert")
+            .arg(cert)
+            .arg("--key")
+            .arg(key)
+            .args(arguments)
+            .env("NODE_PATH", packages())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(log(folder.path())).expect("a log file"))
+            .spawn()
+            .expect("Node starts");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut line).expect("a line of JSON");
+        let ready = serde_json::from_str::<Value>(&line).unwrap_or_else(|_| {
+            panic!("the emulator of Service Bus does not start:\n{}", tail(folder.path()));
+        });
+        let control = Control::new(port(&ready, "controlPort"));
+        Self { child, folder, control, ready, certificate }
+    }
+
+    /// Returns the line that the emulator printed when it was ready: ports and connection string.
+    pub fn ready(&self) -> &Value {
+        &self.ready
+    }
+
+    /// Returns the port for AMQP, AMQP over WebSocket and the management API, all without TLS.
+    pub fn port(&self) -> u16 {
+        port(&self.ready, "port")
+    }
+
+    /// Returns the port for the same with TLS.
+    pub fn tls_port(&self) -> u16 {
+        port(&self.ready, "tlsPort")
+    }
+
+    /// Returns a connection string with `UseDevelopmentEmulator=true`, for the port without TLS.
+    pub fn connection_string(&self) -> &str {
+        self.ready["connectionString"].as_str().expect("a connection string")
+    }
+
+    /// Returns a connection string without `UseDevelopmentEmulator`, for the port with TLS.
+    pub fn tls_connection_string(&self) -> String {
+        let (_, keys) = self.connection_string().split_once(';').expect("several parts");
+        let keys = keys.replace(";UseDevelopmentEmulator=true", "");
+        format!("Endpoint=sb://localhost:{};{keys}", self.tls_port())
+    }
+
+    /// Makes a queue, or changes its settings, which have the names of the management API (`LockDuration`, …). The limits of
+    /// the service do not hold here: a lock may last 100 ms (`PT0.1S`).
+    ///
+    /// # Panics
+    /// When the emulator refuses the settings.
+    pub fn create_queue(&self, name: &str, settings: Value) {
+        self.control.call("PUT", &format!("queues/{name}"), &settings);
+    }
+
+    /// Returns the settings, counts and messages of a queue, or of a dead-letter sub-queue (`NAME%2F$DeadLetterQueue`).
+    ///
+    /// # Panics
+    /// When there is no such queue.
+    pub fn queue(&self, name: &str) -> Value {
+        self.control.get(&format!("queues/{name}"))
+    }
+
+    /// Plants a fault: see [`Fault`].
+    ///
+    /// # Panics
+    /// When the emulator does not know the action.
+    pub fn plant(&self, operation: &str, action: &str) -> Fault<'_> {
+        self.plant_with(operation, action, json!({}))
+    }
+
+    /// Plants a fault with further fields, which `servicebus/README.md` lists.
+    ///
+    /// # Panics
+    /// As [`plant`](Self::plant).
+    pub fn plant_with(&self, operation: &str, action: &str, mut fields: Value) -> Fault<'_> {
+        fields["operation"] = json!(operation);
+        fields["action"] = json!(action);
+        Fault::plant(&self.control, &fields)
+    }
+
+    /// Removes all faults; calls that they hold go on.
+    ///
+    /// # Panics
+    /// When the emulator has ended.
+    pub fn clear_faults(&self) {
+        self.control.call("DELETE", "faults", &Value::Null);
+    }
+
+    /// Ends at once the links of an entity, or what carries them (`detach`, `end-session`, `close-connection`, `abort`,
+    /// `freeze`); returns how many were struck. `None` stands for all entities.
+    ///
+    /// # Panics
+    /// When the emulator does not know the action.
+    pub fn strike(&self, action: &str, entity: Option<&str>) -> u64 {
+        let answer = self.control.call("POST", "strike", &json!({ "action": action, "entity": entity }));
+        answer["struck"].as_u64().expect("a number")
+    }
+
+    /// Moves the emulator's clock forward: locks expire, scheduled messages appear.
+    ///
+    /// # Panics
+    /// When the emulator has ended.
+    pub fn advance(&self, by: Duration) {
+        self.control.call("POST", "clock", &json!({ "advance": by.as_millis() }));
+    }
+
+    /// Waits until the emulator has seen at least `count` calls of an operation on an entity; returns how many it has seen.
+    ///
+    /// # Panics
+    /// When the emulator has ended.
+    pub fn calls(&self, operation: &str, entity: &str, count: usize) -> usize {
+        let path = format!("calls?operation={operation}&entity={entity}&count={count}&wait=30000");
+        self.control.get(&path).as_array().expect("a list").len()
+    }
+
+    /// Returns the attached links: entity, role of the client, credit.
+    ///
+    /// # Panics
+    /// When the emulator has ended.
+    pub fn links(&self) -> Value {
+        self.control.get("links")
+    }
+
+    /// Returns the file with the certificate.
+    pub fn certificate_path(&self) -> PathBuf {
+        self.folder.path().join("cert.pem")
+    }
+
+    /// Stops the process as `SIGSTOP` does: sockets stay open and nothing answers.
+    ///
+    /// # Panics
+    /// When `kill` cannot be started.
+    pub fn stop_process(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a stopped process go on.
+    ///
+    /// # Panics
+    /// As [`stop_process`](Self::stop_process).
+    pub fn continue_process(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(done.expect("`kill` starts").success(), "the emulator has ended");
+    }
+
+    /// Returns the end of the emulator's log.
+    pub fn log_tail(&self) -> String {
+        tail(self.folder.path())
+    }
+}
+
+impl Drop for ServiceBus {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the end of the emulator's log:\n{}", self.log_tail());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the folder of the emulator's source.
+pub fn source() -> PathBuf {
+    node::source("servicebus")
+}
+
+/// Returns the folder `node_modules` of the emulator and of the stock client for JavaScript, which are installed if they
+/// are missing.
+///
+/// # Panics
+/// Without Node or npm, and when npm cannot install them.
+pub fn packages() -> PathBuf {
+    node::packages("servicebus")
+}
+
+fn port(ready: &Value, name: &str) -> u16 {
+    ready[name].as_u64().and_then(|port| u16::try_from(port).ok()).expect("a port")
+}
+
+fn log(folder: &Path) -> PathBuf {
+    folder.join("servicebus.log")
+}
+
+fn tail(folder: &Path) -> String {
+    let text = std::fs::read_to_string(log(folder)).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
