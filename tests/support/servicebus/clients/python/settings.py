@@ -4,7 +4,7 @@ import datetime
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 
 from emulator import one, raises
 
@@ -84,6 +84,9 @@ def deleting_a_queue_detaches_its_links(emulator):
     with emulator.opened(queue) as (_, sender, _receiver):
         with emulator.admin() as admin:
             admin.delete_queue(queue)
+        # The client loses the reason when it waits for an answer; the next attach tells it.
+        with raises(ServiceBusError):
+            sender.send_messages(ServiceBusMessage("x"))
         with raises(MessagingEntityNotFoundError):
             sender.send_messages(ServiceBusMessage("x"))
 

@@ -30,7 +30,7 @@ class DeliveryLink {
     open() {
         // The client may have gone while the answer was delayed.
         if (this.isClosed) return;
-        this.queue.receivers.add(this);
+        this.queue.links.add(this);
         this.sender.answer();
         this.lane.add(this);
     }
@@ -130,7 +130,7 @@ class DeliveryLink {
     /** Frees what the link holds; the locks of messages stay, those of a session end. */
     closed() {
         this.isClosed = true;
-        this.queue.receivers.delete(this);
+        this.queue.links.delete(this);
         this.lane.drop(this);
         if (this.session?.receiver === this) this.session.unlock(0);
     }

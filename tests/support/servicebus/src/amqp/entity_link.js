@@ -3,6 +3,7 @@
 
 const { Message } = require('../message.js');
 const { ServiceError, badRequest } = require('../errors.js');
+const { close } = require('./strikes.js');
 const { TransactionalState } = require('./hooks.js');
 const outcomes = require('./outcomes.js');
 
@@ -14,6 +15,17 @@ class EntityLink {
         this.broker = broker;
         this.receiver = receiver;
         this.queue = queue;
+        queue.links.add(this);
+    }
+
+    /** Detaches the link with an error. */
+    refuse(error) {
+        close(this.receiver, error);
+        this.closed();
+    }
+
+    closed() {
+        this.queue.links.delete(this);
     }
 
     /** Takes what the client has sent, and answers. */

@@ -18,7 +18,8 @@ class Queue {
         this.created = clock.now();
         this.messages = new Map();
         this.lastSequence = 0;
-        this.receivers = new Set();
+        // The links to clients, both ways.
+        this.links = new Set();
         this.duplicates = new Duplicates(clock);
         this.locks = new Locks(this);
         this.sessions = new Sessions(this);
@@ -154,7 +155,7 @@ class Queue {
     /** Ends the queue: all its links are detached. */
     close(error) {
         this.deadlines.stop();
-        for (const receiver of [...this.receivers]) receiver.refuse(error);
+        for (const link of [...this.links]) link.refuse(error);
         this.messages.clear();
     }
 }
