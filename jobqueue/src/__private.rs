@@ -11,9 +11,10 @@ pub use serde::de::DeserializeOwned;
 pub use crate::codec::Json;
 pub use crate::job::retry::Backoff;
 pub use crate::message::key::{Key, key};
-pub use crate::message::upgrade::{accepts_or_upgrades, decode_or_upgrade};
+pub use crate::message::upgrade::{accepts_or_upgrades, decode_or_upgrade, versions_with_upgrades};
 pub use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 pub use crate::validate::rules::{
     Limit, Measured, Pattern, Provides, Ranged, Text, custom, email, pattern, url, whole,
 };
 pub use crate::validate::{Path, Validate, Violations};
+pub use std::vec::Vec;

@@ -138,6 +138,10 @@ fn upgrade(container: &Container<'_>) -> Option<TokenStream> {
             __jobqueue::decode_or_upgrade::<Self, #old>(version, payload)
         }
 
+        fn versions() -> __jobqueue::Vec<::core::primitive::u32> {
+            __jobqueue::versions_with_upgrades::<Self, #old>()
+        }
+
         fn accepts(kind: &::core::primitive::str) -> ::core::primitive::bool {
             __jobqueue::accepts_or_upgrades::<Self, #old>(kind)
         }

@@ -36,6 +36,11 @@ impl PayloadError {
         }
     }
 
+    /// Whether the storage says that there is no such blob.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing(_))
+    }
+
     /// The reason for a dead letter; `None` while trying again can help.
     pub(crate) fn reason(&self) -> Option<Reason> {
         match self {

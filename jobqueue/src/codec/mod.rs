@@ -39,3 +39,25 @@ pub fn decode_message<M: QueueMessage>(version: u32, payload: &[u8]) -> Result<M
     }
     decoded
 }
+
+/// Reads a payload as [`decode_message`] does, and returns its version too. One that comes without a version is read in the oldest
+/// form that fits: that of the first version of which an upgraded and valid message can be made.
+///
+/// # Errors
+/// See [`DecodeError`]. If no form fits, the error of the present one.
+pub fn decode_any_version<M: QueueMessage>(
+    version: Option<u32>,
+    payload: &[u8],
+) -> Result<(u32, M), DecodeError> {
+    if let Some(version) = version {
+        return decode_message(version, payload).map(|message| (version, message));
+    }
+    let mut failed = None;
+    for version in M::versions() {
+        match decode_message(version, payload) {
+            Ok(message) => return Ok((version, message)),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| DecodeError::unreadable_version(0, M::VERSION)))
+}

@@ -45,8 +45,8 @@ pub struct Envelope {
     pub subject: Option<String>,
     /// The payload's media type.
     pub content_type: Option<Cow<'static, str>>,
-    /// The version of the payload's form: `schemaversion`, 1 when absent.
-    pub version: u32,
+    /// The version of the payload's form: `schemaversion`. `None` if the producer has not told it.
+    pub version: Option<u32>,
     /// The payload.
     pub payload: Payload,
     /// The trace it was sent in.
@@ -81,14 +81,27 @@ pub struct History {
     pub attempts: u32,
     /// Deliveries that cost no attempt so far: snoozes, shutdowns.
     pub uncounted: u32,
-    /// Times it was put back because no handler knew its kind or version.
-    pub deferred: u32,
+    /// The dequeue count of the delivery that wrote this history; 0 if none has.
+    pub delivery: u32,
+    /// Why the message waits although nothing is wrong with it, if it does.
+    pub deferral: Option<Deferral>,
     /// The last failure, one line.
     pub last_error: Option<String>,
     /// The newest checkpoint.
     pub checkpoint: Option<Checkpoint>,
     /// Earlier dead letters of the job, newest last: a JSON list.
     pub past: Option<String>,
+}
+
+/// A wait for something outside the message: for a worker that knows its kind, for a payload that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deferral {
+    /// The code of what is waited for.
+    pub cause: String,
+    /// When the wait began (RFC 3339).
+    pub since: String,
+    /// How often the message was put back since then.
+    pub count: u32,
 }
 
 /// Progress that a handler saved: JSON text, or where it is.
@@ -130,7 +143,7 @@ impl Envelope {
             time: None,
             subject: None,
             content_type: None,
-            version: 1,
+            version: Some(1),
             payload,
             traceparent: None,
             not_before: None,

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::members::{List, Members, declared_version, members};
 use super::reference::{ReferenceError, StoredReference};
 use super::repeated::repeated;
-use super::{Checkpoint, DeadLetterNote, Envelope, History, JsonText, Payload, text};
+use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JsonText, Payload, text};
 
 /// Why a text is not an event this program understands. The text is not quoted.
 #[derive(Debug, thiserror::Error)]
@@ -140,8 +140,8 @@ fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
     if members.spec_version.as_deref() != Some("1.0") {
         return Err(EnvelopeError::SpecVersion);
     }
-    let version = number("schemaversion", members.version)?.unwrap_or(1);
-    if version == 0 {
+    let version = number("schemaversion", members.version)?;
+    if version == Some(0) {
         return Err(EnvelopeError::Number("schemaversion"));
     }
     let mut envelope = Box::new(Envelope {
@@ -188,11 +188,18 @@ fn history(take: &mut Taker<'_>) -> Result<History, EnvelopeError> {
     Ok(History {
         attempts: take.number("attempts")?.unwrap_or(0),
         uncounted: take.number("excused")?.unwrap_or(0),
-        deferred: take.number("deferred")?.unwrap_or(0),
+        delivery: take.number("deliverycount")?.unwrap_or(0),
+        deferral: deferral(take)?,
         last_error: take.text("lasterror")?,
         checkpoint: checkpoint(take)?,
         past: take.text("deadletterpast")?,
     })
+}
+
+fn deferral(take: &mut Taker<'_>) -> Result<Option<Deferral>, EnvelopeError> {
+    let (count, cause) = (take.number("deferred")?.unwrap_or(0), take.text("deferredfor")?);
+    let since = take.text("deferredsince")?;
+    Ok(cause.zip(since).map(|(cause, since)| Deferral { cause, since, count }))
 }
 
 fn required<'de>(name: &'static str, text: Option<Cow<'de, str>>) -> Result<Cow<'de, str>, EnvelopeError> {

@@ -17,7 +17,7 @@ fn event(text: &str) -> Envelope {
 fn full() -> Envelope {
     let queue = QueueName::new("slicerequest").unwrap();
     let mut envelope = Envelope::new("0190", "app", "mosaic.slice", json(r#"{"slice":3}"#));
-    envelope.version = 2;
+    envelope.version = Some(2);
     envelope.time = Some("2026-11-20T06:00:00Z".into());
     envelope.subject = Some("key".into());
     envelope.content_type = Some("application/json".into());
@@ -25,7 +25,12 @@ fn full() -> Envelope {
     envelope.history = History {
         attempts: 2,
         uncounted: 3,
-        deferred: 1,
+        delivery: 4,
+        deferral: Some(Deferral {
+            cause: "unknown".into(),
+            since: "2026-11-20T06:30:00.000Z".into(),
+            count: 1,
+        }),
         last_error: Some("no".into()),
         checkpoint: Some(Checkpoint::Stored(StoredReference::for_data("20261120", &queue, b"abc"))),
         past: Some("[]".into()),

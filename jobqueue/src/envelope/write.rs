@@ -30,7 +30,10 @@ const KNOWN: &[&str] = &[
     "checkpointsha256",
     "attempts",
     "excused",
+    "deliverycount",
     "deferred",
+    "deferredfor",
+    "deferredsince",
     "lasterror",
     "deadletterreason",
     "deadletterqueue",
@@ -61,7 +64,9 @@ pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
     event.some("time", envelope.time.as_deref());
     event.some("subject", envelope.subject.as_deref());
     event.some("datacontenttype", envelope.content_type.as_deref());
-    event.number("schemaversion", envelope.version.into());
+    if let Some(version) = envelope.version {
+        event.number("schemaversion", version.into());
+    }
     event.some("traceparent", envelope.traceparent.as_deref());
     event.some("notbefore", envelope.not_before.as_deref());
     history(&mut event, &envelope.history);
@@ -87,7 +92,12 @@ pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
 fn history(event: &mut Event, history: &History) {
     event.count("attempts", history.attempts);
     event.count("excused", history.uncounted);
-    event.count("deferred", history.deferred);
+    event.count("deliverycount", history.delivery);
+    if let Some(deferral) = &history.deferral {
+        event.count("deferred", deferral.count);
+        event.text("deferredfor", &deferral.cause);
+        event.text("deferredsince", &deferral.since);
+    }
     event.some("lasterror", history.last_error.as_deref());
     match &history.checkpoint {
         None => {}

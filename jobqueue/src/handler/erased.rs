@@ -8,21 +8,20 @@ use tower::util::BoxCloneSyncService;
 use super::extract::{ExtractError, States};
 use super::function::Handler;
 use super::job::Job;
-use crate::codec::decode_message;
+use crate::codec::decode_any_version;
 use crate::job::outcome::{BoxError, JobError};
 use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 
 /// A handler and the layers around it.
 pub(crate) type JobService = BoxCloneSyncService<Job, (), BoxError>;
 
-/// Reads a payload of a version as the handler's message.
-type Decode = fn(u32, &[u8]) -> Result<Box<dyn Any + Send>, DecodeError>;
+/// Reads a payload of a version, or of none that is told, as the handler's message; returns the version too.
+type Decode = fn(Option<u32>, &[u8]) -> Result<(u32, Box<dyn Any + Send>), DecodeError>;
 
 /// A handler without its types.
 pub(crate) struct Registration {
     pub(crate) queue: &'static str,
     pub(crate) kind: &'static str,
-    pub(crate) version: u32,
     pub(crate) defaults: MessageDefaults,
     pub(crate) accepts: fn(&str) -> bool,
     pub(crate) aliases: &'static [&'static str],
@@ -50,13 +49,12 @@ impl Registration {
         Self {
             queue: H::Message::QUEUE,
             kind: H::Message::KIND,
-            version: H::Message::VERSION,
             defaults: H::Message::DEFAULTS,
             accepts: H::Message::accepts,
             aliases: H::Message::ALIASES,
             decode: |version, data| {
-                decode_message::<H::Message>(version, data)
-                    .map(|message| Box::new(message) as Box<dyn Any + Send>)
+                decode_any_version::<H::Message>(version, data)
+                    .map(|(version, message)| (version, Box::new(message) as Box<dyn Any + Send>))
             },
             check: H::check,
             service: JobService::new(service),

@@ -154,9 +154,9 @@ impl Reason {
     pub const DECODE_ERROR: Self = Self(Cow::Borrowed("decode_error"));
     /// The payload breaks rules of its type.
     pub const INVALID: Self = Self(Cow::Borrowed("invalid"));
-    /// No worker knew the kind, as often as the poison threshold allows.
+    /// No worker knew the kind, for as long as `unknownkindseconds` allows: a day by default.
     pub const UNKNOWN_KIND: Self = Self(Cow::Borrowed("unknown_kind"));
-    /// No worker knew the version, as often as the poison threshold allows.
+    /// No worker knew the version, for as long as `unknownkindseconds` allows: a day by default.
     pub const NEWER_VERSION: Self = Self(Cow::Borrowed("newer_version"));
     /// The reference to the payload is not one.
     pub const BAD_REFERENCE: Self = Self(Cow::Borrowed("bad_reference"));
@@ -167,6 +167,8 @@ impl Reason {
     /// The payload is larger than this program accepts.
     pub const PAYLOAD_TOO_LARGE: Self = Self(Cow::Borrowed("payload_too_large"));
 
+    /// What belongs to the job besides its handler (its place in an order, its part in a batch) could not be done, for good.
+    pub const COORDINATION_FAILED: Self = Self(Cow::Borrowed("coordination_failed"));
     /// Another program put it there, and does not say why.
     pub const UNKNOWN: Self = Self(Cow::Borrowed("unknown"));
 

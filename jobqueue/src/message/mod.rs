@@ -76,6 +76,12 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
         }
     }
 
+    /// Returns the versions that [`decode`](Self::decode) reads, oldest first. A payload of another program that does not tell its
+    /// version is tried in their order.
+    fn versions() -> Vec<u32> {
+        vec![Self::VERSION]
+    }
+
     /// Whether messages of this kind are read as this type.
     fn accepts(kind: &str) -> bool {
         kind == Self::KIND || Self::ALIASES.contains(&kind)

@@ -32,6 +32,13 @@ where
     })
 }
 
+/// The versions of `Old` and its predecessors, then that of `M`.
+pub fn versions_with_upgrades<M: QueueMessage, Old: QueueMessage>() -> Vec<u32> {
+    let mut versions = Old::versions();
+    versions.push(M::VERSION);
+    versions
+}
+
 /// Whether `kind` is a name of `M` or of a type it can be upgraded from.
 pub fn accepts_or_upgrades<M: QueueMessage, Old: QueueMessage>(kind: &str) -> bool {
     kind == M::KIND || M::ALIASES.contains(&kind) || Old::accepts(kind)

@@ -16,7 +16,7 @@ use crate::envelope::{
     Checkpoint, DeadLetterNote, Envelope, JsonText, Parsed, Payload, StoredReference, parse,
 };
 use crate::error::{Error, ErrorKind};
-use crate::job::outcome::printable;
+use crate::job::outcome::{chain, printable};
 use crate::lease::LeaseError;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
@@ -29,13 +29,50 @@ pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
 pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
 
 impl LeasedJob {
+    /// Records in the message that its last attempt has failed and that it is to be dead-lettered, so that no later delivery runs it,
+    /// whatever becomes of the dead letter. Does nothing for a message that was not run.
+    ///
+    /// # Errors
+    /// The lease is lost. What the storage refuses is written together with the next change of the message.
+    pub(crate) async fn record_end(&self, rejection: &mut Rejection) -> Result<(), Error> {
+        if !std::mem::take(&mut rejection.attempted) {
+            return Ok(());
+        }
+        let _saving = self.saving.lock().await;
+        let mut envelope = self.dead_envelope(rejection, 1)?;
+        *self.content() = Content::Event(Box::new(envelope.clone()));
+        let saved = match self.render_and_store_blobs(&mut envelope).await {
+            Ok(rendered) => self.lease.save(rendered.text).await,
+            Err(error) => {
+                tracing::debug!(queue = %self.core.name, error = %chain(&error), "the failed attempt is not recorded yet");
+                return Ok(());
+            }
+        };
+        match saved {
+            Ok(()) => *self.content() = Content::Event(Box::new(envelope)),
+            Err(error @ (LeaseError::Lost | LeaseError::Closed)) => return Err(error.into()),
+            // The copy and the deletion tell more.
+            Err(error) => {
+                tracing::debug!(queue = %self.core.name, %error, "the failed attempt is perhaps not recorded")
+            }
+        }
+        Ok(())
+    }
+
+    /// Dead-letters a message that was received by hand: what the worker's hooks do, no one else does.
+    pub(crate) async fn dead_letter_by_hand(&self, mut rejection: Rejection) -> Result<(), Error> {
+        self.record_end(&mut rejection).await?;
+        self.give_up_turn().await?;
+        self.dead_letter(&rejection).await.map(drop)
+    }
+
     /// Copies the message to the dead-letter queue, with reason and history, then deletes it.
     ///
     /// If the copy cannot be stored the message stays where it is. If it is unknown whether the message was deleted, it may be in both.
     pub(crate) async fn dead_letter(&self, rejection: &Rejection) -> Result<Certainty, Error> {
         let _saving = self.saving.lock().await;
         let dead_letter_queue = self.core.name.dead_letter()?;
-        let mut envelope = self.dead_envelope(rejection)?;
+        let mut envelope = self.dead_envelope(rejection, u32::from(rejection.attempted))?;
         let mut outlived = Vec::new();
         // The copy of an earlier delivery has blobs of its own or shares ours.
         if !self.is_dead_lettered(&dead_letter_queue, &envelope.id).await {
@@ -56,12 +93,12 @@ impl LeasedJob {
         }
     }
 
-    fn dead_envelope(&self, rejection: &Rejection) -> Result<Envelope, Error> {
+    fn dead_envelope(&self, rejection: &Rejection, attempts: u32) -> Result<Envelope, Error> {
         let mut envelope = match &*self.content() {
             Content::Event(envelope) => (**envelope).clone(),
             Content::Unreadable(text) => self.wrap_unreadable(text.as_deref())?,
         };
-        envelope.history.attempts = envelope.history.attempts.saturating_add(u32::from(rejection.attempted));
+        envelope.history.attempts = envelope.history.attempts.saturating_add(attempts);
         envelope.history.last_error = Some(printable(&rejection.detail, crate::envelope::MAX_ERROR_CHARS));
         envelope.dead_letter = Some(DeadLetterNote {
             reason: rejection.reason.as_str().to_owned(),

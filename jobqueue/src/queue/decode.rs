@@ -7,32 +7,55 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::history;
 use super::leased_job::{Content, LeasedJob};
 use super::queue_core::QueueCore;
 use crate::claim_check::PayloadError;
 use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
-use crate::job::outcome::{Reason, chain};
+use crate::job::outcome::{Reason, chain, printable};
 use crate::lease::Lease;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
+
+/// A message as it was received.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) leased: LeasedMessage,
+    /// The moment before it was asked for.
+    pub(crate) requested: Instant,
+    /// The settings it was asked for with.
+    pub(crate) settings: Arc<QueueSettings>,
+}
+
+/// The kinds that a reader of the queue knows.
+pub(crate) trait Kinds: Send + Sync {
+    /// Returns the kind as which a payload without an event is read; `None` if there is not exactly one.
+    fn of_raw(&self) -> Option<&'static str>;
+
+    /// Returns whether messages of `kind` are read here.
+    fn knows(&self, kind: &str) -> bool;
+}
 
 /// What a leased message turned out to be.
 #[derive(Debug)]
 pub(crate) enum Decoded {
     /// A job, and its payload.
-    Ready(LeasedJob, Bytes),
-    /// Not to be run before this time has passed.
-    NotYet(LeasedJob, Duration),
-    /// The payload's blob cannot be had now.
-    Unavailable(LeasedJob, PayloadError),
-    /// Never to be run.
-    Rejected(LeasedJob, Rejection),
+    Ready(Bytes),
+    /// A job that is not to be run before this time has passed.
+    NotYet(Duration),
+    /// A job of a kind that the reader does not know.
+    UnknownKind,
+    /// A job whose payload the storage does not show now.
+    Unavailable(PayloadError),
+    /// Never to be run. The only answer for what is no event.
+    Rejected(Rejection),
 }
 
-/// Why a message is dead-lettered without being run.
+/// Why a message is dead-lettered.
 #[derive(Debug, Clone)]
 pub(crate) struct Rejection {
     pub(crate) reason: Reason,
+    /// One line without control characters.
     pub(crate) detail: String,
     /// Whether an attempt of this delivery has failed, which the message does not count yet.
     pub(super) attempted: bool,
@@ -40,152 +63,184 @@ pub(crate) struct Rejection {
 
 impl Rejection {
     /// Before any attempt.
-    pub(crate) fn new(reason: Reason, detail: impl Into<String>) -> Self {
-        Self { reason, detail: detail.into(), attempted: false }
+    pub(crate) fn new(reason: Reason, detail: impl AsRef<str>) -> Self {
+        let detail = printable(detail.as_ref(), crate::envelope::MAX_ERROR_CHARS);
+        Self { reason, detail, attempted: false }
     }
 
     /// After an attempt that has failed.
-    pub(crate) fn of_attempt(reason: Reason, detail: impl Into<String>) -> Self {
+    pub(crate) fn of_attempt(reason: Reason, detail: impl AsRef<str>) -> Self {
         Self { attempted: true, ..Self::new(reason, detail) }
     }
 }
 
-/// As what a text without an envelope is read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RawPayloadType {
-    pub(crate) kind: &'static str,
-    pub(crate) version: u32,
-}
-
-/// What can be told of a leased message without asking the storage.
-enum Inspected {
-    Done(Decoded),
-    /// The payload is in a blob.
-    Stored(LeasedJob, Payload),
-}
-
 impl QueueCore {
-    /// Starts the lease of a message that was asked for at `requested`, and reads the message.
+    /// Starts the lease of a message, and reads the message.
     pub(crate) async fn decode(
         self: &Arc<Self>,
-        leased: LeasedMessage,
-        requested: Instant,
-        settings: Arc<QueueSettings>,
-        bare: Option<RawPayloadType>,
-    ) -> Decoded {
-        match self.look(&leased, requested, settings, bare) {
+        incoming: Incoming,
+        kinds: &dyn Kinds,
+    ) -> (LeasedJob, Decoded) {
+        let (leased_job, inspected) = self.inspect(incoming, kinds);
+        let decoded = match inspected {
             Inspected::Done(decoded) => decoded,
             // Boxed: most payloads are in their messages.
-            Inspected::Stored(leased_job, payload) => Box::pin(self.fetch(leased_job, payload)).await,
-        }
+            Inspected::Stored(payload) => Box::pin(self.fetch(&payload)).await,
+        };
+        (leased_job, decoded)
     }
 
-    async fn fetch(&self, leased_job: LeasedJob, payload: Payload) -> Decoded {
-        decoded(leased_job, self.claim_checks.payload(&self.name, &payload).await)
+    /// Starts the lease of a message that is only to be put back.
+    pub(crate) fn take(self: &Arc<Self>, incoming: Incoming, kinds: &dyn Kinds) -> LeasedJob {
+        self.inspect(incoming, kinds).0
     }
 
-    fn look(
-        self: &Arc<Self>,
-        leased: &LeasedMessage,
-        requested: Instant,
-        settings: Arc<QueueSettings>,
-        bare: Option<RawPayloadType>,
-    ) -> Inspected {
-        let lease = Lease::start(
+    async fn fetch(&self, payload: &Payload) -> Decoded {
+        decoded(self.claim_checks.payload(&self.name, payload).await)
+    }
+
+    /// Finds out what can be told of a message without asking the storage.
+    fn inspect(self: &Arc<Self>, incoming: Incoming, kinds: &dyn Kinds) -> (LeasedJob, Inspected) {
+        let Incoming { leased, requested, settings } = incoming;
+        let lease = self.lease(&leased, requested, &settings);
+        let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
+        let leased_job = LeasedJob::new(Arc::clone(self), lease, (&leased, delivery), settings, content);
+        let inspected = match problem {
+            Some(rejection) => Inspected::Done(Decoded::Rejected(rejection)),
+            None => leased_job
+                .with_envelope(|event| self.inspect_event(event, &leased_job, kinds))
+                .unwrap_or_else(
+                    // `read` gives a problem with everything that is no event.
+                    || {
+                        Inspected::Done(Decoded::Rejected(Rejection::new(
+                            Reason::DECODE_ERROR,
+                            "the message is not an event",
+                        )))
+                    },
+                ),
+        };
+        (leased_job, inspected)
+    }
+
+    fn lease(&self, leased: &LeasedMessage, requested: Instant, settings: &QueueSettings) -> Arc<Lease> {
+        Lease::start(
             self.renewer(),
             self.store_handle(),
             self.renewer_store(),
             self.name.clone(),
             leased,
             requested,
-            self.terms(&settings),
-        );
-        let kept = Arc::clone(&settings);
-        let leased_job = |content| LeasedJob::new(Arc::clone(self), lease, leased, kept, content);
-        let rejected = |leased_job, rejection| Inspected::Done(Decoded::Rejected(leased_job, rejection));
-        let text = match &leased.text {
-            Ok(text) => text,
-            Err(problem) => {
-                let rejection = Rejection::new(Reason::DECODE_ERROR, problem.clone());
-                return rejected(leased_job(Content::Unreadable(None)), rejection);
-            }
-        };
-        let envelope = match parse(text) {
-            Ok(Parsed::Event(envelope)) => envelope,
-            Ok(Parsed::Bare(json)) => match bare {
-                Some(bare) => Box::new(foreign(leased, bare, json)),
-                None => {
-                    let detail = "the text has no envelope, and the queue has not exactly one message type";
-                    let rejection = Rejection::new(Reason::DECODE_ERROR, detail);
-                    return rejected(leased_job(Content::Unreadable(Some(text.clone()))), rejection);
-                }
-            },
-            Err(error) => {
-                let reason = match error {
-                    EnvelopeError::Reference(_) => Reason::BAD_REFERENCE,
-                    _ => Reason::DECODE_ERROR,
-                };
-                let rejection = Rejection::new(reason, chain(&error));
-                return rejected(leased_job(Content::Unreadable(Some(text.clone()))), rejection);
-            }
-        };
-        let not_before = not_before(&envelope);
-        let rejection = spent(leased, &envelope, &settings);
-        let inline = self.claim_checks.inline(&envelope.payload);
-        let stored = if inline.is_none() { envelope.payload.clone() } else { Payload::None };
-        let leased_job = leased_job(Content::Event(envelope));
-        if let Some(rejection) = rejection {
-            return rejected(leased_job, rejection);
+            self.terms(settings),
+        )
+    }
+
+    fn inspect_event(&self, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {
+        if let Some(rejection) = spent(event, leased_job) {
+            return Inspected::Done(Decoded::Rejected(rejection));
         }
-        if let Some(wait) = not_before.and_then(|time| time.duration_since(self.options.clock.now()).ok())
-            && !wait.is_zero()
+        match not_before(event)
+            .map(|time| time.and_then(|time| time.duration_since(self.options.clock.now()).ok()))
         {
-            return Inspected::Done(Decoded::NotYet(leased_job, wait.min(MAX_VISIBILITY)));
+            Err(rejection) => return Inspected::Done(Decoded::Rejected(rejection)),
+            Ok(Some(wait)) if !wait.is_zero() => {
+                return Inspected::Done(Decoded::NotYet(wait.min(MAX_VISIBILITY)));
+            }
+            Ok(_) => {}
         }
-        match inline {
-            Some(payload) => Inspected::Done(decoded(leased_job, payload)),
-            None => Inspected::Stored(leased_job, stored),
+        if !kinds.knows(&event.kind) {
+            return Inspected::Done(Decoded::UnknownKind);
+        }
+        match self.claim_checks.inline(&event.payload) {
+            Some(payload) => Inspected::Done(decoded(payload)),
+            None => Inspected::Stored(event.payload.clone()),
         }
     }
 }
 
-fn decoded(leased_job: LeasedJob, payload: Result<Bytes, PayloadError>) -> Decoded {
+/// What can be told of a message without asking the storage.
+enum Inspected {
+    Done(Decoded),
+    /// The payload is in a blob.
+    Stored(Payload),
+}
+
+/// Reads the text of a message: its content, the number of the delivery, and why it is no event if it is none.
+fn read(
+    leased: &LeasedMessage,
+    raw: Option<&'static str>,
+    settings: &QueueSettings,
+) -> (Content, u32, Option<Rejection>) {
+    let unreadable = |text: Option<&str>, reason, problem: &str| {
+        let content = Content::Unreadable(text.map(ToOwned::to_owned));
+        (content, leased.dequeue_count.max(1), Some(Rejection::new(reason, problem)))
+    };
+    let text = match &leased.text {
+        Ok(text) => text,
+        Err(problem) => return unreadable(None, Reason::DECODE_ERROR, problem),
+    };
+    let mut event = match (parse(text), raw) {
+        (Ok(Parsed::Event(event)), _) => event,
+        (Ok(Parsed::Bare(json)), Some(kind)) => Box::new(event_of_raw(leased, kind, json)),
+        (Ok(Parsed::Bare(_)), None) => {
+            let problem = "the text has no envelope, and the queue has not exactly one message type";
+            return unreadable(Some(text), Reason::DECODE_ERROR, problem);
+        }
+        (Err(error @ EnvelopeError::Reference(_)), _) => {
+            return unreadable(Some(text), Reason::BAD_REFERENCE, &chain(&error));
+        }
+        (Err(error), _) => return unreadable(Some(text), Reason::DECODE_ERROR, &chain(&error)),
+    };
+    event.version = event.version.or(settings.raw_version);
+    let delivery = history::believe(&mut event, leased.dequeue_count, settings);
+    (Content::Event(event), delivery, None)
+}
+
+fn decoded(payload: Result<Bytes, PayloadError>) -> Decoded {
     match payload {
-        Ok(data) => Decoded::Ready(leased_job, data),
+        Ok(data) => Decoded::Ready(data),
         Err(error) => match error.reason() {
-            Some(reason) => Decoded::Rejected(leased_job, Rejection::new(reason, chain(&error))),
-            None => Decoded::Unavailable(leased_job, error),
+            Some(reason) => Decoded::Rejected(Rejection::new(reason, chain(&error))),
+            None => Decoded::Unavailable(error),
         },
     }
 }
 
-/// Why a message is not delivered once more, if it has had its deliveries or its attempts.
-fn spent(leased: &LeasedMessage, envelope: &Envelope, settings: &QueueSettings) -> Option<Rejection> {
-    let deliveries = leased.dequeue_count.saturating_sub(envelope.history.uncounted);
-    let attempts = envelope.history.attempts;
-    if deliveries > settings.max_deliveries {
+/// Why a message is not delivered once more: it was to be dead-lettered before, or has had its deliveries or its attempts.
+fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
+    let (history, settings) = (&event.history, &leased_job.settings);
+    let deliveries = leased_job.dequeue_count.saturating_sub(history.uncounted);
+    let attempts = history.attempts;
+    let last = || history.last_error.clone().unwrap_or_default();
+    if let Some(note) = &event.dead_letter {
+        Some(Rejection::new(Reason::new(&note.reason), last()))
+    } else if deliveries > settings.max_deliveries {
         let detail = format!(
             "delivered {deliveries} times with {attempts} failures reported; the job probably kills its worker"
         );
         Some(Rejection::new(Reason::MAX_DELIVERIES, detail))
     } else if attempts >= settings.poison_threshold {
-        let last = envelope.history.last_error.clone().unwrap_or_default();
-        Some(Rejection::new(Reason::ATTEMPTS_EXHAUSTED, last))
+        Some(Rejection::new(Reason::ATTEMPTS_EXHAUSTED, last()))
     } else {
         None
     }
 }
 
-/// The envelope for the bare payload of a foreign producer. Its id is the storage's, which stays the same at every
-/// delivery.
-fn foreign(leased: &LeasedMessage, bare: RawPayloadType, json: JsonText) -> Envelope {
+/// The event around the raw payload of another producer. Its id is the storage's, which stays the same at every delivery.
+fn event_of_raw(leased: &LeasedMessage, kind: &'static str, json: JsonText) -> Envelope {
     let id = leased.message.id.as_str();
-    let mut envelope = Envelope::new(id, "/jobqueue/foreign", bare.kind, Payload::Json(json));
-    envelope.version = bare.version;
+    let mut envelope = Envelope::new(id, "/jobqueue/foreign", kind, Payload::Json(json));
+    envelope.version = None;
     envelope
 }
 
-fn not_before(envelope: &Envelope) -> Option<SystemTime> {
-    let time: Timestamp = envelope.not_before.as_deref()?.parse().ok()?;
-    Some(SystemTime::from(time))
+/// The moment before which the job must not run.
+fn not_before(event: &Envelope) -> Result<Option<SystemTime>, Rejection> {
+    let Some(text) = event.not_before.as_deref() else { return Ok(None) };
+    match text.parse::<Timestamp>() {
+        Ok(time) => Ok(Some(SystemTime::from(time))),
+        Err(_) => {
+            let problem = "the attribute `notbefore` is not a time as RFC 3339 writes it";
+            Err(Rejection::new(Reason::DECODE_ERROR, problem))
+        }
+    }
 }

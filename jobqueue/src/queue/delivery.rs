@@ -9,10 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::decode::Rejection;
 use super::leased_job::LeasedJob;
-use super::settle::Uncounted;
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
-use crate::job::outcome::{Reason, printable};
+use crate::job::outcome::Reason;
 use crate::lease::LeaseError;
 
 /// A leased message. The lease renews itself until the delivery is completed, released, dead-lettered or dropped.
@@ -91,7 +90,8 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be put back; if not, it comes back when its lease is over.
     pub async fn release(mut self, delay: Duration) -> Result<(), Error> {
-        self.take()?.release_uncounted(delay, Uncounted::Plain).await
+        let leased_job = self.take()?;
+        leased_job.release_uncounted(delay).await
     }
 
     /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days); at the poison
@@ -107,8 +107,7 @@ impl<M> Delivery<M> {
         let leased_job = self.take()?;
         let text = error.to_string();
         if self.info.attempt >= self.info.max_attempts {
-            leased_job.give_up_turn().await?;
-            leased_job.dead_letter(&Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await.map(drop)
+            leased_job.dead_letter_by_hand(Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await
         } else {
             leased_job.retry(delay, &text).await
         }
@@ -123,10 +122,8 @@ impl<M> Delivery<M> {
     /// If the future is dropped, the message may be in both queues, and comes back when its lease is over. Dead-lettering it
     /// again makes no second copy, as far as the first 32 dead letters show; it is never in neither queue.
     pub async fn dead_letter(mut self, reason: impl fmt::Display) -> Result<(), Error> {
-        let detail = printable(&reason.to_string(), 2_000);
-        let leased_job = self.take()?;
-        leased_job.give_up_turn().await?;
-        leased_job.dead_letter(&Rejection::of_attempt(Reason::REJECTED, detail)).await.map(drop)
+        let rejection = Rejection::of_attempt(Reason::REJECTED, reason.to_string());
+        self.take()?.dead_letter_by_hand(rejection).await
     }
 
     /// Saves progress with the message and renews the lease. Later deliveries find it by [`resume`](Self::resume).

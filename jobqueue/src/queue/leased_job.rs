@@ -23,7 +23,10 @@ const MAX_INLINE_CHECKPOINT: usize = 16 * 1024;
 pub(crate) struct LeasedJob {
     pub(crate) core: Arc<QueueCore>,
     pub(crate) lease: Arc<Lease>,
+    /// The number of this delivery, from 1: the dequeue count, as far as the storage tells it.
     pub(crate) dequeue_count: u32,
+    /// When it was received, by the storage's clock.
+    received: SystemTime,
     pub(crate) inserted: SystemTime,
     pub(crate) expires: Option<SystemTime>,
     /// The settings that held when it was received.
@@ -55,14 +58,15 @@ impl LeasedJob {
     pub(super) fn new(
         core: Arc<QueueCore>,
         lease: Arc<Lease>,
-        leased: &crate::storage::LeasedMessage,
+        (leased, delivery): (&crate::storage::LeasedMessage, u32),
         settings: Arc<QueueSettings>,
         content: Content,
     ) -> Self {
         Self {
             core,
             lease,
-            dequeue_count: leased.dequeue_count,
+            dequeue_count: delivery,
+            received: leased.next_visible.checked_sub(settings.timeout).unwrap_or(leased.inserted),
             inserted: leased.inserted,
             expires: leased.expires,
             settings,
@@ -70,6 +74,11 @@ impl LeasedJob {
             saving: tokio::sync::Mutex::new(()),
             saved: tokio::sync::Mutex::new(None),
         }
+    }
+
+    /// When it was received, by the storage's clock: so that workers whose clocks differ agree on how long a message waits.
+    pub(super) fn received_at(&self) -> SystemTime {
+        self.received
     }
 
     pub(super) fn content(&self) -> MutexGuard<'_, Content> {
@@ -104,7 +113,7 @@ impl LeasedJob {
             JobInfo {
                 id: Arc::clone(&envelope.id),
                 kind: Arc::clone(&envelope.kind),
-                version: envelope.version,
+                version: envelope.version.unwrap_or(1),
                 queue: self.core.name.clone(),
                 source: Arc::clone(&envelope.source),
                 key: envelope.subject.as_deref().map(Into::into),
@@ -123,6 +132,7 @@ impl LeasedJob {
     /// The event's text as it would be stored now. What does not fit moves out: first the checkpoint if it is large,
     /// then the payload.
     pub(super) fn render(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
+        envelope.history.delivery = self.dequeue_count;
         let encoding = self.settings.encoding;
         let mut blobs = Vec::new();
         let large = |json: &String| json.len() > MAX_INLINE_CHECKPOINT;

@@ -6,9 +6,11 @@ mod backlog;
 mod dead_letter;
 mod dead_letters;
 mod decode;
+mod deferral;
 mod delivery;
 mod errors;
 pub(crate) mod fifo;
+mod history;
 mod leased_job;
 mod progress;
 mod queue_core;
@@ -36,10 +38,10 @@ pub use typed::Queue;
 pub use unique::SendUniqueOutcome;
 
 pub(crate) use dead_letter::DEAD_LETTER_RETRY;
-pub(crate) use decode::{Decoded, RawPayloadType, Rejection};
+pub(crate) use decode::{Decoded, Incoming, Kinds, Rejection};
+pub(crate) use deferral::{Cause, Deferred};
 pub(crate) use delivery::{from_json, to_json};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
-pub(crate) use settle::Uncounted;
 
 pub(crate) use crate::envelope::{EventDigest, Identity, IdentityDigest};

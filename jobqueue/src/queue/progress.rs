@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::leased_job::LeasedJob;
+use crate::envelope::{Checkpoint, Envelope};
 use crate::error::{Error, ErrorKind};
 
 /// The checkpoint of a message: one document for both.
@@ -46,6 +47,20 @@ impl LeasedJob {
             })?,
         };
         Ok(saved.insert(read).clone())
+    }
+
+    /// Reads the checkpoint if it is in a blob, so that a storage that cannot be read now is found out before the handler runs. What else
+    /// is wrong with it, the handler is told when it asks.
+    pub(crate) async fn read_stored_checkpoint(&self) -> Result<(), Error> {
+        let is_stored =
+            |envelope: &Envelope| matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)));
+        if !self.with_envelope(is_stored).unwrap_or(false) {
+            return Ok(());
+        }
+        match Box::pin(self.saved()).await {
+            Err(error) if error.is_retryable() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Saves progress (JSON), keeping the steps.

@@ -2,23 +2,28 @@
 
 use super::queue_core::QueueCore;
 use crate::claim_check::PayloadError;
-use crate::codec::decode_message;
+use crate::codec::decode_any_version;
 use crate::envelope::{Parsed, parse};
 use crate::error::{Error, ErrorKind};
-use crate::message::QueueMessage;
+use crate::message::{DecodeError, QueueMessage};
 
 impl QueueCore {
     /// Decodes a text as `M`.
     pub(crate) async fn read<M: QueueMessage>(&self, text: &str) -> Result<M, Error> {
         let envelope = match parse(text)? {
-            Parsed::Bare(json) => return Ok(decode_message(M::VERSION, json.as_bytes())?),
+            Parsed::Bare(json) => return Ok(self.read_payload(None, json.as_bytes())?),
             Parsed::Event(envelope) => envelope,
         };
         if !M::accepts(&envelope.kind) {
             return Err(Error::new(ErrorKind::Undecodable, "the message is of another kind"));
         }
         let data = self.claim_checks.payload(&self.name, &envelope.payload).await;
-        Ok(decode_message(envelope.version, &data.map_err(payload_error)?)?)
+        Ok(self.read_payload(envelope.version, &data.map_err(payload_error)?)?)
+    }
+
+    fn read_payload<M: QueueMessage>(&self, version: Option<u32>, data: &[u8]) -> Result<M, DecodeError> {
+        let version = version.or(self.settings().raw_version);
+        decode_any_version(version, data).map(|(_, message)| message)
     }
 }
 

@@ -108,7 +108,7 @@ impl QueueCore {
         let id = options.id.take().map_or_else(new_id, Into::into);
         let payload = payload::<M::Codec>(data.clone())?;
         let mut envelope = Envelope::new(id, Arc::clone(&self.options.source), repeated(M::KIND), payload);
-        envelope.version = M::VERSION;
+        envelope.version = Some(M::VERSION);
         envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
         envelope.subject = key;
         self.prepare_envelope(envelope, data, options)

@@ -1,23 +1,16 @@
-//! Ending a delivery: complete, retry, excuse, checkpoint.
+//! Ending a delivery: complete, retry, release, checkpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::leased_job::{Content, LeasedJob, Rendered};
-use crate::envelope::{Checkpoint, Envelope, StoredReference};
-use crate::error::Error;
+use crate::claim_check::PayloadError;
+use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
+use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
 use crate::job::retry::MAX_DELAY;
 use crate::lease::{Lease, LeaseError};
-
-/// What a release is excused by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Uncounted {
-    /// A snooze, a shutdown, a drop.
-    Plain,
-    /// No handler knows the kind or version.
-    Unknown,
-}
+use crate::storage::StoreError;
 
 impl LeasedJob {
     /// Deletes the message, then its blobs.
@@ -43,24 +36,37 @@ impl LeasedJob {
     pub(crate) async fn retry(&self, delay: Duration, error: &str) -> Result<(), Error> {
         self.put_back(delay, |envelope| {
             envelope.history.attempts = envelope.history.attempts.saturating_add(1);
+            envelope.history.deferral = None;
             envelope.history.last_error = Some(printable(error, crate::envelope::MAX_ERROR_CHARS));
         })
         .await
     }
 
     /// Puts the message back for `delay` without counting an attempt.
-    pub(crate) async fn release_uncounted(
-        &self,
-        delay: Duration,
-        release_uncounted: Uncounted,
-    ) -> Result<(), Error> {
-        self.put_back(delay, |envelope| uncounted(envelope, release_uncounted)).await
+    pub(crate) async fn release_uncounted(&self, delay: Duration) -> Result<(), Error> {
+        self.put_back(delay, uncounted).await
+    }
+
+    /// Puts the message back for `delay` because of a wait, without counting an attempt.
+    pub(super) async fn release_deferred(&self, delay: Duration, deferral: Deferral) -> Result<(), Error> {
+        self.put_back(delay, |envelope| {
+            uncounted(envelope);
+            envelope.history.deferral = Some(deferral);
+        })
+        .await
+    }
+
+    /// Forgets what the message waited for: it has come.
+    pub(crate) fn end_wait(&self) {
+        if let Content::Event(envelope) = &mut *self.content() {
+            envelope.history.deferral = None;
+        }
     }
 
     /// The same in the background, as far as it can be done without waiting; for drops.
     pub(crate) fn release_uncounted_later(&self) {
         let text = self.envelope().and_then(|mut envelope| {
-            uncounted(&mut envelope, Uncounted::Plain);
+            uncounted(&mut envelope);
             // A payload that would have to move out first is no affair of a drop.
             self.render(&mut envelope).ok().filter(|rendered| rendered.blobs.is_empty())
         });
@@ -109,9 +115,12 @@ impl LeasedJob {
             None => Ok(None),
             Some(Checkpoint::Inline(json)) => Ok(Some(json)),
             Some(Checkpoint::Stored(reference)) => {
-                let undecodable = |text: &str| Error::new(crate::ErrorKind::Undecodable, text);
-                let data = self.core.claim_checks.load(&self.core.name, &reference).await;
-                let data = data.map_err(|e| undecodable("the checkpoint cannot be read").with_source(e))?;
+                let undecodable = |text: &str| Error::new(ErrorKind::Undecodable, text);
+                let data = match self.core.claim_checks.load(&self.core.name, &reference).await {
+                    Ok(data) => data,
+                    Err(PayloadError::Unreadable(failed)) => return Err(unreadable(failed)),
+                    Err(error) => return Err(undecodable("the checkpoint cannot be had").with_source(error)),
+                };
                 let text = String::from_utf8(data.into());
                 Ok(Some(text.map_err(|e| undecodable("the checkpoint is not text").with_source(e))?))
             }
@@ -136,9 +145,13 @@ impl LeasedJob {
     }
 }
 
-fn uncounted(envelope: &mut Envelope, release_uncounted: Uncounted) {
+/// The error of a checkpoint that may be there: whatever the storage's failure is, it says nothing about the checkpoint.
+fn unreadable(failed: StoreError) -> Error {
+    Error::new(ErrorKind::Storage, "the checkpoint cannot be read now")
+        .with_retryable(true)
+        .with_source(failed)
+}
+
+fn uncounted(envelope: &mut Envelope) {
     envelope.history.uncounted = envelope.history.uncounted.saturating_add(1);
-    if release_uncounted == Uncounted::Unknown {
-        envelope.history.deferred = envelope.history.deferred.saturating_add(1);
-    }
 }

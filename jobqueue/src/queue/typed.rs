@@ -8,15 +8,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::dead_letters::DeadLetters;
-use super::decode::{Decoded, RawPayloadType, Rejection};
+use super::decode::{Decoded, Incoming, Kinds, Rejection};
+use super::deferral::{Cause, Deferred};
 use super::delivery::Delivery;
+use super::leased_job::LeasedJob;
 use super::queue_core::{QueueCore, QueueCoreOptions};
 use super::send::Sent;
 use super::send_all::Drafts;
 use super::send_options::SendOptions;
-use super::settle::Uncounted;
 use crate::clock::WITHOUT_END;
-use crate::codec::decode_message;
+use crate::codec::decode_any_version;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{Reason, chain};
 use crate::message::{DecodeError, QueueMessage};
@@ -26,8 +27,8 @@ use crate::storage::{MAX_MESSAGES, Storage, StoreErrorKind};
 
 /// Between two looks of [`Queue::receive`] at a queue on a storage that cannot ring, in the end.
 const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
-/// How long a message that is not for this program is left to others.
-const NOT_MINE: Duration = Duration::from_secs(10);
+/// How long a message that no program knows is left to others each time, once it has waited for long.
+const NOT_MINE: Duration = Duration::from_secs(300);
 
 /// A queue of messages of type `M`. Cheap to clone.
 ///
@@ -205,10 +206,11 @@ impl<M: QueueMessage> Queue<M> {
             let next = received.next_visible_in;
             if let Some(leased) = received.messages.into_iter().next() {
                 idle.reset();
-                let bare = Some(RawPayloadType { kind: M::KIND, version: M::VERSION });
-                let decoded = self.core.decode(leased, requested, settings, bare).await;
-                if let Some(delivery) = self.open(decoded).await? {
+                if let Some(delivery) = self.open(Incoming { leased, requested, settings }).await? {
                     return Ok(Some(delivery));
+                }
+                if Instant::now() >= give_up {
+                    return Ok(None);
                 }
                 continue;
             }
@@ -218,40 +220,51 @@ impl<M: QueueMessage> Queue<M> {
         }
     }
 
-    async fn open(&self, decoded: Decoded) -> Result<Option<Delivery<M>>, Error> {
+    /// The delivery of a message of this type; settles any other.
+    async fn open(&self, incoming: Incoming) -> Result<Option<Delivery<M>>, Error> {
+        let (leased_job, decoded) = self.core.decode(incoming, &KindsOf::<M>(PhantomData)).await;
         match decoded {
-            Decoded::Rejected(leased_job, rejection) => {
-                leased_job.give_up_turn().await?;
-                leased_job.dead_letter(&rejection).await?;
-                Ok(None)
+            Decoded::Ready(data) => return self.read_payload(leased_job, &data).await,
+            Decoded::Rejected(rejection) => leased_job.dead_letter_by_hand(rejection).await?,
+            Decoded::NotYet(wait) => leased_job.release_uncounted(wait).await?,
+            Decoded::UnknownKind => {
+                self.leave(&leased_job, Cause::UnknownKind, "it is of another kind").await?
             }
-            Decoded::NotYet(leased_job, wait) => {
-                leased_job.release_uncounted(wait, Uncounted::Plain).await?;
-                Ok(None)
+            Decoded::Unavailable(error) => {
+                let cause = if error.is_missing() { Cause::PayloadMissing } else { Cause::PayloadUnreadable };
+                self.leave(&leased_job, cause, &chain(&error)).await?;
             }
-            Decoded::Unavailable(leased_job, error) => {
-                leased_job.retry(NOT_MINE, &chain(&error)).await?;
-                Ok(None)
+        }
+        Ok(None)
+    }
+
+    async fn read_payload(&self, leased_job: LeasedJob, data: &[u8]) -> Result<Option<Delivery<M>>, Error> {
+        let version = leased_job.with_envelope(|event| event.version).flatten();
+        match (decode_any_version::<M>(version, data), leased_job.info()) {
+            (Ok((version, message)), Some(mut info)) => {
+                info.version = version;
+                leased_job.end_wait();
+                return Ok(Some(Delivery::new(message, info, leased_job)));
             }
-            Decoded::Ready(leased_job, data) => {
-                let Some(info) = leased_job.info() else { return Ok(None) };
-                if !M::accepts(&info.kind) {
-                    leased_job.release_uncounted(NOT_MINE, Uncounted::Unknown).await?;
-                    return Ok(None);
-                }
-                match decode_message::<M>(info.version, &data) {
-                    Ok(message) => Ok(Some(Delivery::new(message, info, leased_job))),
-                    Err(error) if error.is_newer_version() => {
-                        leased_job.release_uncounted(NOT_MINE, Uncounted::Unknown).await?;
-                        Ok(None)
-                    }
-                    Err(error) => {
-                        leased_job.give_up_turn().await?;
-                        leased_job.dead_letter(&Rejection::undecodable(&error)).await?;
-                        Ok(None)
-                    }
-                }
+            (Err(error), _) if error.is_newer_version() => {
+                self.leave(&leased_job, Cause::NewerVersion, &chain(&error)).await?;
             }
+            (Err(error), _) => leased_job.dead_letter_by_hand(Rejection::undecodable(&error)).await?,
+            // No event has no payload either.
+            (Ok(_), None) => {}
+        }
+        Ok(None)
+    }
+
+    /// Leaves a message to others, or to a time when it can be read.
+    async fn leave(&self, leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
+        match leased_job.defer(cause, detail).await? {
+            Deferred::PutBack(_) => Ok(()),
+            // A worker judges whether anybody knows it: a program that receives by hand knows one kind of perhaps many.
+            Deferred::Over(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
+                leased_job.release_uncounted(NOT_MINE).await
+            }
+            Deferred::Over(rejection) => leased_job.dead_letter_by_hand(rejection).await,
         }
     }
 
@@ -329,6 +342,19 @@ impl<M: QueueMessage> Queue<M> {
 
     pub(crate) fn core(&self) -> &Arc<QueueCore> {
         &self.core
+    }
+}
+
+/// The kinds of one message type.
+struct KindsOf<M>(PhantomData<fn() -> M>);
+
+impl<M: QueueMessage> Kinds for KindsOf<M> {
+    fn of_raw(&self) -> Option<&'static str> {
+        Some(M::KIND)
+    }
+
+    fn knows(&self, kind: &str) -> bool {
+        M::accepts(kind)
     }
 }
 

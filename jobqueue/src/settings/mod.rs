@@ -22,6 +22,13 @@ pub const PAUSED: &str = "paused";
 /// Metadata name: the hard bound on deliveries.
 pub const MAX_DELIVERIES: &str = "maxdeliveries";
 
+/// Metadata name: for how many seconds a message of an unknown kind or newer version is left to other workers.
+pub const UNKNOWN_KIND_SECONDS: &str = "unknownkindseconds";
+/// Metadata name: `true` if what producers write about former deliveries is believed.
+pub const TRUST_PRODUCERS: &str = "trustproducers";
+/// Metadata name: the version of payloads that come without one.
+pub const RAW_VERSION: &str = "rawversion";
+
 /// How the text of messages is written. Both forms are always read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -49,6 +56,15 @@ pub struct QueueSettings {
     /// Deliveries, excused ones not counted, after which a message is dead-lettered without being run: the bound
     /// for jobs that kill their worker. 1–1,000,000, default 4 × threshold + 20.
     pub max_deliveries: u32,
+    /// How long a message of a kind or version that no worker here knows is left to other workers, counted from the first delivery of
+    /// that sort; then it is dead-lettered: 1 second to 365 days, default 1 day.
+    pub unknown_kind_timeout: Duration,
+    /// Whether to believe what an event says of deliveries that never were: `attempts`, `excused`, `checkpoint` and the like. Off by
+    /// default: producers are not believed.
+    pub trust_producers: bool,
+    /// The version of payloads that come without one, from producers that write no events or no `schemaversion`. `None`, the default:
+    /// the oldest version whose form fits.
+    pub raw_version: Option<u32>,
 }
 
 /// Settings that one process prefers to the queue's own.
@@ -89,6 +105,8 @@ const DEFAULT_POISON_THRESHOLD: u32 = 5;
 const DEFAULT_TIMEOUT_SECONDS: u64 = 30;
 /// The longest lease that a storage gives: 7 days.
 const MAX_TIMEOUT: Duration = Duration::from_secs(604_800);
+const DEFAULT_UNKNOWN_KIND_SECONDS: u64 = 86_400;
+const YEAR: u64 = 365 * 86_400;
 
 impl QueueSettings {
     /// Settles what holds: overrides first, then metadata, then the type's defaults, then the framework's.
@@ -111,13 +129,30 @@ impl QueueSettings {
         let max = reader.number(MAX_DELIVERIES, "a whole number from 1 to 1000000", 1..=1_000_000, generous);
         let max_deliveries = overrides.max_deliveries.map_or(max as u32, |n| n.max(1));
 
+        let allowed = "seconds from 1 to 31536000";
+        let unknown = reader.number(UNKNOWN_KIND_SECONDS, allowed, 1..=YEAR, DEFAULT_UNKNOWN_KIND_SECONDS);
+        let unknown_kind_timeout = Duration::from_secs(unknown);
+
         let encoding = reader.word(
             MESSAGE_ENCODING,
             "`none` or `base64`",
             &[("none", MessageEncoding::Plain), ("base64", MessageEncoding::Base64)],
         );
         let paused = reader.word(PAUSED, "`true` or `false`", &[("false", false), ("true", true)]);
-        (Self { poison_threshold, timeout, encoding, paused, max_deliveries }, reader.warnings)
+        let trust_producers =
+            reader.word(TRUST_PRODUCERS, "`true` or `false`", &[("false", false), ("true", true)]);
+        let raw_version = reader.version(RAW_VERSION, "a whole number from 1 to 4294967295");
+        let settings = Self {
+            poison_threshold,
+            timeout,
+            encoding,
+            paused,
+            max_deliveries,
+            unknown_kind_timeout,
+            trust_producers,
+            raw_version,
+        };
+        (settings, reader.warnings)
     }
 
     /// The metadata with which a missing queue is created: what the type declares, written out so that an
@@ -157,6 +192,16 @@ impl Reader<'_> {
         }
     }
 
+    /// A version, if the metadata names one.
+    fn version(&mut self, name: &'static str, allowed: &'static str) -> Option<u32> {
+        let text = self.metadata.get(name)?;
+        let version = text.trim().parse().ok().filter(|version| *version > 0);
+        if version.is_none() {
+            self.warnings.push(SettingWarning { name, allowed, used: "the oldest that fits".to_owned() });
+        }
+        version
+    }
+
     /// The first choice is the default.
     fn word<T: Copy>(&mut self, name: &'static str, allowed: &'static str, choices: &[(&str, T); 2]) -> T {
         let default = choices[0];
@@ -184,7 +229,11 @@ mod tests {
         let (settings, warnings) = resolve(Metadata::new());
         assert_eq!((settings.poison_threshold, settings.max_deliveries), (5, 40));
         assert_eq!(settings.timeout, Duration::from_secs(30));
-        assert!(!settings.paused && warnings.is_empty());
+        assert!(!settings.paused && !settings.trust_producers && warnings.is_empty());
+        assert_eq!(
+            (settings.unknown_kind_timeout, settings.raw_version),
+            (Duration::from_secs(86_400), None)
+        );
     }
 
     #[test]
@@ -199,10 +248,13 @@ mod tests {
                 .with(DEFAULT_TIMEOUT, "0")
                 .with(MAX_DELIVERIES, "0")
                 .with(MESSAGE_ENCODING, "utf7")
-                .with(PAUSED, "maybe"),
+                .with(PAUSED, "maybe")
+                .with(UNKNOWN_KIND_SECONDS, "0")
+                .with(TRUST_PRODUCERS, "yes")
+                .with(RAW_VERSION, "0"),
         );
         assert_eq!(settings, resolve(Metadata::new()).0);
-        assert_eq!(warnings.len(), 4);
+        assert_eq!(warnings.len(), 7);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handler::Registration;
 use crate::message::MessageDefaults;
 use crate::name::QueueName;
-use crate::queue::RawPayloadType;
+use crate::queue::Kinds;
 
 /// The handlers of a worker by queue.
 #[derive(Debug)]
@@ -52,14 +52,6 @@ impl QueueHandlers {
         self.handlers.iter().find(|handler| (handler.accepts)(kind))
     }
 
-    /// As what a message without an envelope is read: the only type of the queue.
-    pub(super) fn bare(&self) -> Option<RawPayloadType> {
-        match self.handlers.as_slice() {
-            [only] => Some(RawPayloadType { kind: only.kind, version: only.version }),
-            _ => None,
-        }
-    }
-
     /// What the queue is created with: the longest lease and the most attempts that one of its types asks for.
     pub(super) fn defaults(&self) -> MessageDefaults {
         let mut defaults = MessageDefaults::new();
@@ -68,5 +60,18 @@ impl QueueHandlers {
             defaults.timeout = defaults.timeout.max(handler.defaults.timeout);
         }
         defaults
+    }
+}
+
+impl Kinds for QueueHandlers {
+    fn of_raw(&self) -> Option<&'static str> {
+        match self.handlers.as_slice() {
+            [only] => Some(only.kind),
+            _ => None,
+        }
+    }
+
+    fn knows(&self, kind: &str) -> bool {
+        self.find(kind).is_some()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -15,13 +15,14 @@ use super::circuit::Circuit;
 use super::deliveries::Deliveries;
 use super::event::Event;
 use super::poller::Poller;
+use super::queue_worker::QueueWorker;
 use super::report::Report;
 use super::shared::Shared;
 use super::slot::Slots;
 use crate::claim_check::{SweepOptions, sweep};
 use crate::error::Error;
 use crate::job::outcome::chain;
-use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions, Uncounted};
+use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions};
 use crate::task;
 
 /// Runs handlers for the messages of its queues.
@@ -108,29 +109,19 @@ impl Worker {
         }
         let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
         tracing::info!(storage = shared.storage.description(), ?queues, "worker started");
-        for (number, (core, queue_handlers)) in opened.into_iter().enumerate() {
-            let circuit = Arc::new(Circuit::new(shared.options.circuit));
-            let deliveries = Deliveries {
+        for (number, (core, handlers)) in opened.into_iter().enumerate() {
+            let worker = QueueWorker {
                 shared: Arc::clone(&shared),
-                core: Arc::clone(&core),
-                queue_handlers,
-                circuit: Arc::clone(&circuit),
+                core,
+                handlers,
+                circuit: Circuit::new(shared.options.circuit),
+                activity: Arc::clone(&activity),
                 stop: stop.clone(),
                 abort: abort.clone(),
                 tasks: tasks.clone(),
-                to_delete: Mutex::default(),
             };
-            let poller = Poller {
-                number,
-                shared: Arc::clone(&shared),
-                circuit,
-                core,
-                slots: slots.clone(),
-                stop: stop.clone(),
-                deliveries: Arc::new(deliveries),
-                activity: Arc::clone(&activity),
-                until_idle,
-            };
+            let deliveries = Arc::new(Deliveries::new(worker));
+            let poller = Poller { number, slots: slots.clone(), deliveries, until_idle };
             task::spawn_tracked(&pollers, poller.run());
         }
         for start in self.background {
@@ -173,7 +164,7 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
     let abandoned = shared.take_running();
     shared.report().abandoned += abandoned.len() as u64;
     let release = |leased_job: Arc<LeasedJob>| async move {
-        if let Err(error) = leased_job.release_uncounted(Duration::ZERO, Uncounted::Plain).await {
+        if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
             tracing::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
         }
     };

@@ -109,8 +109,10 @@ async fn f103_a_missing_payload_is_waited_for_and_then_dead_lettered() {
     let storage = memory::open();
     let blob = send_large(&storage).await;
     storage.blobs().delete_blob(&blob, None).await.unwrap();
-    let (log, reasons) = refused(&storage).await;
-    assert_eq!(log, ["retried", "retried", "dead_lettered"]);
+    let (mut log, reasons) = refused(&storage).await;
+    // It costs no attempt: the storage may have been failed over, and show the payload later.
+    assert!(log.len() > 5 && log.pop().is_some_and(|last| last == "dead_lettered"), "{log:?}");
+    assert!(log.iter().all(|end| end == "released"), "{log:?}");
     assert_eq!(reasons, ["payload_missing"]);
     let letter =
         storage.queue::<Task>().await.unwrap().dead_letters().unwrap().peek().await.unwrap().remove(0);

@@ -169,7 +169,8 @@ impl<M: QueueMessage> DeadLetters<M> {
         // The new message counts its deliveries from zero.
         envelope.history.attempts = 0;
         envelope.history.uncounted = 0;
-        envelope.history.deferred = 0;
+        envelope.history.delivery = 0;
+        envelope.history.deferral = None;
         let encoding = self.core.settings().encoding;
         Ok(to_wire(envelope.to_json()?, encoding))
     }

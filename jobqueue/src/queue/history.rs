@@ -1,0 +1,120 @@
+//! Decides which part of an event's history is believed: what former deliveries wrote, and not what its producer did.
+//!
+//! Anybody who may send can write any attribute. A history counts as the framework's own if it says of which delivery it is, and that
+//! delivery has been: its number is below the dequeue count, which the storage counts and no sender can set. A storage that changes a
+//! message by writing a copy of it must go on counting where the original stopped.
+
+use crate::envelope::{Envelope, History};
+use crate::settings::QueueSettings;
+
+/// The number of a delivery of which the storage has not told the dequeue count: the one after the last that left a trace.
+const UNKNOWN: u32 = 0;
+
+/// Forgets what the framework has not written. Returns the number of this delivery, from 1.
+pub(super) fn believe(envelope: &mut Envelope, dequeue_count: u32, settings: &QueueSettings) -> u32 {
+    let history = &mut envelope.history;
+    let delivery = match dequeue_count {
+        UNKNOWN => history.delivery.saturating_add(1),
+        count => count,
+    };
+    let is_own = (1..delivery).contains(&history.delivery);
+    if !is_own && !settings.trust_producers {
+        envelope.dead_letter = None;
+        *history = of_redriven(history);
+    }
+    // Each delivery excuses itself at most, so that nothing can be excused that has not been.
+    history.uncounted = history.uncounted.min(delivery - 1);
+    if is_own {
+        history.uncounted = history.uncounted.min(history.delivery);
+    }
+    delivery
+}
+
+/// What a job keeps when it is redriven: the new message begins without a delivery.
+fn of_redriven(history: &mut History) -> History {
+    let past = history.past.take();
+    let checkpoint = history.checkpoint.take().filter(|_| past.is_some());
+    History { past, checkpoint, ..History::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::{Checkpoint, DeadLetterNote, Deferral, Payload};
+    use crate::message::MessageDefaults;
+    use crate::settings::metadata::Metadata;
+    use crate::settings::{SettingOverrides, TRUST_PRODUCERS};
+
+    fn settings(trust: &str) -> QueueSettings {
+        let metadata = Metadata::new().with(TRUST_PRODUCERS, trust);
+        QueueSettings::resolve(&metadata, &MessageDefaults::new(), &SettingOverrides::default()).0
+    }
+
+    /// An event that says all that can be said of former deliveries, the last of them being `delivery`.
+    fn event(delivery: u32) -> Envelope {
+        let mut envelope = Envelope::new("1", "s", "t", Payload::None);
+        envelope.history = History {
+            attempts: 2,
+            uncounted: 4_000_000_000,
+            delivery,
+            deferral: Some(Deferral {
+                cause: "unknown".into(),
+                since: "2026-01-01T00:00:00Z".into(),
+                count: 1,
+            }),
+            last_error: Some("no".into()),
+            checkpoint: Some(Checkpoint::Inline("{}".into())),
+            past: None,
+        };
+        envelope.dead_letter = Some(DeadLetterNote {
+            reason: "rejected".into(),
+            queue: "q".into(),
+            time: String::new(),
+            deliveries: 1,
+            worker: None,
+        });
+        envelope
+    }
+
+    fn believed(delivery: u32, dequeue_count: u32, trust: &str) -> (Envelope, u32) {
+        let mut envelope = event(delivery);
+        let number = believe(&mut envelope, dequeue_count, &settings(trust));
+        (envelope, number)
+    }
+
+    #[test]
+    fn the_history_of_a_delivery_that_was_not_is_forgotten() {
+        for (delivery, dequeue_count) in
+            [(0, 1), (1, 1), (7, 1), (0, 5), (5, 5), (6, 5), (u32::MAX, 5), (0, 0)]
+        {
+            let (envelope, number) = believed(delivery, dequeue_count, "false");
+            assert_eq!(envelope.history, History::default(), "{delivery} at {dequeue_count}");
+            assert!(envelope.dead_letter.is_none() && number == dequeue_count.max(1));
+        }
+    }
+
+    #[test]
+    fn what_a_former_delivery_wrote_is_believed_but_excuses_no_more_than_there_were() {
+        let (envelope, number) = believed(3, 5, "false");
+        assert_eq!((envelope.history.attempts, envelope.history.uncounted, number), (2, 3, 5));
+        assert!(envelope.history.checkpoint.is_some() && envelope.dead_letter.is_some());
+        // Of trusted producers too.
+        let (envelope, _) = believed(0, 1, "true");
+        assert_eq!((envelope.history.attempts, envelope.history.uncounted), (2, 0));
+    }
+
+    #[test]
+    fn without_a_dequeue_count_the_history_tells_the_delivery() {
+        let (envelope, number) = believed(3, 0, "false");
+        assert_eq!((envelope.history.attempts, number), (2, 4));
+    }
+
+    #[test]
+    fn a_redriven_job_keeps_its_checkpoint_and_its_past() {
+        let mut envelope = event(0);
+        envelope.history.past = Some("[]".into());
+        believe(&mut envelope, 1, &settings("false"));
+        assert!(envelope.history.checkpoint.is_some() && envelope.history.past.is_some());
+        assert_eq!((envelope.history.attempts, envelope.history.last_error), (0, None));
+    }
+}

@@ -1,0 +1,123 @@
+//! Whether the handler is to run, and if not, how the delivery ends.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::context::HandlerOutput;
+use super::ending::Ending;
+use super::hook::Decision;
+use super::queue_worker::QueueWorker;
+use super::{completion, hooks};
+use crate::handler::Registration;
+use crate::job::JobInfo;
+use crate::job::outcome::{Reason, chain};
+use crate::queue::{Cause, Decoded, LeasedJob, Rejection};
+
+/// What a handler is called with.
+pub(super) struct Ready<'w> {
+    pub(super) job: Arc<JobInfo>,
+    pub(super) registration: &'w Registration,
+    pub(super) message: Box<dyn Any + Send>,
+}
+
+/// What is to be done with a message.
+pub(super) enum Decided<'w> {
+    /// Its handler runs.
+    Run(Ready<'w>),
+    /// It ends without. Boxed as whatever is rare: a delivery's future is copied and kept at its full size for every message.
+    End(Box<Ending>),
+}
+
+fn end<'w>(ending: Ending) -> Decided<'w> {
+    Decided::End(Box::new(ending))
+}
+
+/// Decides what becomes of a message that was read.
+pub(super) async fn decide<'w>(
+    worker: &'w QueueWorker,
+    leased_job: &LeasedJob,
+    decoded: Decoded,
+) -> Decided<'w> {
+    let Some(job) = leased_job.info().map(Arc::new) else {
+        return end(Ending::Rejected(no_event(decoded)));
+    };
+    let data = match decoded {
+        Decoded::Rejected(rejection) => return end(Ending::Rejected(rejection)),
+        Decoded::NotYet(wait) => return end(Ending::Released(wait)),
+        // Done before, and perhaps its payload removed: a copy that a repeated send has made.
+        _ if completion::is_done(&worker.shared, leased_job, &job).await => {
+            return end(Ending::Duplicate(job));
+        }
+        Decoded::UnknownKind => {
+            let detail = "no handler of this worker knows the kind";
+            return end(Ending::Deferred(Cause::UnknownKind, detail.to_owned()));
+        }
+        Decoded::Unavailable(error) => {
+            let cause = if error.is_missing() { Cause::PayloadMissing } else { Cause::PayloadUnreadable };
+            return end(Ending::Deferred(cause, chain(&error)));
+        }
+        Decoded::Ready(data) => data,
+    };
+    let version = leased_job.with_envelope(|event| event.version).flatten();
+    match read(worker, job, version, &data) {
+        Ok(ready) => admit(worker, leased_job, ready).await,
+        Err(ending) => Decided::End(ending),
+    }
+}
+
+/// Why what is no event is dead-lettered. The decoder says so of all that is none.
+fn no_event(decoded: Decoded) -> Rejection {
+    match decoded {
+        Decoded::Rejected(rejection) => rejection,
+        _ => Rejection::new(Reason::DECODE_ERROR, "the message is not an event"),
+    }
+}
+
+/// Reads the payload as the handler's message.
+fn read<'w>(
+    worker: &'w QueueWorker,
+    mut job: Arc<JobInfo>,
+    version: Option<u32>,
+    data: &[u8],
+) -> Result<Ready<'w>, Box<Ending>> {
+    let Some(registration) = worker.handlers.find(&job.kind) else {
+        let detail = "no handler of this worker knows the kind".to_owned();
+        return Err(Box::new(Ending::Deferred(Cause::UnknownKind, detail)));
+    };
+    match (registration.decode)(version, data) {
+        Ok((version, message)) => {
+            if job.version != version {
+                Arc::make_mut(&mut job).version = version;
+            }
+            Ok(Ready { job, registration, message })
+        }
+        Err(error) if error.is_newer_version() => {
+            Err(Box::new(Ending::Deferred(Cause::NewerVersion, chain(&error))))
+        }
+        Err(error) => Err(Box::new(Ending::Rejected(Rejection::undecodable(&error)))),
+    }
+}
+
+/// Asks for what the job needs besides its message: a checkpoint that can be read, and the consent of the hooks.
+async fn admit<'w>(worker: &'w QueueWorker, leased_job: &LeasedJob, ready: Ready<'w>) -> Decided<'w> {
+    if let Err(error) = leased_job.read_stored_checkpoint().await {
+        return end(Ending::Deferred(Cause::PayloadUnreadable, chain(&error)));
+    }
+    let (shared, job) = (&worker.shared, &ready.job);
+    match hooks::admit(shared, leased_job, job).await {
+        Ok(decision) => {
+            leased_job.end_wait();
+            match decision {
+                Decision::Run => Decided::Run(ready),
+                Decision::Duplicate => end(Ending::Duplicate(ready.job)),
+                Decision::Wait(wait) => end(Ending::Released(wait)),
+                Decision::Finished => {
+                    let nothing = HandlerOutput::default();
+                    let told = hooks::completing(shared, leased_job, job, &nothing).await;
+                    end(told.err().unwrap_or(Ending::Duplicate(ready.job)))
+                }
+            }
+        }
+        Err(ending) => end(ending),
+    }
+}

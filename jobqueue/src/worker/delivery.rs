@@ -1,0 +1,84 @@
+//! One delivery on its road: decoded, decided, run, ended, settled.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::decide::{self, Decided};
+use super::ending::{Ending, Failure, Finished};
+use super::queue_worker::{Place, QueueWorker};
+use super::{completion, run, settle};
+use crate::job::JobInfo;
+use crate::job::outcome::{JobError, Outcome};
+use crate::queue::{Incoming, LeasedJob};
+
+/// How far a delivery came.
+pub(super) enum Delivered {
+    /// To its end.
+    Finished(Finished),
+    /// Its handler is done; its message is to be deleted together with others.
+    Done { leased_job: Arc<LeasedJob>, job: Arc<JobInfo>, ran: Duration },
+}
+
+/// Brings a message to its end, or until only its deletion is left. Panics nowhere: whatever code of the application panics on the
+/// way, reading, validating, running or settling, has failed an attempt.
+pub(super) async fn deliver(worker: &QueueWorker, incoming: Incoming, place: &Place) -> Delivered {
+    let leased = OnceLock::new();
+    let road = AssertUnwindSafe(travel(worker, incoming, place, &leased)).catch_unwind();
+    match road.await {
+        Ok(delivered) => delivered,
+        Err(panic) => {
+            let text = format!("a panic outside the handler: {}", panic_text(&*panic));
+            Delivered::Finished(Box::pin(after_panic(worker, leased.into_inner(), text)).await)
+        }
+    }
+}
+
+async fn travel(
+    worker: &QueueWorker,
+    incoming: Incoming,
+    place: &Place,
+    leased: &OnceLock<Arc<LeasedJob>>,
+) -> Delivered {
+    let (leased_job, decoded) = worker.core.decode(incoming, &*worker.handlers).await;
+    let leased_job = Arc::clone(leased.get_or_init(|| Arc::new(leased_job)));
+    let (ending, ran) = match decide::decide(worker, &leased_job, decoded).await {
+        Decided::Run(ready) => match run::run(worker, &leased_job, ready, place).await {
+            (Ending::Done(job), ran) if completion::together(worker, &leased_job) => {
+                return Delivered::Done { leased_job, job, ran };
+            }
+            ended => ended,
+        },
+        Decided::End(ending) => (*ending, Duration::ZERO),
+    };
+    Delivered::Finished(settle::settle(&worker.shared, &leased_job, ending, ran).await)
+}
+
+/// Settles a delivery that has panicked, by no code of the application's.
+async fn after_panic(worker: &QueueWorker, leased_job: Option<Arc<LeasedJob>>, text: String) -> Finished {
+    let Some(leased_job) = leased_job else {
+        // The message comes back when its lease is over.
+        return Finished { job: None, outcome: Outcome::LeaseLost, ran: Duration::ZERO, error: Some(text) };
+    };
+    let ending = match leased_job.info().map(Arc::new) {
+        Some(job) => Ending::Failed(job, Failure::panicked(JobError::retry(text))),
+        None => Ending::Released(Duration::ZERO),
+    };
+    settle::settle(&worker.shared, &leased_job, ending, Duration::ZERO).await
+}
+
+/// Puts a message back that was leased by a request under way when the worker was told to stop.
+pub(super) async fn put_back(worker: &QueueWorker, incoming: Incoming) {
+    let leased_job = worker.core.take(incoming, &*worker.handlers);
+    let ending = Ending::Released(Duration::ZERO);
+    let finished = settle::settle(&worker.shared, &leased_job, ending, Duration::ZERO).await;
+    worker.shared.report().count(&finished.outcome);
+}
+
+/// The text of a panic, as far as it has one.
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

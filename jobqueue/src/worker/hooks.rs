@@ -1,0 +1,79 @@
+//! Asking and telling the hooks, and what becomes of a delivery whose hook has failed.
+
+use super::context::HandlerOutput;
+use super::ending::Ending;
+use super::hook::{Decision, Hook, HookContext};
+use super::shared::Shared;
+use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
+use crate::job::outcome::chain;
+use crate::queue::{Cause, LeasedJob, Rejection};
+
+/// Asks the hooks whether the handler is to run.
+pub(super) async fn admit(
+    shared: &Shared,
+    leased_job: &LeasedJob,
+    job: &JobInfo,
+) -> Result<Decision, Ending> {
+    for hook in concerned(shared, job) {
+        let decision = hook.admit(context(shared, leased_job, job)).await;
+        match decision.map_err(|error| failed(leased_job, &error))? {
+            Decision::Run => {}
+            other => return Ok(other),
+        }
+    }
+    Ok(Decision::Run)
+}
+
+/// Tells the hooks that the job is done. If one fails, the delivery ends otherwise.
+pub(super) async fn completing(
+    shared: &Shared,
+    leased_job: &LeasedJob,
+    job: &JobInfo,
+    output: &HandlerOutput,
+) -> Result<(), Ending> {
+    for hook in concerned(shared, job) {
+        let context = context(shared, leased_job, job);
+        let told = hook.completing(context, output.result.as_deref(), output.handed_over).await;
+        told.map_err(|error| failed(leased_job, &error))?;
+    }
+    Ok(())
+}
+
+/// Tells the hooks that the message is about to be moved to the dead-letter queue.
+pub(super) async fn dead_lettering(
+    shared: &Shared,
+    leased_job: &LeasedJob,
+    job: &JobInfo,
+    rejection: &Rejection,
+) -> Result<(), Ending> {
+    for hook in concerned(shared, job) {
+        let context = context(shared, leased_job, job);
+        let told = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
+        told.map_err(|error| failed(leased_job, &error))?;
+    }
+    Ok(())
+}
+
+/// The end of a delivery whose hook could not do its part: the message is delivered again, but not for ever if that will not help.
+fn failed(leased_job: &LeasedJob, error: &Error) -> Ending {
+    let detail = format!("what belongs to the job could not be done: {}", chain(error));
+    tracing::warn!(queue = %leased_job.core.name, error = %chain(error), "what belongs to a job could not be done; the message stays");
+    match error.kind() {
+        ErrorKind::LeaseLost => Ending::LeaseLost,
+        // Whether a change was made is found out by trying again.
+        _ if error.is_retryable() || error.is_outcome_unknown() || error.is_lease_uncertain() => {
+            Ending::Deferred(Cause::Hook, detail)
+        }
+        _ => Ending::Deferred(Cause::BrokenHook, detail),
+    }
+}
+
+fn concerned<'s>(shared: &'s Shared, job: &JobInfo) -> impl Iterator<Item = &'s dyn Hook> {
+    shared.hooks.iter().map(|hook| &**hook).filter(|hook| hook.applies_to(job))
+}
+
+fn context<'a>(shared: &'a Shared, leased_job: &'a LeasedJob, job: &'a JobInfo) -> HookContext<'a> {
+    let now = leased_job.core.options.clock.now();
+    HookContext { storage: &shared.storage, job, message: leased_job.lease.message_id(), now }
+}
