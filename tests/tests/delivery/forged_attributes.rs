@@ -1,0 +1,107 @@
+//! What producers write about deliveries that never were.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::PutMessage;
+use jobqueue::{Context, JobError, Metadata, RedriveOptions, SettingOverrides, Storage};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+
+/// What a producer can claim.
+const FORGED: &str = r#""attempts":2,"excused":4000000000,"deliverycount":1,"deferred":9,"deferredfor":"unknown","deferredsince":"2020-01-01T00:00:00Z","lasterror":"forged","checkpoint":"{\"progress\":7,\"steps\":{\"pay\":true}}","deadletterreason":"forged","deadletterqueue":"tasks""#;
+
+async fn put(storage: &Storage, kind: &str) {
+    let _ = storage.queue::<Task>().await.unwrap();
+    let event = format!(
+        r#"{{"specversion":"1.0","id":"1","source":"/test","type":"{kind}","schemaversion":1,{FORGED},"data":{{"name":"a"}}}}"#
+    );
+    storage.queues().put(&"tasks".parse().unwrap(), PutMessage::new(event)).await.unwrap();
+}
+
+/// What a handler sees in each attempt: its number, its progress, and whether its step ran.
+type Seen = Arc<Mutex<Vec<(u32, Option<u32>, bool)>>>;
+
+async fn run(storage: &Storage) -> Vec<(u32, Option<u32>, bool)> {
+    let seen = Seen::default();
+    let sink = Arc::clone(&seen);
+    let handler = move |_: Task, ctx: Context| {
+        let sink = Arc::clone(&sink);
+        async move {
+            let progress = ctx.resume::<u32>().await?;
+            let mut paid = false;
+            ctx.step("pay", || {
+                paid = true;
+                async { Ok::<_, JobError>(true) }
+            })
+            .await?;
+            sink.lock().unwrap().push((ctx.info().attempt, progress, paid));
+            Err::<(), _>(JobError::retry("again"))
+        }
+    };
+    let _ = worker(storage).handle(handler).build().unwrap().run_until(after(120)).await.unwrap();
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+// W6, W10
+#[tokio::test(start_paused = true)]
+async fn a_history_that_a_producer_wrote_is_ignored() {
+    let storage = in_memory();
+    put(&storage, "task").await;
+    assert_eq!(run(&storage).await, [(1, None, true), (2, None, false), (3, None, false)]);
+    let letter =
+        storage.queue::<Task>().await.unwrap().dead_letters().unwrap().peek().await.unwrap().remove(0);
+    assert_eq!((letter.reason.as_str(), letter.attempts), ("attempts_exhausted", 3));
+}
+
+// W10
+#[tokio::test(start_paused = true)]
+async fn a_history_of_trusted_producers_is_believed() {
+    let storage = in_memory();
+    put(&storage, "task").await;
+    let metadata = Metadata::new().with("trustproducers", "true").with("poisonthreshold", "3");
+    storage.queues().set_queue_metadata(&"tasks".parse().unwrap(), &metadata).await.unwrap();
+    // The dead-letter note counts too: the message was to be dead-lettered.
+    assert_eq!(run(&storage).await, []);
+    let letter =
+        storage.queue::<Task>().await.unwrap().dead_letters().unwrap().peek().await.unwrap().remove(0);
+    assert_eq!((letter.reason.as_str(), letter.attempts), ("forged", 2));
+}
+
+// W6
+#[tokio::test(start_paused = true)]
+async fn excused_deliveries_do_not_disable_the_bound_of_deliveries() {
+    for trust in ["false", "true"] {
+        let storage = in_memory();
+        let queue = storage.queue::<Task>().await.unwrap();
+        let metadata = Metadata::new().with("trustproducers", trust);
+        storage.queues().set_queue_metadata(queue.name(), &metadata).await.unwrap();
+        let event = r#"{"specversion":"1.0","id":"1","source":"/test","type":"task","excused":4000000000,"deliverycount":1,"data":{"name":"a"}}"#;
+        storage.queues().put(queue.name(), PutMessage::new(event)).await.unwrap();
+        let mut overrides = SettingOverrides::default();
+        overrides.max_deliveries = Some(6);
+        for _ in 0..12 {
+            let handler = |_: Task| std::future::pending::<Result<(), JobError>>();
+            let dying = worker(&storage).overrides(overrides).handle(handler).build().unwrap();
+            // Dropped in the middle, as a crash would.
+            let _ =
+                tokio::time::timeout(Duration::from_secs(5), dying.run_until(std::future::pending())).await;
+            after(40).await;
+        }
+        assert_eq!(queue.dead_letters().unwrap().len().await.unwrap(), 1, "trust {trust}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_history_survives_crashes_and_redrives() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let fails = |_: Task, ctx: Context| async move {
+        ctx.checkpoint(&7).await?;
+        Err::<(), _>(JobError::dead_letter("no"))
+    };
+    let _ = worker(&storage).handle(fails).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    let seen = run(&storage).await;
+    assert_eq!(seen, [(1, Some(7), true), (2, Some(7), false), (3, Some(7), false)]);
+}

@@ -1,0 +1,92 @@
+//! The last attempt of a job, while its dead-letter queue cannot be written or its worker dies: the handler does not run again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Handler, JobError, Storage};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+
+/// A handler that counts its runs and fails by `error`.
+fn failing(runs: &Arc<AtomicU32>, error: fn() -> JobError) -> impl Handler<(Task,), Message = Task> {
+    let runs = Arc::clone(runs);
+    move |_: Task| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        async move { Err::<(), _>(error()) }
+    }
+}
+
+async fn counts(storage: &Storage) -> (u64, u64) {
+    let queue = storage.queue::<Task>().await.unwrap();
+    (queue.len().await.unwrap(), queue.dead_letters().unwrap().len().await.unwrap())
+}
+
+/// How a job can end, after how many runs, and with which reason.
+type End = (fn() -> JobError, u32, &'static str);
+
+const ENDS: [End; 2] = [
+    (|| JobError::retry("always"), 3, "attempts_exhausted"),
+    (|| JobError::dead_letter("never"), 1, "rejected"),
+];
+
+// B8
+#[tokio::test(start_paused = true)]
+async fn an_unwritable_dead_letter_queue_runs_no_handler_again() {
+    for (error, bound, reason) in ENDS {
+        for kind in [StoreErrorKind::Unavailable, StoreErrorKind::Unauthorized, StoreErrorKind::Full] {
+            let (faulty, runs) = (Faulty::new(&in_memory()), Arc::default());
+            let storage = faulty.storage();
+            let queue = storage.queue::<Task>().await.unwrap();
+            let _ = queue.send(&task("a")).await.unwrap();
+            faulty.plan_always(Operation::Put, Fault::Refuse(kind));
+            let unwritable = worker(&storage).handle(failing(&runs, error)).build().unwrap();
+            let _ = unwritable.run_until(after(3600)).await.unwrap();
+            assert_eq!((runs.load(Ordering::Relaxed), counts(&storage).await), (bound, (1, 0)), "{kind:?}");
+            faulty.heal();
+            let mended = worker(&storage).handle(failing(&runs, error)).build().unwrap();
+            let _ = mended.run_until(after(120)).await.unwrap();
+            assert_eq!((runs.load(Ordering::Relaxed), counts(&storage).await), (bound, (0, 1)), "{kind:?}");
+            let letter = queue.dead_letters().unwrap().peek().await.unwrap().remove(0);
+            assert_eq!((letter.reason.as_str(), letter.attempts), (reason, bound));
+            assert!(letter.error.is_some_and(|error| error == "always" || error == "never"));
+        }
+    }
+}
+
+// B8: the worker dies after the last attempt, before there is a dead letter.
+#[tokio::test(start_paused = true)]
+async fn a_death_after_the_last_attempt_runs_no_handler_again() {
+    for (error, bound, reason) in ENDS {
+        let (faulty, runs) = (Faulty::new(&in_memory()), Arc::default());
+        let storage = faulty.storage();
+        let queue = storage.queue::<Task>().await.unwrap();
+        let _ = queue.send(&task("a")).await.unwrap();
+        faulty.plan_always(Operation::Put, Fault::Hang);
+        let dying = worker(&storage).handle(failing(&runs, error)).build().unwrap();
+        let dying = dying.run_until(std::future::pending());
+        assert!(tokio::time::timeout(Duration::from_secs(120), dying).await.is_err());
+        faulty.heal();
+        let next = worker(&storage).handle(failing(&runs, error)).build().unwrap();
+        let _ = next.run_until(after(300)).await.unwrap();
+        assert_eq!((runs.load(Ordering::Relaxed), counts(&storage).await), (bound, (0, 1)));
+        let letter = queue.dead_letters().unwrap().peek().await.unwrap().remove(0);
+        assert_eq!((letter.reason.as_str(), letter.attempts), (reason, bound));
+    }
+}
+
+// B8, by hand.
+#[tokio::test(start_paused = true)]
+async fn a_delivery_rejected_by_hand_is_not_delivered_again() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unavailable));
+    let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert!(delivery.dead_letter("never").await.is_err());
+    faulty.heal();
+    assert!(queue.receive(Duration::from_secs(120)).await.unwrap().is_none());
+    assert_eq!(counts(&storage).await, (0, 1));
+}

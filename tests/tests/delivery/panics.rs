@@ -1,0 +1,154 @@
+//! Panics in code of the application other than a handler's own: each is a failed attempt, told as any other, and the queue goes on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::PutMessage;
+use jobqueue::{
+    CircuitBreaker, Event, ExtractError, FromJob, Job, JobError, Outcome, QueueMessage, Storage,
+    WorkerBuilder,
+};
+use jobqueue_tests::jobs::{after, in_memory, worker};
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+
+/// A text whose reading panics when it says so.
+#[derive(Debug, Clone, Serialize)]
+struct Touchy(String);
+
+impl<'de> Deserialize<'de> for Touchy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        assert_ne!(text, "read", "boom");
+        if text.is_empty() { Err(D::Error::custom("empty")) } else { Ok(Self(text)) }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "touchy", kind = "touchy")]
+struct First {
+    text: Touchy,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "touchy", kind = "touchy", version = 2, upgrade_from = First)]
+#[message(poison_threshold = 3, backoff(base = "1s", max = "10s"))]
+struct Second {
+    #[message(with = rule)]
+    text: Touchy,
+}
+
+impl From<First> for Second {
+    fn from(first: First) -> Self {
+        assert_ne!(first.text.0, "upgrade", "boom");
+        Self { text: first.text }
+    }
+}
+
+fn rule(text: &Touchy) -> Result<(), String> {
+    assert_ne!(text.0, "rule", "boom");
+    Ok(())
+}
+
+struct Argument;
+
+impl FromJob for Argument {
+    fn from_job(job: &Job) -> Result<Self, ExtractError> {
+        assert_ne!(job.info().headers.get("at").map(String::as_str), Some("argument"), "boom");
+        Ok(Self)
+    }
+}
+
+async fn put(storage: &Storage, version: u32, text: &str) {
+    let _ = storage.queue::<Second>().await.unwrap();
+    let event = format!(
+        r#"{{"specversion":"1.0","id":"{text}","source":"/test","type":"touchy","schemaversion":{version},"at":"{text}","data":{{"text":"{text}"}}}}"#
+    );
+    storage.queues().put(&"touchy".parse().unwrap(), PutMessage::new(event)).await.unwrap();
+}
+
+async fn handle(message: Second, _: Argument) -> Result<(), JobError> {
+    if message.text.0 == "policy" { Err(JobError::retry("for the policy")) } else { Ok(()) }
+}
+
+fn touchy(storage: &Storage) -> WorkerBuilder {
+    let policy = |error: &JobError, _: &jobqueue::JobInfo| {
+        assert!(!error.to_string().contains("for the policy"), "boom");
+        None
+    };
+    worker(storage).handle(handle).retry_policy(policy)
+}
+
+/// The ends of the deliveries of each job.
+type Ends = Arc<Mutex<Vec<(Outcome, Option<String>)>>>;
+
+fn ends() -> (Ends, impl Fn(&Event) + Send + Sync + 'static) {
+    let ends = Ends::default();
+    let sink = Arc::clone(&ends);
+    (ends, move |event: &Event| {
+        if let Event::Finished { outcome, error, .. } = event {
+            sink.lock().unwrap().push((outcome.clone(), error.clone()));
+        }
+    })
+}
+
+// B10
+#[tokio::test(start_paused = true)]
+async fn a_panic_anywhere_is_a_failed_attempt_and_told() {
+    for (version, place) in [(2, "read"), (1, "upgrade"), (2, "rule"), (2, "argument"), (2, "policy")] {
+        let storage = in_memory();
+        put(&storage, version, place).await;
+        put(&storage, 2, "fine").await;
+        let (ends, listen) = ends();
+        let report = touchy(&storage).on_event(listen).build().unwrap().run_until(after(120)).await.unwrap();
+        let counts = (report.completed, report.retried, report.dead_lettered, report.lease_lost);
+        assert_eq!(counts, (1, 2, 1, 0), "{place}");
+        let ends = ends.lock().unwrap().clone();
+        assert_eq!(ends.len(), 4, "{place}: {ends:?}");
+        let told = ends.iter().filter_map(|(_, error)| error.as_deref());
+        let expected = if place == "policy" { "for the policy" } else { "boom" };
+        assert!(told.clone().count() == 3 && told.clone().all(|error| error.contains(expected)), "{ends:?}");
+        let letters = storage.queue::<Second>().await.unwrap().dead_letters().unwrap();
+        let letter = letters.peek().await.unwrap().remove(0);
+        assert_eq!((letter.reason.as_str(), letter.attempts, &*letter.id), ("attempts_exhausted", 3, place));
+    }
+}
+
+// B10: the one message that is tried while the circuit is open.
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_circuits_probe_does_not_stop_the_polling() {
+    for place in ["read", "rule", "argument", "policy"] {
+        let storage = in_memory();
+        for _ in 0..4 {
+            put(&storage, 2, place).await;
+        }
+        let circuit = CircuitBreaker::new().failures(1).jobs(1);
+        let circuit = circuit.pause(Duration::from_secs(1), Duration::from_secs(2));
+        let worker = touchy(&storage).circuit_breaker(circuit).build().unwrap();
+        let late = storage.clone();
+        tokio::spawn(async move {
+            after(300).await;
+            put(&late, 2, "fine").await;
+        });
+        let report = worker.run_until(after(600)).await.unwrap();
+        assert_eq!((report.completed, report.dead_lettered), (1, 4), "{place}");
+    }
+}
+
+// B10
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_panics_hinders_nothing() {
+    let storage = in_memory();
+    put(&storage, 2, "fine").await;
+    put(&storage, 2, "read").await;
+    let called = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&called);
+    let listener = move |_: &Event| {
+        flag.store(true, Ordering::Relaxed);
+        panic!("boom")
+    };
+    let report = touchy(&storage).on_event(listener).build().unwrap().run_until(after(120)).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (1, 1));
+    assert!(called.load(Ordering::Relaxed));
+}
