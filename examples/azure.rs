@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! npx azurite                                                                       # an emulator on this machine
-//! cargo run --example azure                                                         # … used by default
-//! cargo run --example azure -- --storage https://ACCOUNT.queue.core.windows.net     # Entra ID: nothing secret
-//! cargo run --example azure -- --storage "QueueEndpoint=…;BlobEndpoint=…;SharedAccessSignature=…"
-//! cargo run --example azure -- --storage "DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…"
+//! cargo run --features azure --example azure                                                         # … used by default
+//! cargo run --features azure --example azure -- --storage https://ACCOUNT.queue.core.windows.net     # Entra ID: nothing secret
+//! cargo run --features azure --example azure -- --storage "QueueEndpoint=…;BlobEndpoint=…;SharedAccessSignature=…"
+//! cargo run --features azure --example azure -- --storage "DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…"
 //! ```
 //!
 //! Keys and signatures are better given by `JOBQUEUE_STORAGE` than on the command line, where other users can see them.

@@ -102,7 +102,9 @@ async fn azure(_: &str) -> Result<Storage, Error> {
 
 #[cfg(any(not(feature = "sqlite"), not(feature = "azure")))]
 fn missing_feature(name: &str) -> Error {
-    let text =
-        format!("this program was built without the feature `{name}` of jobqueue; add it to Cargo.toml");
+    let text = format!(
+        "this program was built without the feature `{name}` of jobqueue; switch it on in Cargo.toml: \
+         `jobqueue = {{ version = \"0.1\", features = [\"{name}\"] }}`, or run an example of jobqueue with `--features {name}`"
+    );
     Error::new(ErrorKind::Configuration, text)
 }

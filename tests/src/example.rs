@@ -12,6 +12,7 @@ pub fn built(name: &str) -> PathBuf {
     let status = Command::new(env!("CARGO"))
         // The whole workspace, so that the features are those `cargo test` has built the library with.
         .args(["build", "--quiet", "--workspace", "--example", name])
+        .args((name == "azure").then_some("--features=jobqueue-examples/azure"))
         .current_dir(root)
         .status()
         .expect("cargo starts");

@@ -338,6 +338,6 @@ async fn two_schedules_of_one_name_are_refused() {
     );
     let named = |name: &str| Schedule::every(MINUTE).name(name);
     let (eu, us) = (named("eu"), named("us"));
-    builder().schedule_by(eu.clone(), || Tick {}).schedule_by(us, || Tick {}).build().unwrap();
+    let _ = builder().schedule_by(eu.clone(), || Tick {}).schedule_by(us, || Tick {}).build().unwrap();
     builder().schedule_by(eu.clone(), || Tick {}).schedule_by(eu, || Tick {}).build().unwrap_err();
 }

@@ -108,7 +108,7 @@ async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
             if call.nth > 1 {
                 return None;
             }
-            drop(tokio::time::advance(TERM + SECOND).now_or_never());
+            let _ = tokio::time::advance(TERM + SECOND).now_or_never();
             let taken = take(&**inner.queues(), &queue).unwrap().message;
             inner.queues().delete(&queue, &taken, ExpiredReceipt::Refuse).now_or_never().unwrap().unwrap();
             Some(LOST_REQUEST)
