@@ -299,7 +299,7 @@ fn bad_input_ends_with_one_line_and_writes_nothing() {
     }
     assert_one_line(
         &program(folder.path()).args(["--storage", "nonsense"]).output().unwrap(),
-        "the storage string",
+        "unrecognised storage string",
     );
 }
 
