@@ -1,6 +1,7 @@
 //! Dead letters: I12, F47, F111, and the way back.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,11 +52,17 @@ async fn i12_f111_a_dead_letter_queue_that_cannot_be_written_keeps_the_original(
         let _ = queue.send(&task("a")).await.unwrap();
         faulty.plan_always(Operation::Put, Fault::Refuse(kind));
         let (log, listen) = outcomes();
-        let handler = |_: Task| async { Err::<(), _>(JobError::dead_letter("no")) };
+        let runs = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&runs);
+        let handler = move |_: Task| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async { Err::<(), _>(JobError::dead_letter("no")) }
+        };
         let refused = worker(&faulty.storage()).handle(handler).on_event(listen).build().unwrap();
         let _ = refused.run_until(after(300)).await.unwrap();
         let log = log.lock().unwrap().clone();
         assert!(log.len() > 2 && log.iter().all(|end| end == "released"), "tries cost nothing: {log:?}");
+        assert_eq!(runs.load(Ordering::Relaxed), 1, "what is over is not run again: {log:?}");
         assert_eq!((queue.len().await.unwrap(), faulty.calls_of(Operation::Delete)), (1, 0), "{kind:?}");
         faulty.heal();
         reject(&faulty.storage(), 120).await;
