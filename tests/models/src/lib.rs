@@ -4,6 +4,7 @@
 //! broken variants, which show that the properties see what they are for: a variant must have a counterexample.
 //!
 //! - [`batch_ledger`]: batches and their continuation
+//! - [`dead_letters`]: dead letters, their redrive and purge
 //! - [`group_record`]: FIFO groups
 //!
 //! The models know nothing of the library's code. They say what must hold between two writes; that the code writes in this order is
@@ -11,4 +12,5 @@
 
 pub mod batch_ledger;
 pub mod check;
+pub mod dead_letters;
 pub mod group_record;
