@@ -4,6 +4,7 @@
 //! broken variants, which show that the properties see what they are for: a variant must have a counterexample.
 //!
 //! - [`batch_ledger`]: batches and their continuation
+//! - [`claim_check`]: payloads and checkpoints in blobs
 //! - [`dead_letters`]: dead letters, their redrive and purge
 //! - [`group_record`]: FIFO groups
 //!
@@ -12,5 +13,6 @@
 
 pub mod batch_ledger;
 pub mod check;
+pub mod claim_check;
 pub mod dead_letters;
 pub mod group_record;

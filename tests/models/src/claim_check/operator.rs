@@ -1,0 +1,111 @@
+//! Steps of those who redrive, purge and sweep.
+
+use super::Design;
+use super::state::{Action, Blob, Message, Operator, Sender, State, references};
+
+impl State {
+    pub(super) fn operator_actions(&self, design: Design, actions: &mut Vec<Action>) {
+        if self.operator == Operator::Idle {
+            let sweeps = self.looks.is_some() && design != Design::SweptDuringRedrive;
+            for slot in (0..self.letters.len()).filter(|slot| self.letters[*slot].is_some()) {
+                if !sweeps {
+                    actions.push(Action::Redrive(slot));
+                }
+                if self.faults.purges > 0 {
+                    actions.push(Action::Purge(slot));
+                }
+            }
+        } else {
+            actions.push(Action::Operator);
+            if self.faults.crashes > 0 {
+                actions.push(Action::OperatorDies);
+            }
+        }
+        // Nobody is about to refer to a blob that was written so long ago.
+        let referring = self.in_flight.is_some()
+            || self.sender != Sender::Over
+            || self.workers.iter().any(Option::is_some);
+        if !referring && self.blobs.contains(&Blob::New) {
+            actions.push(Action::Age);
+        }
+        let redrives = matches!(self.operator, Operator::PutBack(_) | Operator::Delete { purged: false, .. });
+        let may_begin =
+            self.blobs.contains(&Blob::Old) && (self.faults.sweeps > 0 || self.is_over()) && !redrives;
+        if design != Design::NeverSwept && (self.looks.is_some() || may_begin) {
+            actions.push(Action::Sweep);
+        }
+    }
+
+    pub(super) fn operate(&mut self, action: Action, design: Design) {
+        match action {
+            Action::Redrive(slot) => self.operator = Operator::PutBack(slot),
+            Action::Purge(slot) => {
+                self.faults.purges -= 1;
+                self.operator = Operator::Delete { slot, purged: true };
+            }
+            Action::Operator => self.operator = self.operator_step(design),
+            Action::OperatorDies => {
+                self.faults.crashes -= 1;
+                self.operator = Operator::Idle;
+            }
+            Action::Age => {
+                self.blobs.iter_mut().filter(|blob| **blob == Blob::New).for_each(|blob| *blob = Blob::Old);
+            }
+            Action::Sweep => self.sweep(design),
+            _ => {}
+        }
+    }
+
+    fn operator_step(&mut self, design: Design) -> Operator {
+        match self.operator {
+            Operator::PutBack(slot) => {
+                let Some(letter) = &self.letters[slot] else { return Operator::Idle };
+                let message = Message {
+                    payload: letter.payload,
+                    checkpoint: letter.checkpoint,
+                    holder: None,
+                    dead: false,
+                    redriven: true,
+                };
+                let same = self.queue.iter().flatten().filter(|other| **other == message).count();
+                // A third copy of the same letter shows nothing new.
+                if same < 2 && self.queue.iter().any(Option::is_none) {
+                    self.put(message);
+                }
+                Operator::Delete { slot, purged: false }
+            }
+            Operator::Delete { slot, purged } => match self.letters[slot].take() {
+                Some(letter) if purged && design == Design::PurgeDeletesBlobs => {
+                    Operator::DeleteBlobs(references(letter.payload, letter.checkpoint))
+                }
+                _ => Operator::Idle,
+            },
+            Operator::DeleteBlobs(blobs) => {
+                self.delete_blobs(blobs);
+                Operator::Idle
+            }
+            Operator::Idle => Operator::Idle,
+        }
+    }
+
+    /// Home queue, dead-letter queue, and both again: then old blobs are deleted.
+    fn sweep(&mut self, design: Design) {
+        let needed = if design == Design::SweptByAge { 0 } else { 4 };
+        let Some(looks) = self.looks else {
+            self.faults.sweeps = self.faults.sweeps.saturating_sub(1);
+            self.looks = Some(0);
+            return;
+        };
+        if looks == needed {
+            self.blobs.iter_mut().filter(|blob| **blob == Blob::Old).for_each(|blob| *blob = Blob::Missing);
+            self.looks = None;
+            return;
+        }
+        let empty = if looks % 2 == 0 {
+            self.queue.iter().all(Option::is_none)
+        } else {
+            self.letters.iter().all(Option::is_none)
+        };
+        self.looks = empty.then_some(looks + 1);
+    }
+}

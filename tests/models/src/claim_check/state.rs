@@ -1,0 +1,297 @@
+//! What there is: blobs, messages, letters, processes, and what the properties remember.
+
+use super::Design;
+
+/// How often each fault may happen in one run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Faults {
+    /// Processes that die.
+    pub crashes: u8,
+    /// Changes that are applied and not answered.
+    pub lost_answers: u8,
+    /// Puts that are not answered, and whose message comes at any later time.
+    pub late_puts: u8,
+    /// Changes that are certainly refused.
+    pub refusals: u8,
+    /// Leases that end while their holder works.
+    pub lost_leases: u8,
+    /// Checkpoints that need a blob.
+    pub checkpoints: u8,
+    /// Handlers that fail for good.
+    pub deaths: u8,
+    /// Letters that somebody purges.
+    pub purges: u8,
+    /// Sweeps that begin before everything else is over.
+    pub sweeps: u8,
+}
+
+/// A blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Blob {
+    /// Not written yet, or deleted.
+    Missing,
+    /// Written lately.
+    New,
+    /// Older than the time for which a message can be on its way.
+    Old,
+}
+
+/// Where a blob may be: no name is used twice.
+pub const BLOBS: usize = 7;
+/// Numbers of blobs, one bit each.
+pub type References = u8;
+
+/// A message in the queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Message {
+    pub(super) payload: usize,
+    pub(super) checkpoint: Option<usize>,
+    pub(super) holder: Option<usize>,
+    pub(super) dead: bool,
+    /// It was a letter once, which may still be there.
+    pub(super) redriven: bool,
+}
+
+/// A message in the dead-letter queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Letter {
+    pub(super) payload: usize,
+    pub(super) checkpoint: Option<usize>,
+}
+
+/// What the sender does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sender {
+    /// The blob is to be written.
+    Blob { ambiguous: bool },
+    /// The message is to be put.
+    Put { blob: usize, ambiguous: bool },
+    /// The blob of a message that was put first is to be written ([`Design::MessageBeforeBlob`]).
+    LateBlob(usize),
+    /// The blob of a refused put is to be deleted.
+    DeleteBlob(usize),
+    /// The send has ended, or its process has died.
+    Over,
+}
+
+/// What a worker does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Step {
+    /// The handler runs.
+    Run,
+    /// The message is to be updated to refer to this new checkpoint.
+    Update { blob: usize, ambiguous: bool },
+    /// A blob that nothing refers to is to be deleted; then the handler goes on.
+    DeleteBlob(usize),
+    /// The letter is to be put.
+    Copy,
+    /// The message is to be deleted.
+    Delete { done: bool },
+    /// The blobs of the message are to be deleted.
+    DeleteBlobs(References),
+}
+
+/// A worker with a message that it has leased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Worker {
+    pub(super) step: Step,
+    pub(super) slot: usize,
+}
+
+/// What redrive and purge do next with the letter in a slot. They hold their letters for the model's whole run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operator {
+    /// No letter is held.
+    Idle,
+    /// The message is to be put.
+    PutBack(usize),
+    /// The letter is to be deleted.
+    Delete { slot: usize, purged: bool },
+    /// The blobs of a purged letter are to be deleted ([`Design::PurgeDeletesBlobs`]).
+    DeleteBlobs(References),
+}
+
+/// A step of a process, of the storage or of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The sender does its next step.
+    Sender,
+    /// As before, but the answer is lost.
+    SenderUnheard,
+    /// A put is under way for longer than its sender waits.
+    PutLate,
+    /// A put is refused.
+    PutRefused,
+    /// The sender gives up after a put without an answer.
+    GiveUp,
+    /// The sender dies.
+    SenderDies,
+    /// A late message comes.
+    Arrive,
+    /// A worker leases the message in a slot.
+    Lease(usize, usize),
+    /// A worker does its next step.
+    Worker(usize),
+    /// As before, but the answer is lost.
+    WorkerUnheard(usize),
+    /// A handler saves a checkpoint.
+    Checkpoint(usize),
+    /// An update is refused.
+    UpdateRefused(usize),
+    /// A handler fails for good.
+    Fail(usize),
+    /// A worker dies.
+    WorkerDies(usize),
+    /// The lease of the message in a slot ends.
+    LeaseEnds(usize),
+    /// Somebody redrives the letter in a slot.
+    Redrive(usize),
+    /// Somebody purges the letter in a slot.
+    Purge(usize),
+    /// Redrive or purge do their next step.
+    Operator,
+    /// Redrive or purge die.
+    OperatorDies,
+    /// All blobs grow old.
+    Age,
+    /// The sweeper does its next step.
+    Sweep,
+}
+
+impl Action {
+    /// Tells whether this happens in a run without further faults.
+    pub(super) fn is_fair(self) -> bool {
+        use Action as A;
+        matches!(
+            self,
+            A::Sender
+                | A::Arrive
+                | A::Lease(..)
+                | A::Worker(_)
+                | A::LeaseEnds(_)
+                | A::Redrive(_)
+                | A::Operator
+                | A::Age
+                | A::Sweep
+        )
+    }
+}
+
+/// Everything there is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    pub(super) blobs: [Blob; BLOBS],
+    pub(super) next_blob: usize,
+    pub(super) queue: [Option<Message>; 4],
+    pub(super) in_flight: Option<Message>,
+    pub(super) letters: [Option<Letter>; 3],
+    pub(super) sender: Sender,
+    pub(super) workers: [Option<Worker>; 2],
+    pub(super) operator: Operator,
+    /// How often the sweeper has found a queue empty; it has looked at all blobs before.
+    pub(super) looks: Option<u8>,
+    pub(super) faults: Faults,
+    pub(super) done: bool,
+}
+
+impl State {
+    pub(super) fn new(faults: Faults) -> Self {
+        Self {
+            blobs: [Blob::Missing; BLOBS],
+            next_blob: 0,
+            queue: [const { None }; 4],
+            in_flight: None,
+            letters: [const { None }; 3],
+            sender: Sender::Blob { ambiguous: false },
+            workers: [None; 2],
+            operator: Operator::Idle,
+            looks: None,
+            faults,
+            done: false,
+        }
+    }
+
+    pub(super) fn stored(faults: Faults) -> Self {
+        let mut state = Self::new(faults);
+        let payload = state.write_blob();
+        state.put(Message { payload, checkpoint: None, holder: None, dead: false, redriven: false });
+        state.sender = Sender::Over;
+        state
+    }
+
+    pub(super) fn apply(&mut self, action: Action, design: Design) {
+        use Action as A;
+        match action {
+            A::Sender
+            | A::SenderUnheard
+            | A::PutLate
+            | A::PutRefused
+            | A::GiveUp
+            | A::SenderDies
+            | A::Arrive => self.send(action, design),
+            A::Redrive(_) | A::Purge(_) | A::Operator | A::OperatorDies | A::Age | A::Sweep => {
+                self.operate(action, design);
+            }
+            _ => self.work(action, design),
+        }
+    }
+
+    /// Makes states alike that differ only in the order of messages, or in which worker is which.
+    pub(super) fn normalise(&mut self) {
+        let mut order = [0, 1, 2, 3];
+        order.sort_by_key(|slot| (self.queue[*slot].is_none(), self.queue[*slot].clone(), *slot));
+        let queue = self.queue.clone();
+        self.queue = order.map(|slot| queue[slot].clone());
+        for worker in self.workers.iter_mut().flatten() {
+            worker.slot = order.iter().position(|slot| *slot == worker.slot).unwrap_or(worker.slot);
+        }
+        if self.workers[0] > self.workers[1] {
+            self.workers.swap(0, 1);
+            let holders = self.queue.iter_mut().flatten().filter_map(|message| message.holder.as_mut());
+            holders.for_each(|worker| *worker = 1 - *worker);
+        }
+    }
+
+    /// Writes a blob with a new name.
+    pub(super) fn write_blob(&mut self) -> usize {
+        let blob = self.name_blob();
+        self.blobs[blob] = Blob::New;
+        blob
+    }
+
+    pub(super) fn name_blob(&mut self) -> usize {
+        self.next_blob += 1;
+        self.next_blob - 1
+    }
+
+    pub(super) fn delete_blobs(&mut self, references: References) {
+        let named = |blob: usize| references & (1 << blob) != 0;
+        (0..BLOBS).filter(|blob| named(*blob)).for_each(|blob| self.blobs[blob] = Blob::Missing);
+    }
+
+    pub(super) fn put(&mut self, message: Message) {
+        let free = self.queue.iter_mut().find(|slot| slot.is_none()).expect("a slot for every message");
+        *free = Some(message);
+    }
+
+    pub(super) fn has_all_blobs(&self) -> bool {
+        let messages = self.queue.iter().flatten().map(|m| references(m.payload, m.checkpoint));
+        let letters = self.letters.iter().flatten().map(|l| references(l.payload, l.checkpoint));
+        let needed = messages.chain(letters).fold(0, |all, one| all | one);
+        self.done || (0..BLOBS).all(|blob| needed & (1 << blob) == 0 || self.blobs[blob] != Blob::Missing)
+    }
+
+    /// Tells whether nothing of the job is left in the queues.
+    pub(super) fn is_over(&self) -> bool {
+        self.queue.iter().all(Option::is_none) && self.letters.iter().all(Option::is_none)
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_over() && self.blobs == [Blob::Missing; BLOBS]
+    }
+}
+
+/// Returns the blobs that a text refers to.
+pub(super) fn references(payload: usize, checkpoint: Option<usize>) -> References {
+    (1 << payload) | checkpoint.map_or(0, |blob| 1 << blob)
+}
