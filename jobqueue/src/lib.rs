@@ -60,7 +60,7 @@ pub use message::{DecodeError, EncodeError, MessageDefaults, QueueMessage};
 pub use name::{BlobName, ContainerName, NameError, QueueName};
 pub use queue::{
     Backlog, DeadLetter, DeadLetters, Delivery, PastDeadLetter, PurgeReport, Queue, RedriveOptions,
-    RedriveReport, SendOptions, SendUniqueOutcome, Sent,
+    RedriveReport, SendOptions, SendUniqueOutcome, Sent, SkippedLetter,
 };
 pub use settings::metadata::Metadata;
 pub use settings::{MessageEncoding, QueueSettings, SettingOverrides, SettingWarning};

@@ -53,6 +53,8 @@ pub struct Envelope {
     pub traceparent: Option<String>,
     /// What it is not to be run before (RFC 3339): delays of more than 7 days.
     pub not_before: Option<String>,
+    /// The number that the fences of this message's deliveries begin above: not below any of a delivery before it was redriven.
+    pub fence_base: u64,
     /// What handlers left for later attempts.
     pub history: History,
     /// What only dead letters have.
@@ -120,6 +122,9 @@ pub struct DeadLetterNote {
     pub reason: String,
     /// The queue it came from.
     pub queue: String,
+    /// The storage's id of the message that was dead-lettered: two dead letters that have it in common are copies of one, and a job
+    /// that is redriven and dead-lettered again has another.
+    pub message: Option<String>,
     /// When (RFC 3339).
     pub time: String,
     /// How often it had been dequeued.
@@ -147,6 +152,7 @@ impl Envelope {
             payload,
             traceparent: None,
             not_before: None,
+            fence_base: 0,
             history: History::default(),
             dead_letter: None,
             extensions: BTreeMap::new(),

@@ -155,6 +155,7 @@ fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
         payload: members.data.map_or(Payload::None, |data| Payload::Json(data.into())),
         traceparent: members.traceparent.map(Cow::into_owned),
         not_before: None,
+        fence_base: 0,
         history: History::default(),
         dead_letter: None,
         extensions: BTreeMap::new(),
@@ -173,6 +174,7 @@ fn others(
 ) -> Result<(), EnvelopeError> {
     let elsewhere = payload(&mut take)?;
     envelope.not_before = take.text("notbefore")?;
+    envelope.fence_base = take.long("fencebase")?.unwrap_or(0);
     envelope.history = history(&mut take)?;
     envelope.dead_letter = dead_letter(&mut take)?;
     envelope.extensions = take.rest();
@@ -256,10 +258,11 @@ fn checkpoint(take: &mut Taker<'_>) -> Result<Option<Checkpoint>, EnvelopeError>
 fn dead_letter(take: &mut Taker<'_>) -> Result<Option<DeadLetterNote>, EnvelopeError> {
     let queue = take.text("deadletterqueue")?.unwrap_or_default();
     let time = take.text("deadlettertime")?.unwrap_or_default();
-    let deliveries = take.number("deadlettercount")?.unwrap_or(0);
+    let deliveries = take.number("deadletterdeliveries")?.unwrap_or(0);
+    let message = take.text("deadlettermessage")?;
     let worker = take.text("deadletterworker")?;
     let reason = take.text("deadletterreason")?;
-    Ok(reason.map(|reason| DeadLetterNote { reason, queue, time, deliveries, worker }))
+    Ok(reason.map(|reason| DeadLetterNote { reason, queue, message, time, deliveries, worker }))
 }
 
 /// Takes the attributes that few events have out by name, so that what is left are the extensions.

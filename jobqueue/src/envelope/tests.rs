@@ -22,6 +22,7 @@ fn full() -> Envelope {
     envelope.subject = Some("key".into());
     envelope.content_type = Some("application/json".into());
     envelope.not_before = Some("2026-12-20T06:00:00Z".into());
+    envelope.fence_base = 1 << 40;
     envelope.history = History {
         attempts: 2,
         uncounted: 3,
@@ -38,6 +39,7 @@ fn full() -> Envelope {
     envelope.dead_letter = Some(DeadLetterNote {
         reason: "rejected".into(),
         queue: "slicerequest".into(),
+        message: Some("m".into()),
         time: "2026-11-20T07:00:00Z".into(),
         deliveries: 9,
         worker: Some("w".into()),

@@ -24,6 +24,7 @@ const KNOWN: &[&str] = &[
     "datasha256",
     "traceparent",
     "notbefore",
+    "fencebase",
     "checkpoint",
     "checkpointref",
     "checkpointsize",
@@ -38,7 +39,8 @@ const KNOWN: &[&str] = &[
     "deadletterreason",
     "deadletterqueue",
     "deadlettertime",
-    "deadlettercount",
+    "deadlettermessage",
+    "deadletterdeliveries",
     "deadletterworker",
     "deadletterpast",
 ];
@@ -69,12 +71,16 @@ pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
     }
     event.some("traceparent", envelope.traceparent.as_deref());
     event.some("notbefore", envelope.not_before.as_deref());
+    if envelope.fence_base > 0 {
+        event.number("fencebase", envelope.fence_base);
+    }
     history(&mut event, &envelope.history);
     if let Some(note) = &envelope.dead_letter {
         event.text("deadletterreason", &note.reason);
         event.text("deadletterqueue", &note.queue);
         event.text("deadlettertime", &note.time);
-        event.number("deadlettercount", note.deliveries.into());
+        event.some("deadlettermessage", note.message.as_deref());
+        event.number("deadletterdeliveries", note.deliveries.into());
         event.some("deadletterworker", note.worker.as_deref());
     }
     for (name, value) in &envelope.extensions {

@@ -44,8 +44,8 @@ pub struct JobInfo {
     pub attempt: u32,
     /// The attempt after whose failure the message is dead-lettered.
     pub max_attempts: u32,
-    /// How often the message was dequeued, this time included. Grows with every delivery, and so serves as a
-    /// fencing token.
+    /// The number of times that the message was dequeued, this time included. It begins anew when the job is redriven; for a number
+    /// that only grows see [`Context::fence`](crate::Context::fence).
     pub dequeue_count: u32,
     /// When it was sent, as the event says (RFC 3339).
     pub sent: Option<Arc<str>>,

@@ -3,7 +3,6 @@
 //! After a crash between the two the job is in both queues; it is never in neither. The next delivery finds the copy
 //! and only deletes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,17 +12,23 @@ use super::leased_job::{Content, LeasedJob, references};
 use super::queue_core::{QueueCore, ensure};
 use super::send::rfc3339;
 use crate::envelope::{
-    Checkpoint, DeadLetterNote, Envelope, JsonText, Parsed, Payload, StoredReference, parse,
+    DeadLetterNote, Envelope, EventDigest, JsonText, Parsed, Payload, StoredReference, parse,
 };
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{chain, printable};
 use crate::lease::LeaseError;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
-use crate::storage::{Certainty, MAX_MESSAGES, PutMessage, QueueStore, StoreErrorKind};
+use crate::storage::{Certainty, MAX_MESSAGES, PeekedMessage, PutMessage, QueueStore, StoreErrorKind};
 
 /// The kind of dead letters whose text is no event: the text stands in `data`, byte for byte.
 pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
+
+/// The source of those. Their id is the storage's, which stays the same at every delivery.
+const UNREADABLE_SOURCE: &str = "/jobqueue/foreign";
+
+/// The most characters of a worker's name that a dead letter keeps.
+const MAX_WORKER_CHARS: usize = 200;
 
 /// How long a message that could not be moved waits before the next try.
 pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
@@ -66,26 +71,24 @@ impl LeasedJob {
         self.dead_letter(&rejection).await.map(drop)
     }
 
-    /// Copies the message to the dead-letter queue, with reason and history, then deletes it.
+    /// Copies the message to the dead-letter queue, with reason, history and blobs, then deletes it with its own.
     ///
-    /// If the copy cannot be stored the message stays where it is. If it is unknown whether the message was deleted, it may be in both.
+    /// If the copy cannot be stored, or its blobs cannot be read now, the message stays where it is. If it is unknown whether the
+    /// message was deleted, it may be in both.
     pub(crate) async fn dead_letter(&self, rejection: &Rejection) -> Result<Certainty, Error> {
         let _saving = self.saving.lock().await;
         let dead_letter_queue = self.core.name.dead_letter()?;
-        let mut envelope = self.dead_envelope(rejection, u32::from(rejection.attempted))?;
-        let mut outlived = Vec::new();
-        // The copy of an earlier delivery has blobs of its own or shares ours.
-        if !self.is_dead_lettered(&dead_letter_queue, &envelope.id).await {
-            outlived = self.make_blobs_permanent(&mut envelope).await?;
-            let rendered = self.render(&mut envelope)?;
-            for (reference, data) in rendered.blobs {
-                self.core.claim_checks.store(&reference, data, None).await?;
+        let envelope = self.dead_envelope(rejection, u32::from(rejection.attempted))?;
+        let obsolete = match self.copy_among(&dead_letter_queue, &envelope).await {
+            Some(copy) => {
+                let kept = references(&copy);
+                references(&envelope).into_iter().filter(|reference| !kept.contains(reference)).collect()
             }
-            self.put_into(&dead_letter_queue, rendered.text).await?;
-        }
+            None => self.copy_to(&dead_letter_queue, envelope).await?,
+        };
         match self.lease.delete().await {
             Ok(()) => {
-                self.remove(outlived).await;
+                self.core.remove_blobs(&self.core.name, obsolete).await;
                 Ok(Certainty::Applied)
             }
             Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
@@ -103,9 +106,10 @@ impl LeasedJob {
         envelope.dead_letter = Some(DeadLetterNote {
             reason: rejection.reason.as_str().to_owned(),
             queue: self.core.name.as_str().to_owned(),
+            message: Some(self.lease.message_id().to_string()),
             time: rfc3339(Some(self.core.options.clock.now()))?,
             deliveries: self.dequeue_count,
-            worker: Some(self.core.options.source.to_string()),
+            worker: Some(self.core.options.source.chars().take(MAX_WORKER_CHARS).collect()),
         });
         Ok(envelope)
     }
@@ -121,69 +125,99 @@ impl LeasedJob {
             }
         };
         let id = self.lease.message_id().to_string();
-        let mut envelope = Envelope::new(id, Arc::clone(&self.core.options.source), UNREADABLE_KIND, payload);
+        let mut envelope = Envelope::new(id, UNREADABLE_SOURCE, UNREADABLE_KIND, payload);
         envelope.content_type = Some("text/plain".into());
         Ok(envelope)
     }
 
-    /// Dead letters never expire, so what they refer to must not either. Returns the blobs that the copy does not need.
-    async fn make_blobs_permanent(&self, envelope: &mut Envelope) -> Result<Vec<StoredReference>, Error> {
-        if self.expires.is_none() {
-            return Ok(Vec::new());
-        }
-        let mut outlived = Vec::new();
-        for old in references(envelope) {
-            // What cannot be read now is not made readable by waiting; the reference is kept as evidence.
-            let Ok(data) = self.core.claim_checks.load(&self.core.name, &old).await else { continue };
-            let new = self.core.claim_checks.reference(&self.core.name, &data);
-            self.core.claim_checks.store(&new, data, None).await?;
-            match (&mut envelope.payload, &mut envelope.history.checkpoint) {
-                (Payload::Stored(reference), _) if *reference == old => *reference = new,
-                (_, Some(Checkpoint::Stored(reference))) if *reference == old => *reference = new,
-                _ => {}
-            }
-            outlived.push(old);
-        }
-        Ok(outlived)
-    }
-
-    /// Whether a copy lies in the dead-letter queue already, as far as a peek shows.
-    async fn is_dead_lettered(&self, dead_letter_queue: &QueueName, id: &str) -> bool {
+    /// The copy of this message that an earlier delivery has made, if it is among the first that a peek shows.
+    async fn copy_among(&self, dead_letter_queue: &QueueName, envelope: &Envelope) -> Option<Envelope> {
         if self.dequeue_count <= 1 {
-            return false;
+            return None;
         }
-        shows(self.core.store(), dead_letter_queue, id).await
+        let lying = self.core.store().peek(dead_letter_queue, MAX_MESSAGES).await.ok()?;
+        let copy = DeathOf::of(envelope)?;
+        events(&lying).find(|found| DeathOf::of(found).as_ref() == Some(&copy))
     }
 
-    async fn put_into(&self, dead_letter_queue: &QueueName, text: String) -> Result<(), Error> {
-        let store = self.core.store();
-        for _ in 0..2 {
-            match store.put(dead_letter_queue, PutMessage::new(text.clone())).await {
-                Ok(_) => return Ok(()),
-                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
-                    ensure(store, dead_letter_queue, &Metadata::new()).await?;
+    /// Stores the copy and before it its blobs. Returns the blobs of the original, which the copy does not need.
+    async fn copy_to(
+        &self,
+        dead_letter_queue: &QueueName,
+        mut envelope: Envelope,
+    ) -> Result<Vec<StoredReference>, Error> {
+        let mut blobs = self.core.copy_blobs(&self.core.name, &mut envelope).await?;
+        let stored = async {
+            let rendered = self.render(&mut envelope).map_err(|error| (Certainty::NotApplied, error))?;
+            for (reference, data) in rendered.blobs {
+                let stored = self.core.claim_checks.store(&reference, data, None).await;
+                stored.map_err(|error| (Certainty::NotApplied, error.into()))?;
+                blobs.new.push(reference);
+            }
+            put_into(self.core.store(), dead_letter_queue, rendered.text).await
+        };
+        match stored.await {
+            Ok(()) => Ok(blobs.old),
+            Err((certainty, error)) => {
+                // Else the copy may be there, and need them.
+                if certainty == Certainty::NotApplied {
+                    self.core.remove_blobs(&self.core.name, blobs.new).await;
                 }
-                Err(e) => return Err(e.into()),
+                Err(error)
             }
         }
-        Err(Error::new(
-            ErrorKind::Storage,
-            format!("the dead-letter queue `{dead_letter_queue}` is deleted again and again"),
-        ))
     }
 }
 
-/// Whether a message with this job id is among the first that a peek shows.
-async fn shows(store: &dyn QueueStore, queue: &QueueName, id: &str) -> bool {
-    let Ok(lying) = store.peek(queue, MAX_MESSAGES).await else { return false };
-    let texts = lying.iter().filter_map(|message| message.text.as_deref().ok());
-    texts.into_iter().any(|text| matches!(parse(text), Ok(Parsed::Event(found)) if *found.id == *id))
+/// Puts a dead letter. The error says whether it may be stored all the same.
+async fn put_into(
+    store: &dyn QueueStore,
+    dead_letter_queue: &QueueName,
+    text: String,
+) -> Result<(), (Certainty, Error)> {
+    for _ in 0..2 {
+        match store.put(dead_letter_queue, PutMessage::new(text.clone())).await {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
+                let ensured = ensure(store, dead_letter_queue, &Metadata::new()).await;
+                ensured.map_err(|error| (Certainty::NotApplied, error))?;
+            }
+            Err(e) => return Err((e.certainty(), e.into())),
+        }
+    }
+    let text = format!("the dead-letter queue `{dead_letter_queue}` is deleted again and again");
+    Err((Certainty::NotApplied, Error::new(ErrorKind::Storage, text)))
+}
+
+/// The events among messages that were looked at.
+fn events(lying: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {
+    lying.iter().filter_map(|message| match parse(message.text.as_deref().ok()?) {
+        Ok(Parsed::Event(event)) => Some(*event),
+        _ => None,
+    })
+}
+
+/// One end of a job as a dead letter: copies of one have it in common, another death of the job has not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct DeathOf {
+    pub(super) event: EventDigest,
+    /// The message that was dead-lettered.
+    pub(super) message: String,
+}
+
+impl DeathOf {
+    /// The death that a dead letter is of; `None` if it does not tell.
+    pub(super) fn of(dead_letter: &Envelope) -> Option<Self> {
+        let message = dead_letter.dead_letter.as_ref()?.message.clone()?;
+        Some(Self { event: dead_letter.digest(), message })
+    }
 }
 
 impl QueueCore {
     /// Whether a message with this job id is among the first that a peek shows.
     pub(crate) async fn shows(&self, id: &str) -> bool {
-        shows(self.store(), &self.name, id).await
+        let Ok(lying) = self.store().peek(&self.name, MAX_MESSAGES).await else { return false };
+        events(&lying).any(|found| *found.id == *id)
     }
 }
 

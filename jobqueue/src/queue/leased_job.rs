@@ -7,8 +7,9 @@ use bytes::Bytes;
 
 use super::progress::Saved;
 use super::queue_core::QueueCore;
-use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, fits, to_wire};
-use crate::error::Error;
+use super::spare::Spare;
+use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference};
+use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::lease::Lease;
 use crate::settings::QueueSettings;
@@ -106,6 +107,12 @@ impl LeasedJob {
         self.with_envelope(Envelope::digest)
     }
 
+    /// Returns a number that grows with every delivery of the job, over redrives too.
+    pub(crate) fn fence(&self) -> u64 {
+        let base = self.with_envelope(|envelope| envelope.fence_base).unwrap_or(0);
+        base.saturating_add(self.dequeue_count.into())
+    }
+
     /// What handlers are told. `None` if the message is not an event.
     pub(crate) fn info(&self) -> Option<JobInfo> {
         self.with_envelope(|envelope| {
@@ -129,40 +136,61 @@ impl LeasedJob {
         })
     }
 
-    /// The event's text as it would be stored now. What does not fit moves out: first the checkpoint if it is large,
-    /// then the payload.
+    /// The event's text as it would be stored now. What does not fit moves out: first the checkpoint if it is large, then the
+    /// payload. If there is no room even so, the framework's own notes are shortened.
     pub(super) fn render(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
         envelope.history.delivery = self.dequeue_count;
-        let encoding = self.settings.encoding;
         let mut blobs = Vec::new();
+        let mut spare = Spare::new();
         let large = |json: &String| json.len() > MAX_INLINE_CHECKPOINT;
         if matches!(&envelope.history.checkpoint, Some(Checkpoint::Inline(json)) if large(json)) {
             self.move_checkpoint_out(envelope, &mut blobs);
         }
-        let json = envelope.to_json()?;
-        if fits(&json, encoding) {
-            return Ok(Rendered { text: to_wire(json, encoding), blobs });
+        loop {
+            let payload = envelope.payload.clone();
+            match self.render_once(envelope) {
+                Ok((text, blob)) => {
+                    blobs.extend(blob);
+                    return Ok(Rendered { text, blobs });
+                }
+                Err(error) if error.kind() != ErrorKind::TooLarge => return Err(error),
+                Err(error) => {
+                    envelope.payload = payload;
+                    let has_changed =
+                        self.move_checkpoint_out(envelope, &mut blobs) || spare.more(&mut envelope.history);
+                    if !has_changed {
+                        return Err(error);
+                    }
+                }
+            }
         }
+    }
+
+    /// The text, and the payload if it has to move out.
+    fn render_once(
+        &self,
+        envelope: &mut Envelope,
+    ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
         let data = match &envelope.payload {
             Payload::Json(json) => json.to_bytes(),
             Payload::Binary(bytes) => bytes.clone(),
-            Payload::None | Payload::Stored(_) => {
-                self.move_checkpoint_out(envelope, &mut blobs);
-                Bytes::new()
-            }
+            Payload::None | Payload::Stored(_) => Bytes::new(),
         };
-        let (text, blob) = self.core.fit(envelope, data, encoding)?;
-        blobs.extend(blob);
-        Ok(Rendered { text, blobs })
+        self.core.fit(envelope, data, self.settings.encoding)
     }
 
-    fn move_checkpoint_out(&self, envelope: &mut Envelope, blobs: &mut Vec<(StoredReference, Bytes)>) {
-        if let Some(Checkpoint::Inline(json)) = envelope.history.checkpoint.take() {
-            let data = Bytes::from(json);
-            let reference = self.core.claim_checks.reference(&self.core.name, &data);
-            envelope.history.checkpoint = Some(Checkpoint::Stored(reference.clone()));
-            blobs.push((reference, data));
-        }
+    /// Has a checkpoint that is in the message move to a blob. False if there is none.
+    fn move_checkpoint_out(
+        &self,
+        envelope: &mut Envelope,
+        blobs: &mut Vec<(StoredReference, Bytes)>,
+    ) -> bool {
+        let Some(Checkpoint::Inline(json)) = &mut envelope.history.checkpoint else { return false };
+        let data = Bytes::from(std::mem::take(json));
+        let reference = self.core.claim_checks.reference(&self.core.name, &data);
+        envelope.history.checkpoint = Some(Checkpoint::Stored(reference.clone()));
+        blobs.push((reference, data));
+        true
     }
 
     /// Whether the event refers to blobs.

@@ -3,6 +3,7 @@
 //! Knows messages, envelopes, claim checks, leases and the storage port; knows nothing of adapters, workers or handlers.
 
 mod backlog;
+mod blobs;
 mod dead_letter;
 mod dead_letters;
 mod decode;
@@ -22,6 +23,7 @@ mod send_all;
 mod send_options;
 mod settings;
 mod settle;
+mod spare;
 pub(crate) mod trace;
 mod typed;
 mod unique;
@@ -30,7 +32,9 @@ mod unreceived;
 mod virtual_time;
 
 pub use backlog::Backlog;
-pub use dead_letters::{DeadLetter, DeadLetters, PastDeadLetter, PurgeReport, RedriveOptions, RedriveReport};
+pub use dead_letters::{
+    DeadLetter, DeadLetters, PastDeadLetter, PurgeReport, RedriveOptions, RedriveReport, SkippedLetter,
+};
 pub use delivery::Delivery;
 pub use send::Sent;
 pub use send_options::SendOptions;

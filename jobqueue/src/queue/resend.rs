@@ -33,10 +33,8 @@ impl QueueCore {
 
     /// Deletes the payload of a message that is certainly not stored.
     pub(super) async fn remove_unsent(&self, unsent: &Prepared) {
-        if let Some((reference, _)) = unsent.blob.as_deref()
-            && let Err(error) = self.claim_checks.remove(&self.name, reference).await
-        {
-            tracing::debug!(queue = %self.name, %error, "the payload of an unsent message is left to a sweep");
+        if let Some((reference, _)) = unsent.blob.as_deref() {
+            self.remove_blobs(&self.name, vec![reference.clone()]).await;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::leased_job::{Content, LeasedJob, Rendered};
 use crate::claim_check::PayloadError;
-use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
+use crate::envelope::{Checkpoint, Deferral, Envelope};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
 use crate::job::retry::MAX_DELAY;
@@ -19,7 +19,7 @@ impl LeasedJob {
         self.lease.delete().await?;
         let references = self.references();
         if !references.is_empty() {
-            Box::pin(self.remove(references)).await;
+            Box::pin(self.core.remove_blobs(&self.core.name, references)).await;
         }
         Ok(())
     }
@@ -98,12 +98,13 @@ impl LeasedJob {
         let saved = self.lease.save(rendered.text).await;
         if let Err(LeaseError::Refused(_)) = &saved {
             // Certainly not referred to: the blobs are orphans.
-            self.remove(rendered.blobs.into_iter().map(|(reference, _)| reference).collect()).await;
+            let unused = rendered.blobs.into_iter().map(|(reference, _)| reference).collect();
+            self.core.remove_blobs(&self.core.name, unused).await;
         }
         saved?;
         *self.content() = Content::Event(Box::new(envelope));
         if let Some(Checkpoint::Stored(reference)) = former {
-            self.remove(vec![reference]).await;
+            self.core.remove_blobs(&self.core.name, vec![reference]).await;
         }
         Ok(())
     }
@@ -133,15 +134,6 @@ impl LeasedJob {
             self.core.claim_checks.store(reference, data.clone(), self.expires).await?;
         }
         Ok(rendered)
-    }
-
-    /// Deletes blobs that no message refers to any more. What fails is left to the sweeper.
-    pub(super) async fn remove(&self, references: Vec<StoredReference>) {
-        for reference in references {
-            if let Err(error) = self.core.claim_checks.remove(&self.core.name, &reference).await {
-                tracing::debug!(queue = %self.core.name, %error, "payload not removed; a sweep will");
-            }
-        }
     }
 }
 

@@ -87,10 +87,13 @@ impl Context {
         self.inner.token.is_cancelled()
     }
 
-    /// A number that is larger in every later delivery of this message. An effect that keeps the largest number it has
-    /// seen and refuses smaller ones cannot be overwritten by a worker that has lost its lease without noticing.
+    /// Returns a number that is larger in every later delivery of this message, and larger again after it was dead-lettered and
+    /// redriven. An effect that keeps the largest number it has seen and refuses smaller ones cannot be overwritten by a worker that
+    /// has lost its lease without noticing.
+    ///
+    /// It grows, but not by one. Two messages under one id, which a sender makes that gets no answer, count each for itself.
     pub fn fence(&self) -> u64 {
-        self.inner.leased_job.dequeue_count.into()
+        self.inner.leased_job.fence()
     }
 
     /// Saves progress with the message and renews the lease. A later attempt finds it by [`resume`](Self::resume), the newest

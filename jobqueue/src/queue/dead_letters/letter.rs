@@ -4,9 +4,10 @@ use std::fmt;
 use std::time::SystemTime;
 
 use super::past::{self, PastDeadLetter};
-use crate::envelope::{Envelope, Parsed, parse};
+use crate::envelope::{Envelope, Parsed, Payload, parse};
 use crate::job::outcome::Reason;
 use crate::name::QueueName;
+use crate::queue::dead_letter::{DeathOf, unwrap_unreadable};
 use crate::queue::send::rfc3339;
 use crate::storage::MessageId;
 
@@ -38,8 +39,12 @@ pub struct DeadLetter {
     pub key: Option<String>,
     /// Earlier dead letters of the same job, before it was redriven: at most 10, oldest first.
     pub past: Vec<PastDeadLetter>,
-    /// What lies in the queue.
+    /// The text as it lies in the queue.
     pub(super) text: String,
+    /// The text that could not be read as a job, if it is in the dead letter itself.
+    unreadable: Option<String>,
+    /// What copies of this dead letter have in common.
+    pub(super) death: Option<DeathOf>,
 }
 
 impl DeadLetter {
@@ -60,6 +65,8 @@ impl DeadLetter {
             key: envelope.subject.clone(),
             past: past::read(&envelope.history),
             text: text.to_owned(),
+            unreadable: unreadable(envelope),
+            death: DeathOf::of(envelope),
         }
     }
 
@@ -85,8 +92,25 @@ impl DeadLetter {
             key: None,
             past: Vec::new(),
             text: text.to_owned(),
+            unreadable: Some(text.to_owned()),
+            death: None,
         }
     }
+
+    /// Returns the raw text of what could not be read as a job, byte for byte as it was received. `None` for a job, whose message
+    /// [`DeadLetters::message`](super::DeadLetters::message) reads, and for a text that is so large that it is in a blob:
+    /// [`DeadLetters::text`](super::DeadLetters::text) reads that too.
+    ///
+    /// Anybody may have written it: show it as data.
+    pub fn text(&self) -> Option<&str> {
+        self.unreadable.as_deref()
+    }
+}
+
+/// The text that was kept in the dead letter as it was.
+fn unreadable(envelope: &Envelope) -> Option<String> {
+    let Payload::Json(data) = &envelope.payload else { return None };
+    unwrap_unreadable(envelope, &data.to_bytes())
 }
 
 /// The message is not shown: it may be confidential.
@@ -96,7 +120,10 @@ impl fmt::Debug for DeadLetter {
             .field("id", &self.id)
             .field("kind", &self.kind)
             .field("reason", &self.reason)
+            .field("error", &self.error)
             .field("attempts", &self.attempts)
+            .field("deliveries", &self.deliveries)
+            .field("queue", &self.queue)
             .field("time", &self.time)
             .finish_non_exhaustive()
     }

@@ -2,8 +2,10 @@
 
 mod letter;
 mod options;
-mod past;
-mod sweep;
+mod pass;
+pub(super) mod past;
+mod revive;
+mod turn;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use letter::DeadLetter;
-pub use options::{PurgeReport, RedriveOptions, RedriveReport};
+pub use options::{PurgeReport, RedriveOptions, RedriveReport, SkippedLetter};
 pub use past::PastDeadLetter;
 
 use super::queue_core::QueueCore;
@@ -21,7 +23,7 @@ use crate::message::QueueMessage;
 use crate::name::QueueName;
 use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
 use letter::DeadLetterEntry;
-use sweep::Action;
+use pass::Action;
 
 /// The dead-letter queue of a queue: `<queue>-poison`.
 ///
@@ -110,7 +112,7 @@ impl<M: QueueMessage> DeadLetters<M> {
             let text = message.text.as_deref().ok()?;
             Some(self.letter(&DeadLetterEntry::read(text), text, &message.id, message.inserted))
         });
-        Ok(letters.filter(|letter| seen.insert(letter.id.clone())).collect())
+        Ok(letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death))).collect())
     }
 
     fn letter(
@@ -170,6 +172,26 @@ impl<M: QueueMessage> DeadLetters<M> {
         self.core.read(&letter.text).await
     }
 
+    /// Reads the raw text of a dead letter: of one that could not be read as a job, the text as it was received, from its blob if it
+    /// was too large for the queue; of any other, the event as it lies in the dead-letter queue.
+    ///
+    /// Anybody may have written it: show it as data.
+    ///
+    /// # Errors
+    /// [`Undecodable`](crate::ErrorKind::Undecodable) when the storage has not told the text, or its blob is gone. Retryable errors
+    /// when the storage fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn text(&self, letter: &DeadLetter) -> Result<String, Error> {
+        if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
+            && let Some(text) = self.kept_text(&envelope).await?
+        {
+            return Ok(text);
+        }
+        Ok(letter.text.clone())
+    }
+
     /// Reads all dead letters, each with its text of at most 64 KiB; of many, [`for_each`](Self::for_each) keeps less in memory.
     /// They are invisible to others while it reads, for at most 10 minutes, and visible again afterwards.
     ///
@@ -208,7 +230,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// As of [`list`](Self::list).
     pub async fn for_each(&self, mut look: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
-        self.sweep(&RedriveOptions::new().dry_run(true), &mut look).await.map(drop)
+        self.pass(&RedriveOptions::new(), Action::Tell, &mut look).await.map(drop)
     }
 
     /// Puts dead letters back into the queue they came from, and returns which.
@@ -220,7 +242,8 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// If the future is dropped, dead letters it held come back after at most 10 minutes; the one it was moving may be in
     /// both queues.
     pub async fn redrive(&self, options: RedriveOptions) -> Result<RedriveReport, Error> {
-        self.sweep(&options, &mut |_| {}).await
+        let action = if options.dry_run { Action::Tell } else { Action::PutBack };
+        self.pass(&options, action, &mut |_| {}).await
     }
 
     /// Deletes the dead letters for which `filter` says true, with their payloads, and returns which. There is no way back:
@@ -237,8 +260,7 @@ impl<M: QueueMessage> DeadLetters<M> {
         filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static,
     ) -> Result<PurgeReport, Error> {
         let options = RedriveOptions::new().filter(filter);
-        let RedriveReport { moved, left } = self.each(&options, Action::Delete, &mut |_| {}).await?;
-        Ok(PurgeReport { deleted: moved, left })
+        Ok(self.pass(&options, Action::Delete, &mut |_| {}).await?.into())
     }
 }
 

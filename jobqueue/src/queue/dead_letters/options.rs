@@ -77,24 +77,51 @@ impl fmt::Debug for RedriveOptions {
     }
 }
 
-/// What a [redrive](super::DeadLetters::redrive) did.
+/// The dead letters that a [redrive](super::DeadLetters::redrive) put back, and those that it did not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct RedriveReport {
     /// The ids of the jobs that were put back, or in a dry run would be.
     pub moved: Vec<String>,
-    /// How many were looked at and left.
+    /// The dead letters that were to be put back and were not, with the cause of each.
+    pub skipped: Vec<SkippedLetter>,
+    /// The number of dead letters that were looked at and left.
     pub left: u64,
+    /// The cause, if the redrive ended before it had looked at all: the storage failed several times in a row.
+    pub stopped: Option<String>,
 }
 
-/// What a [purge](super::DeadLetters::purge) did.
+/// The dead letters that a [purge](super::DeadLetters::purge) deleted, and those that it did not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct PurgeReport {
     /// The ids of the jobs whose dead letters were deleted.
     pub deleted: Vec<String>,
-    /// How many were looked at and left.
+    /// The dead letters that were to be deleted and perhaps were not, with the cause of each.
+    pub skipped: Vec<SkippedLetter>,
+    /// The number of dead letters that were looked at and left.
     pub left: u64,
+    /// The cause, if the purge ended before it had looked at all: the storage failed several times in a row.
+    pub stopped: Option<String>,
+}
+
+/// A dead letter with which a redrive or a purge could not do what it was asked to. It stays in the dead-letter queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SkippedLetter {
+    /// The id of the job.
+    pub id: String,
+    /// What went wrong, with its causes, in one line.
+    pub why: String,
+    /// Whether the job was put back, or perhaps was: then it is in both queues.
+    pub maybe_moved: bool,
+}
+
+impl From<RedriveReport> for PurgeReport {
+    fn from(report: RedriveReport) -> Self {
+        let RedriveReport { moved, skipped, left, stopped } = report;
+        Self { deleted: moved, skipped, left, stopped }
+    }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::envelope::{DeadLetterNote, History};
-use crate::job::outcome::Reason;
+use crate::job::outcome::{Reason, printable};
 
 /// The most of them that are remembered: the newest.
 const MAX_PAST: usize = 10;
@@ -38,7 +38,8 @@ pub(super) fn add(history: &mut History, note: DeadLetterNote) {
     let last = PastDeadLetter {
         reason: Reason::new(&note.reason),
         time: note.time,
-        error: history.last_error.clone(),
+        // Not kept twice: a message has room for 64 KiB.
+        error: history.last_error.take(),
         attempts: history.attempts,
         deliveries: note.deliveries,
         worker: note.worker,
@@ -47,6 +48,19 @@ pub(super) fn add(history: &mut History, note: DeadLetterNote) {
     past.extend(to_raw_value(&last));
     let excess = past.len().saturating_sub(MAX_PAST);
     history.past = serde_json::to_string(&past[excess..]).ok();
+}
+
+/// Keeps the newest `count` of them, with `chars` characters of each error, and nothing of what another program has written there.
+pub(in crate::queue) fn shorten(history: &mut History, count: usize, chars: usize) {
+    if history.past.is_none() {
+        return;
+    }
+    let mut past = read(history);
+    past.drain(..past.len().saturating_sub(count));
+    for one in &mut past {
+        one.error = one.error.take().map(|error| printable(&error, chars));
+    }
+    history.past = serde_json::to_string(&past).ok();
 }
 
 fn list(history: &History) -> Vec<Box<RawValue>> {
@@ -79,6 +93,7 @@ mod tests {
             let note = DeadLetterNote {
                 reason: "rejected".to_owned(),
                 queue: "tasks".to_owned(),
+                message: None,
                 time: "2026-11-21T20:00:00.000Z".to_owned(),
                 deliveries: 3,
                 worker: None,

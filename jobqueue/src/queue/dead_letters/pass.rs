@@ -1,0 +1,239 @@
+//! One pass through a dead-letter queue: takes page after page, has each letter looked at once, and lets go of what it held.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::DeadLetters;
+use super::letter::{DeadLetter, DeadLetterEntry};
+use super::options::{RedriveOptions, RedriveReport, SkippedLetter};
+use super::revive::Put;
+use super::turn::{Seen, Turn};
+use crate::envelope::StoredReference;
+use crate::error::{Error, ErrorKind};
+use crate::job::outcome::chain;
+use crate::message::QueueMessage;
+use crate::queue::leased_job::references;
+use crate::storage::{
+    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageId, MessageRef, StoreErrorKind,
+    UpdateMessage,
+};
+
+/// How long dead letters are held during a pass: they are invisible to other passes meanwhile.
+const HOLD: Duration = Duration::from_secs(600);
+/// After so many failures of the storage in a row the pass ends.
+const MAX_FAILURES: u32 = 3;
+/// After so many pages in a row without a letter that was there before the pass began, it ends: others come faster than it goes.
+const MAX_NEW_PAGES: u32 = 3;
+
+/// What is done with the dead letters that are picked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Tell,
+    PutBack,
+    Delete,
+}
+
+/// What is told of each letter that is picked.
+type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
+
+/// A letter that the pass holds.
+pub(super) struct Held {
+    pub(super) message: MessageRef,
+    pub(super) entry: DeadLetterEntry,
+    pub(super) letter: DeadLetter,
+    pub(super) inserted: SystemTime,
+}
+
+impl Held {
+    /// The blobs that the dead letter refers to.
+    pub(super) fn references(&self) -> Vec<StoredReference> {
+        match &self.entry {
+            DeadLetterEntry::Event(envelope) => references(envelope),
+            DeadLetterEntry::Foreign => Vec::new(),
+        }
+    }
+}
+
+/// Where a pass stands.
+struct Pass<'p> {
+    options: &'p RedriveOptions,
+    action: Action,
+    /// When the pass began, by the storage's clock. What is dead-lettered later is not touched.
+    began: Option<SystemTime>,
+    looked_at: HashSet<MessageId>,
+    seen: Seen,
+    /// Not to be taken before, at the rate that was asked for.
+    next: Instant,
+    failures: u32,
+    report: RedriveReport,
+    /// To be made visible again.
+    held: Vec<MessageRef>,
+}
+
+impl Pass<'_> {
+    fn is_full(&self) -> bool {
+        self.options.limit.is_some_and(|limit| self.report.moved.len() as u64 >= limit)
+    }
+
+    fn leave(&mut self, message: MessageRef) {
+        self.report.left += 1;
+        self.held.push(message);
+    }
+
+    /// Notes a letter that could not be dealt with. The storage's failures in a row end the pass, those of a letter do not.
+    fn skip(&mut self, held: Held, error: &Error, maybe_moved: bool) {
+        let why = chain(error);
+        tracing::warn!(job = %held.letter.id.escape_debug(), error = %why, "dead letter skipped");
+        let is_of_storage =
+            matches!(error.kind(), ErrorKind::Storage | ErrorKind::Rejected | ErrorKind::Unknown);
+        self.failures = if is_of_storage { self.failures + 1 } else { 0 };
+        if self.failures >= MAX_FAILURES {
+            self.report.stopped = Some(why.clone());
+        }
+        self.report.skipped.push(SkippedLetter { id: held.letter.id, why, maybe_moved });
+        self.held.push(held.message);
+    }
+
+    async fn keep_to_the_rate(&mut self) {
+        if let Some(rate) = self.options.per_second {
+            tokio::time::sleep_until(self.next).await;
+            self.next = self.next.max(Instant::now()) + Duration::from_secs(1) / rate;
+        }
+    }
+}
+
+impl<M: QueueMessage> DeadLetters<M> {
+    /// Goes once through all dead letters that are there when it begins.
+    pub(super) async fn pass(
+        &self,
+        options: &RedriveOptions,
+        action: Action,
+        tell: &mut Listener<'_>,
+    ) -> Result<RedriveReport, Error> {
+        let mut pass = Pass {
+            options,
+            action,
+            began: None,
+            looked_at: HashSet::new(),
+            seen: Seen::default(),
+            next: Instant::now(),
+            failures: 0,
+            report: RedriveReport::default(),
+            held: Vec::new(),
+        };
+        let done = self.pages(&mut pass, tell).await;
+        self.release(pass.held).await;
+        match done {
+            Err(error) if pass.looked_at.is_empty() || action == Action::Tell => return Err(error),
+            Err(error) => pass.report.stopped = Some(chain(&error)),
+            Ok(()) => {}
+        }
+        Ok(pass.report)
+    }
+
+    async fn pages(&self, pass: &mut Pass<'_>, tell: &mut Listener<'_>) -> Result<(), Error> {
+        let mut pages_of_new = 0;
+        while !pass.is_full() && pass.report.stopped.is_none() {
+            let page = self.page().await?;
+            if let (None, Some(first)) = (pass.began, page.first()) {
+                pass.began = Some(first.next_visible.checked_sub(HOLD).unwrap_or(first.inserted));
+            }
+            // Of many, the first may have come back before the last was seen: then all were.
+            let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
+            if page.iter().all(is_known) {
+                pass.held.extend(page.into_iter().map(|leased| leased.message));
+                return Ok(());
+            }
+            let is_new = |leased: &LeasedMessage| pass.began.is_some_and(|began| leased.inserted > began);
+            pages_of_new = if page.iter().all(is_new) { pages_of_new + 1 } else { 0 };
+            for leased in page {
+                self.look(pass, leased, tell).await;
+            }
+            if pages_of_new >= MAX_NEW_PAGES {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn page(&self) -> Result<Vec<LeasedMessage>, Error> {
+        let get = GetMessages { count: MAX_MESSAGES, visibility: HOLD };
+        match self.core.store().get(&self.name, get).await {
+            Ok(received) => Ok(received.messages),
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(Vec::new()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    async fn look(&self, pass: &mut Pass<'_>, leased: LeasedMessage, tell: &mut Listener<'_>) {
+        let LeasedMessage { message, text, inserted, .. } = leased;
+        if !pass.looked_at.insert(message.id.clone()) {
+            return pass.held.push(message);
+        }
+        let is_over = pass.is_full() || pass.report.stopped.is_some();
+        let is_new = pass.began.is_some_and(|began| inserted > began);
+        let Ok(text) = text else { return pass.leave(message) };
+        if is_over || is_new {
+            return pass.leave(message);
+        }
+        let entry = DeadLetterEntry::read(&text);
+        let letter = self.letter(&entry, &text, &message.id, inserted);
+        if !pass.options.picks(&letter) {
+            return pass.leave(message);
+        }
+        let held = Held { message, entry, letter, inserted };
+        match pass.seen.turn(&held, pass.began) {
+            Turn::Leave => pass.leave(held.message),
+            Turn::First => self.first(pass, held, tell).await,
+            Turn::Duplicate if pass.action == Action::Tell => pass.held.push(held.message),
+            // The job that it is a copy of was put back, or deleted.
+            Turn::Duplicate => {
+                if let Err(error) = self.discard(&held).await {
+                    pass.skip(held, &error, false);
+                }
+            }
+        }
+    }
+
+    async fn first(&self, pass: &mut Pass<'_>, held: Held, tell: &mut Listener<'_>) {
+        let done = match pass.action {
+            Action::Tell => Ok(()),
+            Action::Delete => self.discard(&held).await.map_err(|error| (Put::No, error)),
+            Action::PutBack => {
+                pass.keep_to_the_rate().await;
+                self.put_back(&held).await
+            }
+        };
+        match done {
+            Ok(()) => {
+                pass.failures = 0;
+                pass.seen.done(&held, pass.action);
+                tell(&held.letter);
+                pass.report.moved.push(held.letter.id.clone());
+                if pass.action == Action::Tell {
+                    pass.held.push(held.message);
+                }
+            }
+            Err((put, error)) => {
+                if put == Put::Yes {
+                    pass.seen.done(&held, pass.action);
+                    pass.report.moved.push(held.letter.id.clone());
+                }
+                pass.skip(held, &error, put != Put::No);
+            }
+        }
+    }
+
+    /// Makes visible again what was only looked at.
+    async fn release(&self, held: Vec<MessageRef>) {
+        for message in held {
+            let release =
+                UpdateMessage { visibility: Duration::ZERO, text: None, expired: ExpiredReceipt::Allow };
+            if let Err(error) = self.core.store().update(&self.name, &message, release).await {
+                tracing::debug!(queue = %self.name, %error, "dead letter stays invisible for up to 10 minutes");
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What becomes of a dead letter that is put back or deleted.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::DeadLetters;
+use super::letter::DeadLetterEntry;
+use super::pass::Held;
+use super::past;
+use crate::envelope::{Envelope, StoredReference};
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
+use crate::queue::dead_letter::{UNREADABLE_KIND, unwrap_unreadable};
+use crate::queue::errors::send_error;
+use crate::queue::read::payload_error;
+use crate::queue::spare::Spare;
+use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind, Tries};
+
+/// How long one letter is tried.
+const BUDGET: Duration = Duration::from_secs(30);
+
+/// Whether a job is in its queue again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Put {
+    No,
+    Perhaps,
+    Yes,
+}
+
+/// A message that begins anew, and the blobs that were written for it.
+struct Revived {
+    text: String,
+    key: Option<String>,
+    blobs: Vec<StoredReference>,
+}
+
+impl<M: QueueMessage> DeadLetters<M> {
+    /// Puts a job into its queue again, with blobs of its own, and then deletes its dead letter.
+    ///
+    /// # Errors
+    /// What went wrong, and whether the job is in its queue all the same.
+    pub(super) async fn put_back(&self, held: &Held) -> Result<(), (Put, Error)> {
+        let mut tries = Tries::until(Instant::now() + BUDGET, 1, 2);
+        loop {
+            let revived = self.revived(held).await;
+            let Revived { text, key, blobs } = revived.map_err(|error| match tries.is_in_doubt() {
+                true => (Put::Perhaps, error),
+                false => (Put::No, error),
+            })?;
+            let put = PutMessage::new(text).with_shard_key(key);
+            let error = match self.core.store().put(&self.core.name, put).await {
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            // Else a message may be there that needs them; the next try has its own.
+            if error.certainty() == Certainty::NotApplied {
+                self.core.remove_blobs(&self.core.name, blobs).await;
+            }
+            tries.failed(error).await.map_err(|error| match error.certainty() {
+                Certainty::NotApplied => (Put::No, send_error(error, Certainty::NotApplied)),
+                certainty => (Put::Perhaps, send_error(error, certainty)),
+            })?;
+        }
+        let deleted = self.delete(&held.message).await.map_err(|error| {
+            let text = "the job is put back, but its dead letter is perhaps not deleted";
+            (Put::Yes, Error::new(error.kind(), text).with_source(error))
+        })?;
+        if deleted {
+            self.core.remove_blobs(&self.name, held.references()).await;
+        }
+        Ok(())
+    }
+
+    /// Deletes a dead letter, then its blobs.
+    ///
+    /// # Errors
+    /// The dead letter is perhaps not deleted, or it is and a blob is not.
+    pub(super) async fn discard(&self, held: &Held) -> Result<(), Error> {
+        if !self.delete(&held.message).await? {
+            return Ok(());
+        }
+        for reference in held.references() {
+            self.core.claim_checks.remove(&self.name, &reference).await.map_err(|error| {
+                let text = "the dead letter is deleted, but its payload is left to a sweep";
+                Error::new(ErrorKind::Storage, text).with_source(error)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a message. False if somebody else has it, or has deleted it.
+    async fn delete(&self, message: &MessageRef) -> Result<bool, Error> {
+        let mut tries = Tries::until(Instant::now() + BUDGET, 1, 2);
+        loop {
+            match self.core.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
+                Ok(()) => return Ok(true),
+                // Our own deletion, whose answer was lost.
+                Err(e) if e.kind() == StoreErrorKind::MessageNotFound && tries.is_in_doubt() => {
+                    return Ok(true);
+                }
+                Err(e) if e.is_lease_lost() => return Ok(false),
+                Err(e) => tries.failed(e).await?,
+            }
+        }
+    }
+
+    /// The text that was kept as it was because it could not be read as a job; `None` if this is a job.
+    pub(super) async fn kept_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
+        if *envelope.kind != *UNREADABLE_KIND {
+            return Ok(None);
+        }
+        let data = self.core.claim_checks.payload(&self.name, &envelope.payload).await;
+        let text = unwrap_unreadable(envelope, &data.map_err(payload_error)?);
+        text.map(Some).ok_or_else(|| {
+            Error::new(ErrorKind::Undecodable, "the text of an unreadable message was not kept")
+        })
+    }
+
+    /// The message with which a dead letter begins anew.
+    async fn revived(&self, held: &Held) -> Result<Revived, Error> {
+        let as_it_is = |text: &str| Revived { text: text.to_owned(), key: None, blobs: Vec::new() };
+        let DeadLetterEntry::Event(envelope) = &held.entry else { return Ok(as_it_is(&held.letter.text)) };
+        self.check_home(envelope)?;
+        if let Some(text) = self.kept_text(envelope).await? {
+            return Ok(as_it_is(&text));
+        }
+        let mut envelope = self.reset(envelope);
+        let copied = self.core.copy_blobs(&self.name, &mut envelope).await?;
+        let mut blobs = copied.new;
+        let fitted = match copied.lacking {
+            Some(lacking) => Err(payload_error(lacking)),
+            None => self.fit(&mut envelope, &mut blobs).await,
+        };
+        match fitted {
+            Ok(text) => Ok(Revived { text, key: envelope.subject, blobs }),
+            Err(error) => {
+                self.core.remove_blobs(&self.core.name, blobs).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// A dead letter goes home only to the queue whose dead-letter queue it lies in, whatever it says.
+    fn check_home(&self, envelope: &Envelope) -> Result<(), Error> {
+        let queue = envelope.dead_letter.as_ref().map_or("", |note| &note.queue);
+        if queue.is_empty() || queue == self.core.name.as_str() {
+            return Ok(());
+        }
+        let text = format!("the dead letter says that it comes from another queue than `{}`", self.core.name);
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
+
+    /// The event with all its attempts again.
+    fn reset(&self, dead: &Envelope) -> Envelope {
+        let mut envelope = dead.clone();
+        let deliveries = dead.dead_letter.as_ref().map_or(0, |note| note.deliveries);
+        envelope.fence_base = fence_base(dead.fence_base, deliveries, self.core.options.clock.now());
+        if let Some(note) = envelope.dead_letter.take() {
+            past::add(&mut envelope.history, note);
+        }
+        // The new message counts its deliveries from zero.
+        envelope.history.attempts = 0;
+        envelope.history.uncounted = 0;
+        envelope.history.delivery = 0;
+        envelope.history.deferral = None;
+        envelope
+    }
+
+    /// The text of a message that has room for it, as a send would write it. A payload that has to move out is stored first.
+    async fn fit(&self, envelope: &mut Envelope, blobs: &mut Vec<StoredReference>) -> Result<String, Error> {
+        let encoding = self.core.settings().encoding;
+        let mut spare = Spare::new();
+        loop {
+            let payload = envelope.payload.clone();
+            let data = self.core.claim_checks.inline(&payload).transpose().map_err(payload_error)?;
+            match self.core.fit(envelope, data.unwrap_or_default(), encoding) {
+                Err(error) if error.kind() == ErrorKind::TooLarge && spare.more(&mut envelope.history) => {
+                    envelope.payload = payload;
+                }
+                Err(error) => return Err(error),
+                Ok((text, blob)) => {
+                    if let Some((reference, data)) = blob {
+                        self.core.claim_checks.store(&reference, data, None).await?;
+                        blobs.push(reference);
+                    }
+                    return Ok(text);
+                }
+            }
+        }
+    }
+}
+
+/// The number that the fences of a redriven job begin above.
+///
+/// The message that was dead-lettered may be delivered once more, and two dead letters of a job may be redriven one after the other: the
+/// time keeps them apart, and what was before keeps it growing if the clock is wrong.
+fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
+    /// Room for the deliveries of one message, as a power of two.
+    const ROOM: u32 = 10;
+    /// What JSON can carry to every language.
+    const MAX: u64 = (1 << 53) - 1;
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+    let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << ROOM);
+    let least = former.saturating_add(deliveries.into()).saturating_add(1 << ROOM);
+    least.max(now).min(MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_grows_whatever_the_clock_says() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let first = fence_base(0, 20, at(1_700_000_000));
+        let second = fence_base(first, 5_000, at(1_700_000_001));
+        assert!(second > first + 5_000, "{first} {second}");
+        let clock_set_back = fence_base(second, 3, at(0));
+        assert!(clock_set_back > second + 3);
+        assert!(fence_base(u64::MAX, u32::MAX, at(u32::MAX.into())) < 1 << 53);
+    }
+}

@@ -1,0 +1,66 @@
+//! What a message goes without if there is no room for it: the framework's notes for people, which grow with every failure, never
+//! what a producer or a handler has written.
+
+use super::dead_letters::past;
+use crate::envelope::History;
+use crate::job::outcome::printable;
+
+/// A step that gives something up.
+type Step = fn(&mut History);
+
+/// From what is missed least to what is missed most.
+const STEPS: [Step; 6] = [
+    |history| shorten(history, 500),
+    |history| past::shorten(history, 10, 200),
+    |history| past::shorten(history, 1, 200),
+    // An empty list still tells that the job was redriven.
+    |history| history.past = history.past.take().map(|_| "[]".to_owned()),
+    |history| shorten(history, 100),
+    |history| history.last_error = None,
+];
+
+/// The steps that are left for a message.
+pub(super) struct Spare(std::slice::Iter<'static, Step>);
+
+impl Spare {
+    pub(super) fn new() -> Self {
+        Self(STEPS.iter())
+    }
+
+    /// Gives up a little more. False if nothing is left to be given up.
+    pub(super) fn more(&mut self, history: &mut History) -> bool {
+        match self.0.next() {
+            Some(step) => {
+                step(history);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+fn shorten(history: &mut History, chars: usize) {
+    history.last_error = history.last_error.take().map(|error| printable(&error, chars));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_error_outlives_those_of_former_dead_letters() {
+        let mut history = History {
+            attempts: 3,
+            last_error: Some("e".repeat(2_000)),
+            past: Some("[]".to_owned()),
+            ..History::default()
+        };
+        let (mut spare, mut seen) = (Spare::new(), Vec::new());
+        while spare.more(&mut history) {
+            seen.push(history.last_error.as_ref().map(|e| e.chars().count()));
+        }
+        let expected = [501, 501, 501, 501, 101];
+        assert_eq!((&seen[..5], seen[5]), (&expected.map(Some)[..], None));
+        assert_eq!((history.attempts, history.past.as_deref()), (3, Some("[]")));
+    }
+}

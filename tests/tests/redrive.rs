@@ -1,0 +1,307 @@
+//! The way back from the dead-letter queue: nothing is lost on it, nothing stops it, and it ends where it began.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Context, JobError, JobInfo, Queue, Reason, RedriveOptions, Storage};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+
+const LARGE: usize = 100_000;
+
+fn large(name: &str) -> Task {
+    Task { name: name.into(), data: "x".repeat(LARGE) }
+}
+
+/// Runs a worker that rejects everything.
+async fn reject_all(storage: &Storage) {
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("planted"));
+    let _ = worker(storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+}
+
+/// Runs a worker that finishes everything and returns how many it did, and how many of their payloads were large.
+async fn finish_all(storage: &Storage) -> (u64, usize) {
+    let larges = Arc::new(Mutex::new(0));
+    let sink = Arc::clone(&larges);
+    let handler = move |task: Task| {
+        *sink.lock().unwrap() += usize::from(task.data.len() == LARGE);
+        async { Ok::<_, JobError>(()) }
+    };
+    let report = worker(storage).handle(handler).build().unwrap().run_until(after(900)).await.unwrap();
+    let larges = *larges.lock().unwrap();
+    (report.completed, larges)
+}
+
+async fn lengths(queue: &Queue<Task>) -> (u64, u64) {
+    (queue.len().await.unwrap(), queue.dead_letters().unwrap().len().await.unwrap())
+}
+
+async fn payloads(storage: &Storage) -> usize {
+    let container = "jobqueue-payloads".parse().unwrap();
+    storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.len()
+}
+
+// W-redrive
+#[tokio::test]
+async fn jobs_that_die_again_while_a_redrive_runs_are_kept() {
+    for rate in [None, Some(400)] {
+        let storage = Storage::memory();
+        let queue = storage.queue::<Task>().await.unwrap();
+        for n in 0..100 {
+            let _ = queue.send(&task(n.to_string())).await.unwrap();
+        }
+        let deaths: Arc<Mutex<BTreeMap<String, u32>>> = Arc::default();
+        let sink = Arc::clone(&deaths);
+        let handler = move |_: Task, info: JobInfo| {
+            *sink.lock().unwrap().entry(info.id.to_string()).or_default() += 1;
+            async { Err::<(), _>(JobError::dead_letter("planted")) }
+        };
+        let dying = jobqueue::Worker::builder(storage.clone()).handle(handler).rejections_per_second(None);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let running = tokio::spawn(dying.build().unwrap().run_until(async { drop(stopped.await) }));
+        let dead_letters = queue.dead_letters().unwrap();
+        while dead_letters.len().await.unwrap() < 100 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let options = rate.map_or(RedriveOptions::new(), |rate| RedriveOptions::new().per_second(rate));
+        let redriven = dead_letters.redrive(options).await.unwrap();
+        while deaths.lock().unwrap().values().sum::<u32>() < 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        stop.send(()).unwrap();
+        let _ = running.await.unwrap().unwrap();
+        assert_eq!(redriven.moved.len(), 100);
+        assert_eq!(lengths(&queue).await, (0, 100), "{rate:?}: each lies here again");
+    }
+}
+
+// W-redrive: in virtual time nothing is later than the moment in which the redrive began.
+#[tokio::test(start_paused = true)]
+async fn a_redrive_ends_although_all_it_puts_back_dies_at_once() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..40 {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    let text = PutMessage::new("no event");
+    storage.queues().put(queue.name(), text).await.unwrap();
+    reject_all(&storage).await;
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("planted"));
+    let dead_letters = queue.dead_letters().unwrap();
+    let dying = worker(&storage).handle(handler).rejections_per_second(None).build().unwrap();
+    let redriven = async {
+        tokio::task::yield_now().await;
+        let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+        after(10).await;
+        redriven
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = dying.run_until(async { drop(stopped.await) });
+    let both = async {
+        let redriven = redriven.await;
+        stop.send(()).unwrap();
+        redriven
+    };
+    let (report, redriven) = tokio::join!(running, both);
+    assert_eq!((report.unwrap().dead_lettered, redriven.moved.len()), (41, 41));
+    assert_eq!(lengths(&queue).await, (0, 41));
+}
+
+// B19
+#[tokio::test(start_paused = true)]
+async fn both_of_two_sources_with_an_equal_id_are_dead_lettered_and_put_back() {
+    for attempts in [1, 3] {
+        let storage = in_memory();
+        let queue = storage.queue::<Task>().await.unwrap();
+        for source in ["/shop", "/stock"] {
+            let event = serde_json::json!({
+                "specversion": "1.0", "id": "1", "source": source, "type": "task",
+                "datacontenttype": "application/json", "data": { "name": source },
+            });
+            storage.queues().put(queue.name(), PutMessage::new(event.to_string())).await.unwrap();
+        }
+        let fail = move |_: Task| async move {
+            match attempts {
+                1 => Err::<(), _>(JobError::dead_letter("planted")),
+                _ => Err(JobError::retry("planted")),
+            }
+        };
+        let failing = worker(&storage).concurrency(1).handle(fail).build().unwrap();
+        let _ = failing.run_until(after(300)).await.unwrap();
+        assert_eq!(lengths(&queue).await, (0, 2));
+        let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+        assert_eq!((redriven.moved.len(), lengths(&queue).await), (2, (2, 0)));
+    }
+}
+
+// B6
+#[tokio::test(start_paused = true)]
+async fn dead_letters_near_the_limit_are_put_back_as_any_other() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let mut sent = 0;
+    for size in (64_000..65_300).step_by(16) {
+        let _ = queue.send(&Task { name: "n".into(), data: "x".repeat(size) }).await.unwrap();
+        sent += 1;
+    }
+    for round in 0..12 {
+        let error = format!("{round} {}", "no customer of this number; ".repeat(100));
+        let reject = move |_: Task| {
+            let error = JobError::dead_letter(error.clone());
+            async { Err::<(), _>(error) }
+        };
+        let _ = worker(&storage).handle(reject).build().unwrap().run_until(after(60)).await.unwrap();
+        assert_eq!(lengths(&queue).await, (0, sent));
+        let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+        assert_eq!((redriven.moved.len() as u64, redriven.skipped), (sent, Vec::new()));
+        assert_eq!(lengths(&queue).await, (sent, 0));
+    }
+    assert_eq!(finish_all(&storage).await.0, sent);
+    assert_eq!(payloads(&storage).await, 0, "each payload that moved out is removed with its job");
+}
+
+// B6, W4
+#[tokio::test(start_paused = true)]
+async fn one_letter_that_cannot_be_put_back_stops_no_other() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..20 {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    let _ = queue.send(&large("lost")).await.unwrap();
+    reject_all(&storage).await;
+    let dead_letters = queue.dead_letters().unwrap();
+    // One comes from elsewhere, the payload of another is gone.
+    let lying = storage.queues().peek(dead_letters.name(), 1).await.unwrap().remove(0).text.unwrap();
+    let elsewhere = lying.replace(r#""deadletterqueue":"tasks""#, r#""deadletterqueue":"payments""#);
+    let elsewhere = elsewhere.replace(r#""source":""#, r#""source":"/other"#);
+    storage.queues().put(dead_letters.name(), PutMessage::new(elsewhere)).await.unwrap();
+    let container = "jobqueue-payloads".parse().unwrap();
+    for (name, _) in storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs {
+        let name = jobqueue::BlobName::new(container.clone(), name).unwrap();
+        storage.blobs().delete_blob(&name, None).await.unwrap();
+    }
+    after(1).await;
+    faulty.plan(Operation::Put, 5, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.skipped.len()), (19, 3), "{redriven:?}");
+    assert!(redriven.skipped.iter().all(|letter| !letter.maybe_moved && !letter.why.is_empty()));
+    assert!(storage.queues().list_queues("payments").await.unwrap().is_empty());
+    assert_eq!(lengths(&queue).await, (19, 3));
+    // At once, since what was skipped is visible.
+    let again = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((again.moved.len(), again.skipped.len()), (1, 2), "{again:?}");
+}
+
+// W4
+#[tokio::test(start_paused = true)]
+async fn a_redrive_that_the_storage_fails_ends_soon_and_holds_nothing() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..50 {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    reject_all(&storage).await;
+    let dead_letters = queue.dead_letters().unwrap();
+    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unavailable));
+    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.skipped.len(), redriven.left), (0, 3, 29));
+    assert!(redriven.stopped.is_some());
+    faulty.heal();
+    let again = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((again.moved.len(), again.stopped), (50, None));
+}
+
+// B20
+#[tokio::test(start_paused = true)]
+async fn purging_what_a_redrive_left_keeps_the_payload_of_the_job_put_back() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    reject_all(&storage).await;
+    faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unavailable));
+    let dead_letters = queue.dead_letters().unwrap();
+    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.skipped.len(), redriven.skipped[0].maybe_moved), (1, 1, true));
+    faulty.heal();
+    assert_eq!(lengths(&queue).await, (1, 1));
+    assert_eq!(dead_letters.purge(|_| true).await.unwrap().deleted.len(), 1);
+    assert_eq!(finish_all(&storage).await, (1, 1));
+    assert_eq!(payloads(&storage).await, 0);
+}
+
+// B20: the other way round.
+#[tokio::test(start_paused = true)]
+async fn a_job_put_back_and_done_leaves_the_payload_of_its_dead_letter() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    reject_all(&storage).await;
+    let dead_letters = queue.dead_letters().unwrap();
+    // Put back, and the answer is lost: what is put once more has a payload of its own.
+    faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unavailable));
+    let _ = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    faulty.heal();
+    assert_eq!(lengths(&queue).await, (2, 1));
+    assert_eq!(finish_all(&storage).await.1, 1, "the second is known to be a copy");
+    let letter = dead_letters.list().await.unwrap().remove(0);
+    assert_eq!(dead_letters.message(&letter).await.unwrap().data.len(), LARGE);
+    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((redriven.moved.len(), lengths(&queue).await), (1, (1, 0)));
+}
+
+// B12
+#[tokio::test(start_paused = true)]
+async fn the_fence_of_a_job_grows_over_redrives() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let fences: Arc<Mutex<Vec<u64>>> = Arc::default();
+    for _ in 0..4 {
+        let sink = Arc::clone(&fences);
+        let fail = move |_: Task, ctx: Context| {
+            sink.lock().unwrap().push(ctx.fence());
+            async { Err::<(), _>(JobError::retry("planted")) }
+        };
+        let _ = worker(&storage).handle(fail).build().unwrap().run_until(after(300)).await.unwrap();
+        let redriven = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+        assert_eq!(redriven.moved.len(), 1);
+    }
+    let fences = fences.lock().unwrap().clone();
+    assert!(fences.len() == 12 && fences.windows(2).all(|pair| pair[0] < pair[1]), "{fences:?}");
+}
+
+// M
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_shows_its_error_and_the_text_that_could_not_be_read() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let long = format!("no event {}", "\"".repeat(21_000));
+    for text in ["{\"half\":", &long] {
+        storage.queues().put(queue.name(), PutMessage::new(text)).await.unwrap();
+    }
+    let _ = queue.send(&task("a")).await.unwrap();
+    reject_all(&storage).await;
+    let dead_letters = queue.dead_letters().unwrap();
+    let mut letters = dead_letters.list().await.unwrap();
+    letters.sort_by_key(|letter| letter.reason != Reason::REJECTED);
+    assert!(format!("{:?}", letters[0]).contains("planted") && letters[0].text().is_none());
+    assert!(dead_letters.text(&letters[0]).await.unwrap().contains(r#""deadletterdeliveries":1"#));
+    let mut texts = Vec::new();
+    for letter in &letters[1..] {
+        let text = dead_letters.text(letter).await.unwrap();
+        assert!(letter.text().is_none_or(|inline| inline == text));
+        texts.push(text);
+    }
+    texts.sort();
+    assert_eq!(texts, [long, "{\"half\":".to_owned()]);
+}
