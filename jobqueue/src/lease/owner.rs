@@ -255,9 +255,12 @@ impl Lease {
         state.phase = Phase::Closed;
     }
 
-    /// Stops renewing; the message comes back by itself when the lease runs out.
+    /// Stops renewing; the message comes back by itself when the lease runs out. Whoever still works on it is told to stop.
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
+        if matches!(state.phase, Phase::Held | Phase::Uncertain) {
+            self.lost.cancel();
+        }
         self.close(&mut state);
     }
 }

@@ -106,7 +106,24 @@ struct State {
     /// When the pause ends; `None` while closed.
     open_until: Option<Instant>,
     pause: Duration,
-    probing: bool,
+    /// The number of the probe that is under way.
+    probing: Option<u64>,
+    probes: u64,
+}
+
+/// The one delivery that tries an open circuit. Dropped without an outcome, as when its task is dropped, it makes room for the
+/// next.
+#[derive(Debug)]
+pub(super) struct Probe {
+    circuit: Arc<Circuit>,
+    number: u64,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.circuit.state().probing.take_if(|number| *number == self.number);
+        self.circuit.ended.notify_one();
+    }
 }
 
 impl Circuit {
@@ -122,15 +139,19 @@ impl Circuit {
         let state = self.state();
         match state.open_until {
             None => Permit::Closed,
-            Some(_) if state.probing => Permit::Probing,
+            Some(_) if state.probing.is_some() => Permit::Probing,
             Some(until) if Instant::now() < until => Permit::OpenUntil(until),
             Some(_) => Permit::Probe,
         }
     }
 
-    /// A probe was fetched.
-    pub(super) fn probe(&self) {
-        self.state().probing = true;
+    /// Notes that a probe was fetched: no other until it has ended.
+    pub(super) fn probe(self: &Arc<Self>) -> Probe {
+        let mut state = self.state();
+        state.probes += 1;
+        let number = state.probes;
+        state.probing = Some(number);
+        Probe { circuit: Arc::clone(self), number }
     }
 
     /// Resolves when a delivery has ended since the last call.
@@ -138,17 +159,32 @@ impl Circuit {
         self.ended.notified().await;
     }
 
-    /// Takes note of how a delivery ended.
-    pub(super) fn record(&self, job: Option<&Arc<str>>, outcome: &Outcome) -> Option<Change> {
+    /// Takes note of how a delivery ended, and whether it was the probe.
+    pub(super) fn record(
+        &self,
+        job: Option<&Arc<str>>,
+        outcome: &Outcome,
+        probe: Option<&Probe>,
+    ) -> Option<Change> {
         let terms = self.terms?;
-        let change = self.apply(terms, job, outcome);
+        let change = self.apply(terms, job, outcome, probe);
         self.ended.notify_one();
         change
     }
 
-    fn apply(&self, terms: CircuitBreaker, job: Option<&Arc<str>>, outcome: &Outcome) -> Option<Change> {
+    fn apply(
+        &self,
+        terms: CircuitBreaker,
+        job: Option<&Arc<str>>,
+        outcome: &Outcome,
+        probe: Option<&Probe>,
+    ) -> Option<Change> {
         let mut state = self.state();
-        let probe = std::mem::take(&mut state.probing);
+        // The end of another delivery, fetched before the circuit opened, does not make room for a second probe.
+        let is_probe = probe.is_some_and(|probe| state.probing == Some(probe.number));
+        if is_probe {
+            state.probing = None;
+        }
         match verdict(outcome) {
             None => None,
             Some(true) => {
@@ -158,7 +194,7 @@ impl Circuit {
             }
             Some(false) if state.open_until.is_some() => {
                 // What was running when the circuit opened says nothing new.
-                probe.then(|| {
+                is_probe.then(|| {
                     state.pause = (state.pause * 2).min(terms.longest);
                     state.open_until = Some(Instant::now() + state.pause);
                     Change::Opened(state.pause)
@@ -195,12 +231,26 @@ mod tests {
     use super::*;
 
     fn fail(circuit: &Circuit, job: &str) -> Option<Change> {
-        circuit.record(Some(&job.into()), &Outcome::Retried(Duration::ZERO))
+        circuit.record(Some(&job.into()), &Outcome::Retried(Duration::ZERO), None)
     }
 
-    fn circuit() -> Circuit {
+    fn probe_fails(circuit: &Arc<Circuit>) -> Option<Change> {
+        let probe = circuit.probe();
+        assert_eq!(circuit.permit(), Permit::Probing);
+        circuit.record(Some(&"a".into()), &Outcome::Retried(Duration::ZERO), Some(&probe))
+    }
+
+    fn circuit() -> Arc<Circuit> {
         let terms = CircuitBreaker::new().failures(4).jobs(2);
-        Circuit::new(Some(terms.pause(Duration::from_secs(1), Duration::from_secs(3))))
+        Arc::new(Circuit::new(Some(terms.pause(Duration::from_secs(1), Duration::from_secs(3)))))
+    }
+
+    fn opened() -> Arc<Circuit> {
+        let circuit = circuit();
+        for job in ["a", "b", "c", "a"] {
+            let _ = fail(&circuit, job);
+        }
+        circuit
     }
 
     #[tokio::test(start_paused = true)]
@@ -216,16 +266,32 @@ mod tests {
         for pause in [2, 3, 3] {
             tokio::time::advance(Duration::from_secs(3)).await;
             assert_eq!(circuit.permit(), Permit::Probe);
-            circuit.probe();
-            assert_eq!(circuit.permit(), Permit::Probing);
-            assert_eq!(fail(&circuit, "a"), Some(Change::Opened(Duration::from_secs(pause))));
+            assert_eq!(probe_fails(&circuit), Some(Change::Opened(Duration::from_secs(pause))));
         }
         tokio::time::advance(Duration::from_secs(3)).await;
-        circuit.probe();
-        assert_eq!(circuit.record(None, &Outcome::Released(Duration::ZERO)), None);
+        let probe = circuit.probe();
+        assert_eq!(circuit.record(None, &Outcome::Released(Duration::ZERO), Some(&probe)), None);
         assert_eq!(circuit.permit(), Permit::Probe, "a snooze says nothing; the next one is tried");
-        assert_eq!(circuit.record(None, &Outcome::Completed), Some(Change::Closed));
+        assert_eq!(circuit.record(None, &Outcome::Completed, None), Some(Change::Closed));
         assert_eq!(circuit.permit(), Permit::Closed);
+    }
+
+    // D8
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_another_delivery_does_not_end_the_probe() {
+        let circuit = opened();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let probe = circuit.probe();
+        for outcome in [Outcome::Retried(Duration::ZERO), Outcome::Released(Duration::ZERO)] {
+            assert_eq!(circuit.record(Some(&"b".into()), &outcome, None), None);
+            assert_eq!(circuit.permit(), Permit::Probing);
+        }
+        drop(probe);
+        assert_eq!(circuit.permit(), Permit::Probe, "a probe whose task is dropped makes room");
+        let (late, next) = (circuit.probe(), circuit.probe());
+        drop(late);
+        assert_eq!(circuit.permit(), Permit::Probing);
+        drop(next);
     }
 
     #[tokio::test(start_paused = true)]
@@ -235,7 +301,7 @@ mod tests {
             assert_eq!(fail(&circuit, "bad"), None);
         }
         for job in ["a", "b", "c"] {
-            let _ = circuit.record(None, &Outcome::Completed);
+            let _ = circuit.record(None, &Outcome::Completed, None);
             assert_eq!(fail(&circuit, job), None);
         }
     }

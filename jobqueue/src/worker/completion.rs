@@ -60,7 +60,7 @@ impl Completions {
 
     /// Deletes until nothing waits any more, and tells the end of each. One that is dropped ends with the worker, whose messages come
     /// back.
-    pub(super) async fn delete(&self, shared: &Shared, conclude: impl Fn(Finished)) {
+    pub(super) async fn delete(&self, shared: &Shared, conclude: impl Fn(Finished, &Place)) {
         loop {
             let completions = {
                 let mut waiting = self.waiting();
@@ -75,7 +75,7 @@ impl Completions {
             let settled = complete_all(shared, done).await;
             for (Completion { leased_job, job, ran, place }, settled) in completions.into_iter().zip(settled)
             {
-                conclude(Finished::of(&leased_job, Some(job), settled, ran, None));
+                conclude(Finished::of(&leased_job, Some(job), settled, ran, None), &place);
                 drop((leased_job, place));
             }
         }

@@ -40,7 +40,7 @@ impl Deliveries {
             let deliver = Box::pin(delivery::deliver(worker, incoming, &place));
             match worker.abort.run_until_cancelled(deliver).await {
                 None => {}
-                Some(Delivered::Finished(finished)) => deliveries.conclude(finished),
+                Some(Delivered::Finished(finished)) => deliveries.conclude(finished, &place),
                 Some(Delivered::Done { leased_job, job, ran }) => {
                     deliveries.complete(Completion { leased_job, job, ran, place });
                 }
@@ -52,7 +52,7 @@ impl Deliveries {
         if self.completions.add(completion) {
             let deliveries = Arc::clone(self);
             task::spawn_tracked(&self.worker.tasks, async move {
-                let conclude = |finished| deliveries.conclude(finished);
+                let conclude = |finished, place: &Place| deliveries.conclude(finished, place);
                 let delete = Box::pin(deliveries.completions.delete(&deliveries.worker.shared, conclude));
                 deliveries.worker.abort.run_until_cancelled(delete).await;
             });
@@ -60,7 +60,7 @@ impl Deliveries {
     }
 
     /// Tells what became of a delivery.
-    fn conclude(&self, finished: Finished) {
+    fn conclude(&self, finished: Finished, place: &Place) {
         let QueueWorker { shared, core, circuit, .. } = &self.worker;
         let queue = &core.name;
         shared.report().count(&finished.outcome);
@@ -73,7 +73,7 @@ impl Deliveries {
             ran,
             error,
         });
-        match circuit.record(job.as_ref().map(|job| &job.id), &outcome) {
+        match circuit.record(job.as_ref().map(|job| &job.id), &outcome, place.probe()) {
             Some(Change::Opened(retry_in)) => {
                 tracing::warn!(%queue, ?retry_in, "everything on this queue fails; fetching pauses");
                 shared.events.tell(|| Event::CircuitOpened { queue: queue.clone(), retry_in });

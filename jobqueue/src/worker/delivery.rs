@@ -44,6 +44,7 @@ async fn travel(
 ) -> Delivered {
     let (leased_job, decoded) = worker.core.decode(incoming, &*worker.handlers).await;
     let leased_job = Arc::clone(leased.get_or_init(|| Arc::new(leased_job)));
+    place.ends(&leased_job.lease);
     let (ending, ran) = match decide::decide(worker, &leased_job, decoded).await {
         Decided::Run(ready) => match run::run(worker, &leased_job, ready, place).await {
             (Ending::Done(job), ran) if completion::together(worker, &leased_job) => {

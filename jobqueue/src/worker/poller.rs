@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::circuit::Permit;
+use super::circuit::{Permit, Probe};
 use super::deliveries::Deliveries;
 use super::event::Event;
 use super::fetch::{MAX_REQUESTS, fetch};
@@ -20,6 +20,8 @@ use crate::storage::{MAX_MESSAGES, StoreError, StoreErrorKind};
 
 /// How long a queue that cannot be read is left alone: doubling to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
+/// How long a request that is under way when the worker is told to stop is waited for.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// How long a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -47,9 +49,9 @@ impl Poller {
                 self.unless_stopped(idle.pause(None)).await;
                 continue;
             }
-            let probe = match circuit.permit() {
-                Permit::Closed => false,
-                Permit::Probe => true,
+            let permit = circuit.permit();
+            match permit {
+                Permit::Closed | Permit::Probe => {}
                 Permit::OpenUntil(until) => {
                     self.unless_stopped(tokio::time::sleep_until(until)).await;
                     continue;
@@ -58,8 +60,13 @@ impl Poller {
                     self.unless_stopped(circuit.ended()).await;
                     continue;
                 }
-            };
+            }
             let Some(Some(mut slots)) = self.unless_stopped(self.free_slots(was_full)).await else { return };
+            // The circuit may have opened while this waited for a slot.
+            if circuit.permit() != permit {
+                continue;
+            }
+            let probe = permit == Permit::Probe;
             if probe {
                 slots.truncate(1);
             }
@@ -70,7 +77,8 @@ impl Poller {
             }
             let generation = activity.generation();
             let asked = slots.len();
-            let fetched = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(&settings)).await;
+            let fetching = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(&settings));
+            let Some(fetched) = self.unless_stopped_long_ago(fetching).await else { return };
             let fetched = match fetched {
                 Ok(fetched) => fetched,
                 // Asking again would be for nothing for ever.
@@ -106,13 +114,12 @@ impl Poller {
                 continue;
             }
             idle.reset();
-            if probe {
-                circuit.probe();
-            }
+            let mut probe = probe.then(|| circuit.probe());
             activity.started(fetched.messages.len());
             for (leased, requested) in fetched.messages {
                 let Some(slot) = slots.pop() else { break };
-                self.start(Incoming { leased, requested, settings: Arc::clone(&settings) }, slot);
+                let incoming = Incoming { leased, requested, settings: Arc::clone(&settings) };
+                self.start(incoming, slot, probe.take());
             }
         }
     }
@@ -132,6 +139,20 @@ impl Poller {
         }
     }
 
+    /// Gives a request that is under way at the end a little time for its answer: what it has leased can then be put back at once. What
+    /// it has leased without an answer comes back by itself.
+    async fn unless_stopped_long_ago<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+        let given_up = async {
+            self.deliveries.worker.stop.cancelled().await;
+            tokio::time::sleep(LAST_ANSWER).await;
+        };
+        tokio::select! {
+            biased;
+            answer = request => Some(answer),
+            () = given_up => None,
+        }
+    }
+
     async fn back_off(&self, error: &StoreError, failures: u32) {
         let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures) + GATHER);
         let text = chain(error);
@@ -142,8 +163,8 @@ impl Poller {
         tokio::time::sleep(wait).await;
     }
 
-    fn start(&self, incoming: Incoming, slot: OwnedSemaphorePermit) {
-        let place = Place::new(&self.deliveries.worker.activity, self.slots.occupied(slot));
+    fn start(&self, incoming: Incoming, slot: OwnedSemaphorePermit, probe: Option<Probe>) {
+        let place = Place::new(&self.deliveries.worker.activity, self.slots.occupied(slot), probe);
         self.deliveries.start(incoming, place);
     }
 

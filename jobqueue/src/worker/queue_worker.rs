@@ -1,23 +1,25 @@
 //! What the poller, the deliveries and the deletions of one queue share. Data only.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
-use super::circuit::Circuit;
+use super::circuit::{Circuit, Probe};
 use super::registry::QueueHandlers;
 use super::shared::Shared;
 use super::slot::Occupied;
+use crate::lease::Lease;
 use crate::queue::QueueCore;
+use crate::sync::lock;
 
 /// One queue of a worker.
 pub(super) struct QueueWorker {
     pub(super) shared: Arc<Shared>,
     pub(super) core: Arc<QueueCore>,
     pub(super) handlers: Arc<QueueHandlers>,
-    pub(super) circuit: Circuit,
+    pub(super) circuit: Arc<Circuit>,
     pub(super) activity: Arc<Activity>,
     /// Fires when nothing more is to be begun.
     pub(super) stop: CancellationToken,
@@ -26,15 +28,33 @@ pub(super) struct QueueWorker {
     pub(super) tasks: TaskTracker,
 }
 
-/// The place of a delivery in its worker. When it is dropped, also in the middle, the slot is free, and then the job is over.
+/// The place of a delivery in its worker. When it is dropped, also in the middle, the lease ends, then the slot is free, and then the job
+/// is over.
 pub(super) struct Place {
     activity: Arc<Activity>,
     slot: Option<Occupied>,
+    probe: Option<Probe>,
+    lease: Mutex<Option<Arc<Lease>>>,
 }
 
 impl Place {
-    pub(super) fn new(activity: &Arc<Activity>, slot: Occupied) -> Self {
-        Self { activity: Arc::clone(activity), slot: Some(slot) }
+    pub(super) fn new(activity: &Arc<Activity>, slot: Occupied, probe: Option<Probe>) -> Self {
+        Self { activity: Arc::clone(activity), slot: Some(slot), probe, lease: Mutex::default() }
+    }
+
+    /// Returns the probe of the circuit, if the delivery is one.
+    pub(super) fn probe(&self) -> Option<&Probe> {
+        self.probe.as_ref()
+    }
+
+    /// Ends the lease with the delivery, whoever else still knows it: a context may outlive its worker.
+    pub(super) fn ends(&self, lease: &Arc<Lease>) {
+        *lock(&self.lease) = Some(Arc::clone(lease));
+    }
+
+    /// Leaves the lease to another, who has taken the message over.
+    pub(super) fn is_taken_over(&self) {
+        lock(&self.lease).take();
     }
 
     /// Leaves the slot to another handler: this one is done, its message is about to be deleted.
@@ -47,6 +67,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if let Some(lease) = lock(&self.lease).take() {
+            lease.abandon();
+        }
         self.slot.take();
         self.activity.finished();
     }

@@ -47,6 +47,7 @@ pub(super) async fn run(
     let ran = started.elapsed();
     if shared.leave(number).is_none() {
         // A shutdown has taken the message over and released it.
+        place.is_taken_over();
         return (Ending::TakenOver(info), ran);
     }
     let failed =

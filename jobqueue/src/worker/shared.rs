@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::circuit::CircuitBreaker;
@@ -81,7 +82,7 @@ pub(super) struct Shared {
     running: Mutex<BTreeMap<u64, Arc<LeasedJob>>>,
     next_run: AtomicU64,
     /// Queues that handlers send to.
-    channels: tokio::sync::Mutex<HashMap<QueueName, Arc<QueueCore>>>,
+    opened: Mutex<HashMap<QueueName, Arc<OnceCell<Arc<QueueCore>>>>>,
 }
 
 impl Shared {
@@ -109,7 +110,7 @@ impl Shared {
             failure: Mutex::default(),
             running: Mutex::default(),
             next_run: AtomicU64::new(0),
-            channels: tokio::sync::Mutex::default(),
+            opened: Mutex::default(),
         }
     }
 
@@ -127,14 +128,11 @@ impl Shared {
     /// The queue of `M`, opened once.
     pub(super) async fn core<M: QueueMessage>(&self, name: &str) -> Result<Arc<QueueCore>, Error> {
         let name = QueueName::new(name)?;
-        let mut channels = self.channels.lock().await;
-        if let Some(core) = channels.get(&name) {
-            return Ok(Arc::clone(core));
-        }
         let options = QueueCoreOptions { defaults: M::DEFAULTS, ..self.channel_options() };
-        let core = QueueCore::open(&self.storage, name.clone(), options).await?;
-        channels.insert(name, Arc::clone(&core));
-        Ok(core)
+        // Only those who wait for the same queue wait for each other.
+        let cell = Arc::clone(lock(&self.opened).entry(name.clone()).or_default());
+        let open = || QueueCore::open(&self.storage, name, options);
+        cell.get_or_try_init(open).await.map(Arc::clone)
     }
 
     pub(super) fn report(&self) -> MutexGuard<'_, Report> {

@@ -25,6 +25,9 @@ use crate::job::outcome::chain;
 use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions};
 use crate::task;
 
+/// How long a shutdown waits for the requests of pollers, schedules and the like that are under way.
+const LAST_ROUND: Duration = Duration::from_secs(5);
+
 /// Runs handlers for the messages of its queues.
 ///
 /// ```
@@ -96,6 +99,7 @@ impl Worker {
         // Whatever still runs when this future ends or is dropped is dropped too: its lease runs out.
         let abort = CancellationToken::new();
         let _abort_when_dropped = abort.clone().drop_guard();
+        let _leases_end_when_dropped = EndLeases(Arc::clone(&shared));
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
         let slots = Slots::new(shared.options.concurrency);
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
@@ -114,7 +118,7 @@ impl Worker {
                 shared: Arc::clone(&shared),
                 core,
                 handlers,
-                circuit: Circuit::new(shared.options.circuit),
+                circuit: Arc::new(Circuit::new(shared.options.circuit)),
                 activity: Arc::clone(&activity),
                 stop: stop.clone(),
                 abort: abort.clone(),
@@ -141,12 +145,24 @@ impl Worker {
         }
         shared.events.tell(|| Event::Stopping);
         stop.cancel();
-        pollers.wait().await;
+        // What hangs in a request must not take the time of the running handlers.
+        let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
         tasks.close();
         end_handlers(&shared, &tasks).await;
         let report = shared.report().clone();
         tracing::info!(?report, "worker stopped");
         shared.take_failure().map_or(Ok(report), |error| Err(error.into()))
+    }
+}
+
+/// Ends the leases of handlers that still run when their worker is dropped: one that blocks its thread cannot be dropped with it.
+struct EndLeases(Arc<Shared>);
+
+impl Drop for EndLeases {
+    fn drop(&mut self) {
+        for leased_job in self.0.take_running() {
+            leased_job.lease.abandon();
+        }
     }
 }
 
@@ -168,7 +184,9 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
             tracing::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
         }
     };
-    futures_util::future::join_all(abandoned.into_iter().map(release)).await;
+    let released = futures_util::future::join_all(abandoned.into_iter().map(release));
+    // What is not released by then comes back when its lease is over.
+    let _ = tokio::time::timeout(LAST_ROUND, released).await;
 }
 
 async fn sweep_again_and_again(shared: Arc<Shared>, every: Duration) {

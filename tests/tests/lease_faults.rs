@@ -1,0 +1,238 @@
+//! Leases, deliveries and workers when the storage is slow, silent or busy.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{CircuitBreaker, Context, JobError, QueueMessage, SettingOverrides};
+use jobqueue_tests::jobs::{Log, Task, after, clock, in_memory, outcomes, task, worker};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+const LOST_ANSWER: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
+
+// B2
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_in_doubt_keeps_what_it_refers_to() {
+    for refusal in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable] {
+        let faulty = Faulty::new(&in_memory());
+        let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+        // With a checkpoint the payload moves out too.
+        let _ = queue.send(&Task { name: "a".to_owned(), data: "d".repeat(40_000) }).await.unwrap();
+        let (plan, runs) = (faulty.clone(), Log::default());
+        let sink = Arc::clone(&runs);
+        let handler = move |job: Task, ctx: Context| {
+            let (plan, sink) = (plan.clone(), Arc::clone(&sink));
+            async move {
+                let saved: Option<String> = ctx.resume().await.map_err(JobError::retry)?;
+                sink.lock().unwrap().push(format!("{} {:?}", job.data.len(), saved.map(|text| text.len())));
+                if sink.lock().unwrap().len() > 1 {
+                    return Ok(());
+                }
+                plan.plan_always(Operation::Update, Fault::Refuse(refusal));
+                plan.plan(Operation::Update, 1, LOST_ANSWER);
+                let told = ctx.checkpoint(&"c".repeat(40_000)).await.unwrap_err();
+                assert!(told.is_lease_uncertain(), "{told}");
+                plan.heal();
+                Err(JobError::retry("again"))
+            }
+        };
+        let built = worker(&faulty.storage()).handle(handler).build().unwrap();
+        let report = built.run_until(after(120)).await.unwrap();
+        assert_eq!(*runs.lock().unwrap(), ["40000 None", "40000 Some(40000)"], "{refusal:?}");
+        assert_eq!((report.completed, report.dead_lettered), (1, 0));
+    }
+}
+
+// B9
+#[tokio::test(start_paused = true)]
+async fn a_context_that_outlives_its_worker_holds_no_lease() {
+    let storage = in_memory();
+    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let kept: Arc<Mutex<Vec<Context>>> = Arc::default();
+    let sink = Arc::clone(&kept);
+    let handler = move |_: Task, ctx: Context| {
+        sink.lock().unwrap().push(ctx);
+        std::future::pending::<Result<(), JobError>>()
+    };
+    let running = tokio::spawn(worker(&storage).handle(handler).build().unwrap().run_until(after(3_600)));
+    after(5).await;
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+    after(35).await;
+    let context = kept.lock().unwrap()[0].clone();
+    assert!(context.is_cancelled());
+    assert!(context.checkpoint(&1).await.unwrap_err().is_lease_lost());
+    let delivery = queue.receive(Duration::from_secs(1)).await.unwrap().expect("the lease has ended");
+    delivery.complete().await.unwrap();
+}
+
+// B17
+#[tokio::test(start_paused = true)]
+async fn a_get_that_hangs_does_not_hold_up_a_shutdown() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    faulty.plan(Operation::Get, 1, Fault::HangAfter);
+    let built = worker(&faulty.storage()).handle(async |_: Task| Ok::<(), JobError>(())).build().unwrap();
+    let _ = tokio::time::timeout(Duration::from_secs(8), built.run_until(after(5))).await.unwrap().unwrap();
+    after(30).await;
+    assert!(queue.receive(Duration::from_secs(1)).await.unwrap().is_some(), "it comes back by itself");
+}
+
+/// The answer to a get that is under way at the end is waited for: what it has leased is put back at once.
+#[tokio::test(start_paused = true)]
+async fn what_is_fetched_during_a_shutdown_is_put_back_at_once() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    faulty.plan(Operation::Get, 1, Fault::DelayAfter(Duration::from_millis(5_500)));
+    let built = worker(&faulty.storage()).handle(async |_: Task| Ok::<(), JobError>(())).build().unwrap();
+    let _ = built.run_until(after(5)).await.unwrap();
+    assert!(queue.receive(Duration::from_secs(1)).await.unwrap().is_some());
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "slow", kind = "slow")]
+struct Slow {}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "fast", kind = "fast")]
+struct Fast {}
+
+// B16
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_opened_slowly_holds_up_no_other() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    for name in ["slow", "fast"] {
+        let _ = queue.send(&task(name)).await.unwrap();
+    }
+    for operation in [Operation::QueueMetadata, Operation::CreateQueue] {
+        faulty.on(operation, |call| {
+            (call.subject == "slow").then_some(Fault::DelayBefore(Duration::from_secs(40)))
+        });
+    }
+    let opened: Arc<Mutex<Vec<(String, Duration)>>> = Arc::default();
+    let sink = Arc::clone(&opened);
+    let handler = move |job: Task, ctx: Context| {
+        let sink = Arc::clone(&sink);
+        async move {
+            let started = Instant::now();
+            if job.name == "slow" {
+                let _ = ctx.queue::<Slow>().await.map_err(JobError::retry)?;
+            } else {
+                after(1).await;
+                let _ = ctx.queue::<Fast>().await.map_err(JobError::retry)?;
+            }
+            sink.lock().unwrap().push((job.name, started.elapsed()));
+            Ok::<(), JobError>(())
+        }
+    };
+    let _ = worker(&faulty.storage()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    let opened = opened.lock().unwrap();
+    assert_eq!((opened[0].0.as_str(), opened.len()), ("fast", 2));
+    assert!(opened[0].1 < Duration::from_secs(5), "{opened:?}");
+}
+
+/// A poller that has waited for a slot with leave to fetch.
+#[tokio::test(start_paused = true)]
+async fn a_circuit_that_opens_while_a_slot_is_awaited_holds() {
+    let storage = in_memory();
+    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    for number in 0..4 {
+        let _ = queue.send(&task(number.to_string())).await.unwrap();
+    }
+    let (log, listener) = outcomes();
+    let handler = async |_: Task| {
+        after(1).await;
+        Err::<(), _>(JobError::retry("down"))
+    };
+    let minute = Duration::from_secs(60);
+    let circuit = CircuitBreaker::new().failures(1).jobs(1).pause(minute, minute);
+    let built = worker(&storage).concurrency(1).circuit_breaker(circuit).handle(handler).on_event(listener);
+    let _ = built.build().unwrap().run_until(after(30)).await.unwrap();
+    assert_eq!(*log.lock().unwrap(), ["retried"]);
+}
+
+// D8
+#[tokio::test(start_paused = true)]
+async fn an_open_circuit_is_tried_by_one_job_while_others_end() {
+    let storage = in_memory();
+    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    for number in 0..12 {
+        let _ = queue.send(&task(number.to_string())).await.unwrap();
+    }
+    let begun: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let sink = Arc::clone(&begun);
+    let started = Instant::now();
+    // The first six are under way when the circuit opens, and end one after the other.
+    let handler = move |_: Task| {
+        let number = {
+            let mut begun = sink.lock().unwrap();
+            begun.push(Instant::now());
+            begun.len() as u64
+        };
+        async move {
+            after(if number <= 6 { number } else { 20 }).await;
+            Err::<(), _>(JobError::retry("down"))
+        }
+    };
+    let circuit = CircuitBreaker::new().failures(1).jobs(1);
+    let circuit = circuit.pause(Duration::from_secs(1), Duration::from_secs(60));
+    let built = worker(&storage).concurrency(6).circuit_breaker(circuit).handle(handler).build().unwrap();
+    let _ = built.run_until(after(15)).await.unwrap();
+    let probes =
+        begun.lock().unwrap().iter().filter(|at| **at - started > Duration::from_millis(500)).count();
+    assert_eq!(probes, 1);
+}
+
+// B11
+#[tokio::test(start_paused = true)]
+async fn the_longest_duration_is_taken_for_without_end() {
+    const MAX: Duration = Duration::MAX;
+    let storage = in_memory();
+    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    for name in ["one", "two", "three", "four"] {
+        let _ = queue.send(&task(name)).await.unwrap();
+    }
+    let delivery = queue.receive(MAX).await.unwrap().unwrap();
+    delivery.release(MAX).await.unwrap();
+    let delivery = queue.receive(MAX).await.unwrap().unwrap();
+    delivery.fail(MAX, "later").await.unwrap();
+    let circuit = CircuitBreaker::new().failures(1).jobs(1).pause(MAX, MAX);
+    let built = worker(&storage)
+        .max_run_time(MAX)
+        .cancel_grace(MAX)
+        .shutdown_timeout(MAX)
+        .max_idle_delay(MAX)
+        .settings_refresh(MAX)
+        .sweep_every(MAX)
+        .concurrency(1)
+        .circuit_breaker(circuit);
+    let failed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let handler = move |_: Task| {
+        let first = !failed.swap(true, std::sync::atomic::Ordering::Relaxed);
+        std::future::ready(if first { Ok(()) } else { Err(JobError::retry_after(MAX, "down")) })
+    };
+    let report = built.handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!((report.completed, report.retried), (1, 1));
+    let snooze = |_: Task| std::future::ready(Err::<(), _>(JobError::snooze(MAX)));
+    let _ = queue.send(&task("five")).await.unwrap();
+    let report = worker(&storage).handle(snooze).build().unwrap().run_until(after(5)).await.unwrap();
+    assert_eq!(report.released, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_no_storage_gives_is_refused_at_once() {
+    for (seconds, allowed) in [(7 * 86_400, true), (7 * 86_400 + 1, false), (0, false)] {
+        let mut overrides = SettingOverrides::default();
+        overrides.timeout = Some(Duration::from_secs(seconds));
+        let built = worker(&in_memory()).overrides(overrides).handle(async |_: Task| Ok::<(), JobError>(()));
+        assert_eq!(built.build().is_ok(), allowed, "{seconds} s");
+    }
+}
