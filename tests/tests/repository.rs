@@ -8,16 +8,8 @@ use std::{env, fs};
 
 use regex::{Captures, Regex};
 
-/// Files that are read outside the repository, or name its address.
-const LINKING: &[&str] = &[
-    "README.md",
-    "jobqueue-derive/README.md",
-    "SECURITY.md",
-    "CODE_OF_CONDUCT.md",
-    ".github/ISSUE_TEMPLATE/config.yml",
-];
-/// Files that a registry shows, where no relative link leads anywhere.
-const READMES: &[&str] = &["README.md", "jobqueue-derive/README.md"];
+/// Files besides the READMEs of published crates that name the repository's address.
+const LINKING: &[&str] = &["SECURITY.md", "CODE_OF_CONDUCT.md", ".github/ISSUE_TEMPLATE/config.yml"];
 
 /// An address of the repository, or of one of its files.
 static OUR_LINK: LazyLock<Regex> = LazyLock::new(|| {
@@ -34,6 +26,27 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
+/// The READMEs of published crates. A registry shows them, where no relative link leads anywhere.
+fn readmes() -> Vec<String> {
+    let workspace = read("Cargo.toml");
+    let (_, members) = workspace.split_once("members = [").unwrap();
+    let members = members.split_once(']').unwrap().0.split('"').skip(1).step_by(2);
+    let published =
+        members.filter(|member| !read(&format!("{member}/Cargo.toml")).contains("publish = false"));
+    let readme =
+        |member: &str| match read(&format!("{member}/Cargo.toml")).contains("readme = \"../README.md\"") {
+            true => "README.md".to_owned(),
+            false => format!("{member}/README.md"),
+        };
+    let readmes: Vec<String> = published.map(readme).collect();
+    assert!(readmes.len() >= 2 && readmes.iter().any(|file| file == "README.md"), "{readmes:?}");
+    readmes
+}
+
+fn linking() -> Vec<String> {
+    readmes().into_iter().chain(LINKING.iter().map(|&file| file.to_owned())).collect()
+}
+
 /// The one line that says where the repository is.
 fn repository() -> String {
     let manifest = read("Cargo.toml");
@@ -44,14 +57,14 @@ fn repository() -> String {
 #[test]
 fn links_lead_to_the_declared_repository() {
     let repository = repository();
-    for file in LINKING {
-        let text = read(file);
+    for file in linking() {
+        let text = read(&file);
         let wanted = OUR_LINK.replace_all(&text, |link: &Captures<'_>| match link.name("rest") {
             Some(rest) => format!("{repository}{}", rest.as_str()),
             None => format!("[jobqueue]: {repository}"),
         });
         if env::var_os("JOBQUEUE_BLESS").is_some() {
-            fs::write(root().join(file), wanted.as_ref()).unwrap();
+            fs::write(root().join(&file), wanted.as_ref()).unwrap();
         } else {
             assert_eq!(text, wanted, "{file}: accept by JOBQUEUE_BLESS=1");
         }
@@ -61,8 +74,8 @@ fn links_lead_to_the_declared_repository() {
 #[test]
 fn links_name_files_that_exist() {
     let mut seen = 0;
-    for file in LINKING {
-        let text = read(file);
+    for file in linking() {
+        let text = read(&file);
         for path in OUR_LINK.captures_iter(&text).filter_map(|link| link.name("path")) {
             assert!(root().join(path.as_str()).exists(), "{file} links to {}", path.as_str());
             seen += 1;
@@ -73,8 +86,8 @@ fn links_name_files_that_exist() {
 
 #[test]
 fn readmes_of_published_crates_have_no_relative_links() {
-    for file in READMES {
-        for line in read(file).lines() {
+    for file in readmes() {
+        for line in read(&file).lines() {
             for link in LINK.captures_iter(line) {
                 let target = link.get(1).or(link.get(2)).unwrap().as_str();
                 assert!(target.starts_with("https://") || target.starts_with('#'), "{file}: {target}");
