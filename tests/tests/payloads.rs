@@ -87,7 +87,8 @@ async fn a_duplicate_of_a_batch_child_leaves_the_payload_to_the_copy_that_counts
     batch.send_all([Sheet { data: "x".repeat(LARGE) }]).await.unwrap();
     batch.then(&Join {}).await.unwrap();
     assert_eq!(storage.queue::<Sheet>().await.unwrap().len().await.unwrap(), 2, "two messages of one child");
-    let joins: Arc<Mutex<Vec<Result<Option<u64>, Reason>>>> = Arc::default();
+    type End = Result<Option<u64>, Reason>;
+    let joins: Arc<Mutex<Vec<End>>> = Arc::default();
     let sink = Arc::clone(&joins);
     let join = move |_: Join, ctx: Context| {
         let sink = Arc::clone(&sink);
