@@ -53,6 +53,11 @@ fn two_jobs_keep_their_order_when_one_is_cancelled() {
 }
 
 #[test]
+fn two_jobs_keep_their_order_when_one_is_dead_lettered_and_redriven() {
+    assert_good(Faults { deaths: 1, redrives: 1, ..TWO_JOBS });
+}
+
+#[test]
 fn a_dead_letter_and_its_redrive_lose_nothing() {
     assert_good(Faults { deaths: 2, redrives: 2, lost_leases: 1, ..ONE_JOB });
     assert_good(Faults { deaths: 1, redrives: 1, crashes: 2, resends: 1, ..ONE_JOB });
