@@ -3,7 +3,7 @@
 
 const { Emulator } = require('./emulator.js');
 
-const MODULES = ['deliveries', 'times', 'sessions', 'settings', 'faults'];
+const MODULES = ['deliveries', 'times', 'sessions', 'settings', 'transactions', 'links', 'faults'];
 
 async function main() {
     const [ports, only = ''] = process.argv.slice(2);

@@ -71,17 +71,19 @@ class DeliveryLink {
 
     /** Returns the token of a delivery that the client settles; none after the link was detached. */
     taken(delivery) {
+        return this.isUp ? this.unsettled.get(delivery.id) : undefined;
+    }
+
+    get isUp() {
         const { state, session, connection } = this.sender;
-        const isUp = [state, session.state, connection.state].every(({ local_open: open }) => open);
-        const token = isUp ? this.unsettled.get(delivery.id) : undefined;
-        this.unsettled.delete(delivery.id);
-        return token;
+        return [state, session.state, connection.state].every(({ local_open: open }) => open);
     }
 
     /** Applies what the client decided about a delivery, and answers. */
     settle(delivery) {
         const token = this.taken(delivery);
         if (!token) return;
+        this.unsettled.delete(delivery.id);
         const refuse = (error) => delivery.update(true, outcomes.rejected(error));
         attempt(refuse, () => {
             const outcome = outcomes.read(delivery.remote_state);
@@ -93,7 +95,7 @@ class DeliveryLink {
         });
     }
 
-    /** Notes a decision that a transaction makes final. */
+    /** Notes a decision that a transaction makes final; after a rollback the client may settle the delivery again. */
     settleInTransaction(delivery) {
         const token = this.taken(delivery);
         if (!token) return;
@@ -102,12 +104,16 @@ class DeliveryLink {
         attempt(refuse, () => {
             const outcome = outcomes.read(state);
             this.broker.faults.run(this.call(outcome.kind, refuse, 'settle'), () => {
+                this.checkSession();
                 check(this.queue, token);
-                this.broker.transactions.join(this.sender.connection, id, {
-                    check: () => check(this.queue, token),
-                    apply: () => settle(this.queue, token, outcome),
-                });
-                return () => delivery.update(true, outcomes.transactional(id, outcomes.echo(outcome.kind)));
+                const answer = outcomes.transactional(id, outcomes.echo(outcome.kind));
+                const apply = () => {
+                    settle(this.queue, token, outcome);
+                    this.unsettled.delete(delivery.id);
+                    if (this.isUp) delivery.update(true, answer);
+                };
+                this.broker.transactions.join(this.sender.connection, id, { check: () => check(this.queue, token), apply });
+                return () => delivery.update(false, answer);
             });
         });
     }
