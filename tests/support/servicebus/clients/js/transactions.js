@@ -59,6 +59,18 @@ module.exports = {
         });
     },
 
+    async 'a fault can refuse transactions'(emulator) {
+        const queue = await emulator.queue();
+        await emulator.plant('attach-coordinator', 'error', { condition: 'amqp:not-allowed', status: 400 });
+        const raw = await Raw.connect(emulator);
+        await raw.claim(queue);
+        const refused = once(raw.connection, 'sender_error');
+        raw.coordinator().catch(() => {});
+        const [{ sender }] = await refused;
+        assert.equal(sender.error.condition, 'amqp:not-allowed');
+        raw.connection.close();
+    },
+
     async 'a fault can lose the answer to a discharge'(emulator) {
         await prepared(emulator, async ({ raw, coordinator, id, ids }) => {
             await emulator.plant('discharge', 'close-connection');

@@ -1,4 +1,4 @@
-"""Checks the emulator with the stock client for Python: run.py JSON [CERTIFICATE]."""
+"""Checks the emulator with the stock client for Python: run.py JSON CERTIFICATE [MODULE [PART OF A NAME]]."""
 
 import json
 import sys
@@ -18,9 +18,10 @@ MODULES = [deliveries, times, sessions, settings, tls, faults]
 
 def main():
     emulator = Emulator(json.loads(sys.argv[1]), *sys.argv[2:3])
-    only = sys.argv[3] if len(sys.argv) > 3 else ""
+    module, only = (sys.argv[3:5] + ["", ""])[:2]
+    modules = [found for found in MODULES if module in found.__name__]
     failed = 0
-    for check in [check for module in MODULES for check in module.CHECKS if only in check.__name__]:
+    for check in [check for found in modules for check in found.CHECKS if only in check.__name__]:
         begun = time.monotonic()
         try:
             check(emulator)

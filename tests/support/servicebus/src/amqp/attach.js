@@ -67,6 +67,7 @@ function fromClient(broker, receiver) {
         receiver.set_source({ address: source?.address });
         if (target?.coordinator) {
             if (!broker.claims(receiver.connection).any) throw unauthorized('No token was put.');
+            if (broker.options.sku === 'Basic') throw notAllowed('Transactions are not supported in the Basic tier.');
             receiver.local.attach.target = target.coordinator;
             const receive = (bytes, delivery) => broker.transactions.control(bytes, delivery, receiver);
             receiver.purpose = { receive };
@@ -104,7 +105,7 @@ function begin(broker, link, prepare) {
     const entityName = link.address?.replace(MANAGEMENT, '');
     const call = {
         operation: 'attach',
-        group: link.is_sender() ? 'attach-receiver' : 'attach-sender',
+        group: groupOf(link),
         entity: entityName,
         // A link that was not answered is detached by refusing it.
         link: { session: link.session, connection: link.connection, close: refuse },
@@ -117,6 +118,11 @@ function begin(broker, link, prepare) {
         if (!(error instanceof ServiceError)) throw error;
         refuse(error);
     }
+}
+
+function groupOf(link) {
+    if (link.is_sender()) return 'attach-receiver';
+    return link.remote.attach.target?.coordinator ? 'attach-coordinator' : 'attach-sender';
 }
 
 function checkClaim(broker, link) {

@@ -1,15 +1,16 @@
 'use strict';
 const { Queue } = require('./queue.js');
 const settings = require('./settings.js');
-const { entityNotFound, ServiceError } = require('../errors.js');
+const { entityNotFound, notAllowed, ServiceError } = require('../errors.js');
 
 const DEAD_LETTERS = '/$deadletterqueue';
 
 /** All queues by name. Names are not case-sensitive. */
 class Namespace {
-    constructor(clock, { autoCreate = false } = {}) {
+    constructor(clock, { autoCreate = false, sku } = {}) {
         this.clock = clock;
         this.autoCreate = autoCreate;
+        this.isBasic = sku === 'Basic';
         this.queues = new Map();
     }
 
@@ -37,6 +38,9 @@ class Namespace {
             throw new ServiceError('com.microsoft:entity-already-exists', text, 409);
         }
         const wanted = settings.changed(settings.defaults(), values, limits);
+        if (this.isBasic && (wanted.RequiresSession || wanted.RequiresDuplicateDetection)) {
+            throw notAllowed('SubCode=40000. The Basic tier has neither sessions nor duplicate detection.');
+        }
         const deadLetters = new Queue(`${name}/$DeadLetterQueue`, { ...wanted, ...OF_DEAD_LETTERS }, this.clock);
         const queue = new Queue(name, wanted, this.clock, deadLetters);
         this.queues.set(key, queue);
