@@ -33,6 +33,7 @@ pub mod sharded;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod standard_hooks;
+mod standard_sweep;
 pub mod storage;
 mod sync;
 mod task;
@@ -44,7 +45,7 @@ mod transactional;
 mod validate;
 mod worker;
 
-pub use claim_check::{SweepOptions, SweepReport, sweep};
+pub use claim_check::{SweepOptions, SweepReport};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use coordination::batch::{
     Batch, BatchProgress, BatchSweepOptions, ChildFailure, ChildResult, OnDeadLetters, sweep_batches,
@@ -64,7 +65,10 @@ pub use queue::{
 };
 pub use settings::metadata::Metadata;
 pub use settings::{MessageEncoding, QueueSettings, SettingOverrides, SettingWarning};
+pub use standard_sweep::sweep;
 pub use storage::Storage;
 pub use trace::TraceContext;
 pub use validate::{Path, Validate, Violation, Violations};
-pub use worker::{CircuitBreaker, Context, Event, Report, Worker, WorkerBuilder, shutdown_signal};
+pub use worker::{
+    CircuitBreaker, Context, DeadLettered, Event, Report, Worker, WorkerBuilder, shutdown_signal,
+};

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use crate::coordination::batch::Membership;
 use crate::coordination::fifo::InOrder;
+use crate::standard_sweep::CONTAINERS;
 use crate::storage::Storage;
-use crate::worker::{Worker, WorkerBuilder};
+use crate::worker::{Hook, Worker, WorkerBuilder};
 
 impl Worker {
     /// Begins to put a worker together.
     pub fn builder(storage: Storage) -> WorkerBuilder {
-        WorkerBuilder::new(storage, vec![Arc::new(Membership::default()), Arc::new(InOrder::new())])
+        let hooks: Vec<Arc<dyn Hook>> = vec![Arc::new(Membership::default()), Arc::new(InOrder::new())];
+        WorkerBuilder::new(storage, hooks, CONTAINERS)
     }
 }

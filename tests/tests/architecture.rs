@@ -34,7 +34,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("worker", &["queue", "handler", "lease", "storage", "claim_check"]),
     ("coordination", &["queue", "storage", "worker", "lease"]),
     // The places that put adapters, queues, workers and coordination together, the macros' back door and the test kit.
-    ("standard_hooks", &["coordination", "storage", "worker"]),
+    ("standard_hooks", &["coordination", "standard_sweep", "storage", "worker"]),
+    ("standard_sweep", &["claim_check", "coordination", "queue", "storage", "worker"]),
     ("connect", &["memory", "sqlite", "azure", "storage"]),
     ("transactional", &["sqlite", "queue"]),
     ("__private", &["codec"]),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
@@ -144,4 +145,34 @@ async fn a_payload_that_cannot_be_had_now_is_told_from_one_that_is_gone() {
     let error = dead.message(letter).await.unwrap_err();
     assert!(!error.is_retryable() && error.kind() == ErrorKind::Undecodable, "{error:?}");
     assert!(!format!("{letter:?}{error:?}").contains("xxx"), "no payload is shown");
+}
+
+// M
+#[tokio::test(start_paused = true)]
+async fn a_hook_is_told_of_each_dead_letter_and_may_panic() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    storage.queues().put(queue.name(), PutMessage::new("no event")).await.unwrap();
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&told);
+    let handler = |_: Task| async { Err::<(), _>(JobError::retry("planted")) };
+    let worker = worker(&storage)
+        .handle(handler)
+        .on_dead_letter(|_| async { panic!("planted") })
+        .on_dead_letter(move |dead| {
+            let sink = Arc::clone(&sink);
+            async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let attempt = dead.job.map(|job| job.attempt);
+                sink.lock()
+                    .unwrap()
+                    .push(format!("{} {} {attempt:?} {}", dead.queue, dead.reason, dead.error));
+            }
+        });
+    let report = worker.build().unwrap().run_until(after(300)).await.unwrap();
+    assert_eq!(report.dead_lettered, 2);
+    let told = told.lock().unwrap().clone();
+    assert!(told.len() == 2 && told[0].starts_with("tasks decode_error None "), "{told:?}");
+    assert_eq!(told[1], "tasks attempts_exhausted Some(3) planted");
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    Context, JobError, OnDeadLetters, Queue, QueueMessage, Reason, SendOptions, Storage, WorkerBuilder,
+    Context, JobError, OnDeadLetters, Queue, QueueMessage, Reason, SendOptions, Storage, SweepOptions,
+    WorkerBuilder, sweep,
 };
-use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, worker};
+use jobqueue_tests::jobs::{Log, Task, after, clock, in_memory, outcomes, worker};
 use serde::{Deserialize, Serialize};
 
 const LARGE: usize = 100_000;
@@ -169,4 +170,77 @@ async fn a_message_cannot_delete_the_payload_of_another_queue() {
     let delivery = victim.receive(Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(delivery.message().data.len(), LARGE);
     delivery.complete().await.unwrap();
+}
+
+// B21
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_done_leaves_the_payload_to_the_dead_letter_of_the_other() {
+    let (storage, queue) = twice(SendOptions::new()).await;
+    let runs = Arc::new(Mutex::new(0));
+    let handler = move |_: Task| {
+        *runs.lock().unwrap() += 1;
+        let first = *runs.lock().unwrap() == 1;
+        async move { if first { Err(JobError::dead_letter("planted")) } else { Ok(()) } }
+    };
+    run_for(worker(&storage).concurrency(1).handle(handler), 60).await;
+    let dead_letters = queue.dead_letters().unwrap();
+    let letters = dead_letters.list().await.unwrap();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(dead_letters.message(&letters[0]).await.unwrap().data.len(), LARGE);
+}
+
+// B22: of a message that expires, the dead letter is to last, and so its payload.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_made_while_blobs_cannot_be_read_keeps_its_payload() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let ttl = Duration::from_secs(3600);
+    let _ = queue.send_with(&large("a"), SendOptions::new().ttl(ttl)).await.unwrap();
+    let plan = faulty.clone();
+    let runs = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Task| {
+        *counted.lock().unwrap() += 1;
+        // From now on for a minute.
+        let end = tokio::time::Instant::now() + Duration::from_secs(60);
+        plan.on(Operation::GetBlob, move |_| {
+            (tokio::time::Instant::now() < end).then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+        });
+        async { Err::<(), _>(JobError::dead_letter("planted")) }
+    };
+    run_for(worker(&storage).handle(handler), 900).await;
+    assert_eq!(
+        *runs.lock().unwrap(),
+        1,
+        "the dead letter waits for its payload, the handler is not run again"
+    );
+    let dead_letters = queue.dead_letters().unwrap();
+    let letters = dead_letters.list().await.unwrap();
+    assert_eq!((letters.len(), queue.len().await.unwrap()), (1, 0));
+    after(30 * 86_400).await;
+    let swept = sweep(&storage, SweepOptions::new().clock(clock())).await.unwrap();
+    assert!(dead_letters.message(&letters[0]).await.is_ok(), "{swept:?}");
+}
+
+// The class of B20 to B22: a crash between copy and deletion, and then the job is done after all.
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_dead_letter_was_not_finished_shares_nothing_with_it() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    faulty.plan(Operation::Delete, 1, Fault::Hang);
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("planted"));
+    let dying = worker(&storage).handle(handler).build().unwrap().run_until(std::future::pending());
+    assert!(tokio::time::timeout(Duration::from_secs(5), dying).await.is_err());
+    after(60).await;
+    let dead_letters = queue.dead_letters().unwrap();
+    assert_eq!((queue.len().await.unwrap(), dead_letters.len().await.unwrap()), (1, 1));
+    // Somebody purges the dead letter; the message is dead-lettered once more, with its payload.
+    assert_eq!(dead_letters.purge(|_| true).await.unwrap().deleted.len(), 1);
+    run_for(worker(&storage).handle(async |_: Task| Ok::<_, JobError>(())), 120).await;
+    let letters = dead_letters.list().await.unwrap();
+    assert_eq!((queue.len().await.unwrap(), letters.len()), (0, 1));
+    assert_eq!(dead_letters.message(&letters[0]).await.unwrap().data.len(), LARGE);
 }

@@ -17,7 +17,8 @@ use jiff::tz::TimeZone;
 use tokio::time::Instant;
 
 pub(crate) use payload::PayloadError;
-pub use sweep::{SweepOptions, SweepReport, sweep};
+pub(crate) use sweep::{PAYLOADS, SweptContainer, sweep_containers};
+pub use sweep::{SweepOptions, SweepReport};
 
 use crate::clock::Clock;
 use crate::envelope::{Payload, Sha256Digest, StoredReference};

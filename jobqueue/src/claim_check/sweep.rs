@@ -22,12 +22,29 @@ use crate::storage::{
 const GRACE: Duration = Duration::from_secs(86_400);
 /// How old a blob without a time must be: a message may be on its way for as long as it can be invisible (7 days).
 const HORIZON: Duration = Duration::from_secs(8 * 86_400);
-/// Where the framework keeps blobs with a time. A container that does not exist is empty.
-const CONTAINERS: [&str; 5] =
-    [CONTAINER, "jobqueue-once", "jobqueue-completed", "jobqueue-unique", "jobqueue-batches"];
+/// A container whose blobs say in their metadata when they are not needed any more. Whoever writes such blobs names it; the crate's
+/// root hands all of them to a sweep.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SweptContainer {
+    name: &'static str,
+    /// Whether its blobs are written again with a later time, perhaps between being listed and being removed.
+    is_reused: bool,
+}
 
-/// Its blobs are written again with a later time, perhaps between being listed and being removed.
-const REUSED: &str = "jobqueue-unique";
+impl SweptContainer {
+    /// A container whose blobs are written once.
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self { name, is_reused: false }
+    }
+
+    /// A container whose blobs may be written again.
+    pub(crate) const fn reused(name: &'static str) -> Self {
+        Self { name, is_reused: true }
+    }
+}
+
+/// The payloads and checkpoints.
+pub(crate) const PAYLOADS: SweptContainer = SweptContainer::new(CONTAINER);
 
 type Progress = dyn Fn(&SweepReport) + Send + Sync;
 
@@ -147,21 +164,16 @@ pub struct SweepReport {
     pub failed: u64,
 }
 
-/// Removes blobs of the framework that no message can need any more: what crashes between two writes left over, and
-/// records whose time has passed. Workers do not do it by themselves unless told to
-/// ([`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every)).
-///
-/// # Errors
-/// When a listing or a queue's count cannot be had; what was removed until then stays removed. A single blob that cannot
-/// be removed is only counted.
-///
-/// # Cancel safety
-/// If the future is dropped, the sweep stops; another can be begun at any time.
-pub async fn sweep(storage: &Storage, options: SweepOptions) -> Result<SweepReport, Error> {
+/// Sweeps `containers`; one that does not exist is empty.
+pub(crate) async fn sweep_containers(
+    storage: &Storage,
+    containers: &[SweptContainer],
+    options: SweepOptions,
+) -> Result<SweepReport, Error> {
     let mut sweep = Sweep { storage, now: options.clock.now(), drained: HashMap::new(), options };
     let mut swept = SweepReport::default();
-    for container in CONTAINERS {
-        sweep.container(&ContainerName::new(container)?, &mut swept).await?;
+    for container in containers {
+        sweep.container(*container, &mut swept).await?;
     }
     Ok(swept)
 }
@@ -175,7 +187,12 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    async fn container(&mut self, container: &ContainerName, swept: &mut SweepReport) -> Result<(), Error> {
+    async fn container(
+        &mut self,
+        swept_container: SweptContainer,
+        swept: &mut SweepReport,
+    ) -> Result<(), Error> {
+        let container = &ContainerName::new(swept_container.name)?;
         let mut marker: Option<String> = None;
         while !self.is_full(swept) {
             let listing = self.storage.blobs().list_blobs(container, "", marker.as_deref()).await;
@@ -191,7 +208,14 @@ impl Sweep<'_> {
                 }
                 swept.seen += 1;
                 if self.is_garbage(container, name, properties).await? {
-                    self.remove(container, name, properties, swept).await;
+                    match self.remove(swept_container, container, name, properties).await {
+                        Some(true) => {
+                            swept.removed += 1;
+                            swept.bytes += properties.length;
+                        }
+                        Some(false) => {}
+                        None => swept.failed += 1,
+                    }
                 }
             }
             if let Some(listener) = &self.options.progress {
@@ -271,30 +295,22 @@ impl Sweep<'_> {
         }
     }
 
+    /// Removes a blob. False if it is needed again; `None` if it cannot be removed now.
     async fn remove(
         &self,
+        swept_container: SweptContainer,
         container: &ContainerName,
         name: &str,
         properties: &BlobProperties,
-        swept: &mut SweepReport,
-    ) {
-        if !self.options.dry_run {
-            let blobs = &**self.storage.blobs();
-            let deleted = match container.as_str() {
-                REUSED => delete_unchanged(blobs, container, name, properties).await,
-                _ => delete(blobs, container, name).await.then_some(true),
-            };
-            match deleted {
-                Some(true) => {}
-                Some(false) => return,
-                None => {
-                    swept.failed += 1;
-                    return;
-                }
-            }
+    ) -> Option<bool> {
+        let blobs = &**self.storage.blobs();
+        if self.options.dry_run {
+            Some(true)
+        } else if swept_container.is_reused {
+            delete_unchanged(blobs, container, name, properties).await
+        } else {
+            delete(blobs, container, name).await.then_some(true)
         }
-        swept.removed += 1;
-        swept.bytes += properties.length;
     }
 }
 

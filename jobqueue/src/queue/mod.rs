@@ -47,5 +47,6 @@ pub(crate) use deferral::{Cause, Deferred};
 pub(crate) use delivery::{from_json, to_json};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
+pub(crate) use unique::CONTAINER as UNIQUE;
 
 pub(crate) use crate::envelope::{EventDigest, Identity, IdentityDigest};

@@ -26,6 +26,7 @@ use super::typed::Queue;
 use crate::entropy;
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
+pub(crate) use record::CONTAINER;
 use record::{Claim, Record, Records};
 
 /// How long a sender has until another may take over: longer than a send is tried.

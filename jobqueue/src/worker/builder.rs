@@ -10,11 +10,13 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::background::{Background, BackgroundContext};
 use super::circuit::CircuitBreaker;
+use super::dead_letter_hook::DeadLettered;
 use super::event::{Event, Events};
 use super::hook::Hook;
 use super::registry::Registry;
 use super::shared::{Options, Shared};
 use super::start::Worker;
+use crate::claim_check::SweptContainer;
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
 use crate::handler::{Handler, Job, JobService, Registration, States};
@@ -77,14 +79,15 @@ pub struct WorkerBuilder {
 }
 
 impl WorkerBuilder {
-    pub(crate) fn new(storage: Storage, hooks: Vec<Arc<dyn Hook>>) -> Self {
+    /// `swept` are the containers that a sweep looks at.
+    pub(crate) fn new(storage: Storage, hooks: Vec<Arc<dyn Hook>>, swept: &'static [SweptContainer]) -> Self {
         Self {
             storage,
             states: States::default(),
             repeated_state: None,
             registrations: Vec::new(),
             layers: Vec::new(),
-            options: Options::default(),
+            options: Options { swept, ..Options::default() },
             core: QueueCoreOptions::default(),
             events: Events::default(),
             background: Vec::new(),
@@ -241,6 +244,40 @@ impl WorkerBuilder {
     /// Calls `listener` for everything the worker does. It must be quick; if it panics, that is logged and work goes on.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events.add(listener);
+        self
+    }
+
+    /// Calls `hook` for each message that this worker has dead-lettered, after its dead letter is stored: to tell somebody, or to note
+    /// in the application's own data that the job has failed.
+    ///
+    /// The hook is called once for most dead letters, but not for all: not if the process dies at that moment, and not for what is
+    /// dead-lettered by hand ([`Delivery::dead_letter`](crate::Delivery::dead_letter)); after a crash perhaps twice. What must not be
+    /// missed is read from the [dead-letter queue](crate::DeadLetters). A hook has 30 seconds, in which the worker waits for it with
+    /// the job's slot; if it panics, that is logged. The hook added last is called last.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// # let storage = Storage::memory();
+    /// # storage.queue::<Mail>().await?.send(&Mail { to: "nobody".into() }).await?;
+    /// let worker = Worker::builder(storage)
+    ///     .handle(|_: Mail| async { Err::<(), _>(JobError::dead_letter("no such address")) })
+    ///     .on_dead_letter(|dead| async move {
+    ///         let job = dead.job.as_ref().map_or("a text that is no job", |job| &job.id);
+    ///         eprintln!("{job}, of {}: {} ({})", dead.queue, dead.error, dead.reason);
+    ///     })
+    ///     .build()?;
+    /// let report = worker.run_until_idle().await?;
+    /// assert_eq!(report.dead_lettered, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn on_dead_letter<F>(mut self, hook: impl Fn(DeadLettered) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.options.dead_letter_hooks.add(hook);
         self
     }
 

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::dead_letter_hook::DeadLettered;
 use super::ending::{Ending, Failure, Finished};
 use super::shared::Shared;
 use super::{completion, hooks};
@@ -117,7 +118,9 @@ async fn defer(
     match leased_job.defer(cause, detail).await? {
         Deferred::PutBack(wait) => Ok(Outcome::Released(wait)),
         // The hook was asked for long enough.
-        Deferred::Over(rejection) if cause == Cause::BrokenHook => copy(leased_job, rejection).await,
+        Deferred::Over(rejection) if cause == Cause::BrokenHook => {
+            copy(shared, leased_job, leased_job.info(), rejection).await
+        }
         Deferred::Over(rejection) => reject(shared, leased_job, rejection).await,
     }
 }
@@ -136,9 +139,10 @@ async fn dead_letter(
     leased_job: &LeasedJob,
     mut rejection: Rejection,
 ) -> Result<Outcome, Error> {
+    let job = leased_job.info();
     leased_job.record_end(&mut rejection).await?;
-    if let Some(job) = leased_job.info()
-        && let Err(ending) = hooks::dead_lettering(shared, leased_job, &job, &rejection).await
+    if let Some(job) = &job
+        && let Err(ending) = hooks::dead_lettering(shared, leased_job, job, &rejection).await
     {
         let Ending::Deferred(cause, detail) = ending else {
             leased_job.lease.abandon();
@@ -149,13 +153,28 @@ async fn dead_letter(
         }
         tracing::error!(queue = %job.queue, detail, "dead-lettered although what belongs to the job could not be done");
     }
-    copy(leased_job, rejection).await
+    copy(shared, leased_job, job, rejection).await
 }
 
 /// Moves the message to the dead-letter queue. If the copy cannot be stored, the message stays and is tried again later.
-async fn copy(leased_job: &LeasedJob, rejection: Rejection) -> Result<Outcome, Error> {
+async fn copy(
+    shared: &Shared,
+    leased_job: &LeasedJob,
+    job: Option<JobInfo>,
+    rejection: Rejection,
+) -> Result<Outcome, Error> {
     match leased_job.dead_letter(&rejection).await {
-        Ok(_) => Ok(Outcome::DeadLettered(rejection.reason)),
+        Ok(_) => {
+            let Rejection { reason, detail, .. } = rejection;
+            let dead = || DeadLettered {
+                job: job.map(Arc::new),
+                queue: leased_job.core.name.clone(),
+                reason: reason.clone(),
+                error: detail,
+            };
+            shared.options.dead_letter_hooks.call(dead).await;
+            Ok(Outcome::DeadLettered(reason))
+        }
         Err(error) if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) => Err(error),
         Err(error) => {
             tracing::error!(

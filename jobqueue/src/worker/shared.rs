@@ -10,11 +10,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::circuit::CircuitBreaker;
 use super::completed::Completed;
+use super::dead_letter_hook::DeadLetterHooks;
 use super::event::Events;
 use super::hook::Hook;
 use super::registry::Registry;
 use super::rejections::Rejections;
 use super::report::Report;
+use crate::claim_check::SweptContainer;
 use crate::error::Error;
 use crate::handler::States;
 use crate::job::JobInfo;
@@ -41,6 +43,8 @@ pub(super) struct Options {
     pub(super) durable_completions: bool,
     /// `None`: leaves sweeping to others.
     pub(super) sweep_every: Option<Duration>,
+    pub(super) swept: &'static [SweptContainer],
+    pub(super) dead_letter_hooks: DeadLetterHooks,
     /// `None`: as fast as they come.
     pub(super) rejections_per_second: Option<u32>,
 }
@@ -57,6 +61,8 @@ impl Default for Options {
             circuit: Some(CircuitBreaker::default()),
             durable_completions: false,
             sweep_every: None,
+            swept: &[],
+            dead_letter_hooks: DeadLetterHooks::default(),
             rejections_per_second: Some(100),
         }
     }

@@ -19,7 +19,7 @@ use super::queue_worker::QueueWorker;
 use super::report::Report;
 use super::shared::Shared;
 use super::slot::Slots;
-use crate::claim_check::{SweepOptions, sweep};
+use crate::claim_check::{SweepOptions, sweep_containers};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions};
@@ -193,7 +193,7 @@ async fn sweep_again_and_again(shared: Arc<Shared>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         let options = SweepOptions::new().clock(shared.channel_options().clock);
-        match sweep(&shared.storage, options).await {
+        match sweep_containers(&shared.storage, shared.options.swept, options).await {
             Ok(swept) => tracing::debug!(?swept, "swept"),
             Err(error) => tracing::warn!(error = %chain(&error), "not swept"),
         }

@@ -18,7 +18,7 @@ use crate::name::{BlobName, ContainerName};
 use crate::storage::StoreErrorKind;
 
 /// The container of all batches.
-pub(super) const CONTAINER: &str = "jobqueue-batches";
+pub(crate) const CONTAINER: &str = "jobqueue-batches";
 /// How many markers a group has: what is listed when one of them is written.
 pub(super) const FAN: u64 = 100;
 /// The most children of a batch.

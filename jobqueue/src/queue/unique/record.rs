@@ -15,7 +15,7 @@ use crate::settings::metadata::Metadata;
 use crate::storage::{MessageRef, StoreError, StoreErrorKind};
 
 /// The container of the records.
-const CONTAINER: &str = "jobqueue-unique";
+pub(crate) const CONTAINER: &str = "jobqueue-unique";
 /// The most bytes of a record: an id of 1,024 bytes, each of them escaped, and some hundred more.
 const MAX_BYTES: u64 = 16 * 1024;
 

@@ -1,0 +1,72 @@
+//! What the application does when a job is dead-lettered.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use crate::job::JobInfo;
+use crate::job::outcome::Reason;
+use crate::name::QueueName;
+
+/// How long a hook may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A message that a worker has moved to the dead-letter queue.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DeadLettered {
+    /// The job; `None` if the message could not be read as one.
+    pub job: Option<Arc<JobInfo>>,
+    /// The queue it came from.
+    pub queue: QueueName,
+    /// The reason of the dead letter.
+    pub reason: Reason,
+    /// What went wrong, with its causes, in one line.
+    pub error: String,
+}
+
+type Called = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Hook = Arc<dyn Fn(DeadLettered) -> Called + Send + Sync>;
+
+/// The hooks of a worker, in the order in which they were added.
+#[derive(Default, Clone)]
+pub(super) struct DeadLetterHooks(Vec<Hook>);
+
+impl DeadLetterHooks {
+    pub(super) fn add<F>(&mut self, hook: impl Fn(DeadLettered) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.0.push(Arc::new(move |dead| Box::pin(hook(dead))));
+    }
+
+    /// Calls all hooks, one after the other; makes what they are told only if there is one.
+    pub(super) async fn call(&self, dead: impl FnOnce() -> DeadLettered) {
+        if self.0.is_empty() {
+            return;
+        }
+        let dead = dead();
+        for hook in &self.0 {
+            // What the hook does before its first await may panic too.
+            let Ok(called) = catch_unwind(AssertUnwindSafe(|| hook(dead.clone()))) else {
+                tracing::error!(queue = %dead.queue, "a hook for dead letters panicked");
+                continue;
+            };
+            match tokio::time::timeout(LIMIT, AssertUnwindSafe(called).catch_unwind()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => tracing::error!(queue = %dead.queue, "a hook for dead letters panicked"),
+                Err(_) => tracing::error!(queue = %dead.queue, "a hook for dead letters took over {LIMIT:?}"),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for DeadLetterHooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeadLetterHooks({})", self.0.len())
+    }
+}
