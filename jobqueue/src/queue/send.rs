@@ -16,6 +16,7 @@ use super::errors::send_error;
 use super::fifo::HEADER;
 use super::queue_core::QueueCore;
 use super::send_options::SendOptions;
+use super::unreceived::Stored;
 use crate::codec::{Codec, Json, encode_message};
 use crate::entropy;
 use crate::envelope::{Envelope, JsonText, Payload, StoredReference, fits, may_fit, repeated, to_wire};
@@ -34,7 +35,7 @@ const RESENDS: (u32, u32) = (1, 4);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub(super) id: Arc<str>,
-    pub(super) message: MessageRef,
+    pub(super) stored: Stored,
     /// The key whose order it keeps to.
     pub(super) in_order: Option<String>,
 }
@@ -43,7 +44,7 @@ impl Sent {
     /// What was stored without an order.
     #[cfg(feature = "sqlite")]
     pub(crate) fn new(id: Arc<str>, message: MessageRef) -> Self {
-        Self { id, message, in_order: None }
+        Self { id, stored: message.into(), in_order: None }
     }
 
     /// The job's id.
@@ -84,11 +85,17 @@ pub(crate) struct Prepared {
     pub(crate) expires: Option<SystemTime>,
     /// The key whose order it keeps to.
     pub(crate) in_order: Option<String>,
+    /// Until when the storage hides it at least, by this process's clock.
+    hidden_until: Option<SystemTime>,
 }
 
 impl Prepared {
-    pub(super) fn sent(self, message: MessageRef) -> Sent {
-        Sent { id: self.id, message, in_order: self.in_order }
+    pub(super) fn sent(self, stored: Stored) -> Sent {
+        Sent { id: self.id, stored, in_order: self.in_order }
+    }
+
+    pub(super) fn stored(&self, message: MessageRef, perhaps_twice: bool) -> Stored {
+        Stored { message, hidden_until: self.hidden_until, perhaps_twice }
     }
 }
 
@@ -142,10 +149,11 @@ impl QueueCore {
 
         let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
         let (text, blob) = self.fit(&mut envelope, data, self.settings().encoding)?;
-        let put =
-            PutMessage::new(text).with_visibility_delay(delay.min(MAX_VISIBILITY)).with_ttl(options.ttl);
+        let hidden = delay.min(MAX_VISIBILITY);
+        let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
         let put = put.with_shard_key(envelope.subject);
-        Ok(Prepared { id: envelope.id, put, blob: blob.map(Box::new), expires, in_order })
+        let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
+        Ok(Prepared { id: envelope.id, put, blob: blob.map(Box::new), expires, in_order, hidden_until })
     }
 
     /// The envelope's text; if it is too large, its payload moves into a blob that is yet to be written.
@@ -184,16 +192,16 @@ impl QueueCore {
     pub(crate) async fn dispatch(&self, prepared: Prepared) -> Result<Sent, Error> {
         let started = Instant::now();
         self.store_blob(&prepared, started).await?;
-        let message = self.put_patiently(&prepared, None, started).await?;
-        self.acknowledged(prepared, message).await
+        let stored = self.put_patiently(&prepared, None, started).await?;
+        self.acknowledged(prepared, stored).await
     }
 
     /// The answer to a send whose message is stored: first its place in the line, if it keeps to an order.
-    pub(super) async fn acknowledged(&self, prepared: Prepared, message: MessageRef) -> Result<Sent, Error> {
+    pub(super) async fn acknowledged(&self, prepared: Prepared, stored: Stored) -> Result<Sent, Error> {
         if let Some(key) = &prepared.in_order {
-            self.join_line(key, &prepared.id, &message).await?;
+            self.join_line(key, &prepared.id, &stored.message).await?;
         }
-        Ok(prepared.sent(message))
+        Ok(prepared.sent(stored))
     }
 
     /// Stores the blob of a message whose send began at `started`.
@@ -227,7 +235,7 @@ impl QueueCore {
         prepared: &Prepared,
         first: Option<StoreError>,
         started: Instant,
-    ) -> Result<MessageRef, Error> {
+    ) -> Result<Stored, Error> {
         let mut tries = Tries::until(started + SEND_BUDGET, RESENDS.0, RESENDS.1);
         let mut put = Cow::Borrowed(&prepared.put);
         let mut failed = first;
@@ -235,7 +243,7 @@ impl QueueCore {
             let error = match failed.take() {
                 Some(error) => error,
                 None => match self.put_calmly((*put).clone(), started).await {
-                    Ok(outcome) => return Ok(outcome.message),
+                    Ok(outcome) => return Ok(prepared.stored(outcome.message, tries.is_in_doubt())),
                     Err(error) => error,
                 },
             };

@@ -114,7 +114,10 @@ impl QueueCore {
         for one in prepared {
             answers.push(match one {
                 Ok(one) => match outcomes.next() {
-                    Some(Ok(outcome)) if one.in_order.is_none() => Ok(one.sent(outcome.message)),
+                    Some(Ok(outcome)) if one.in_order.is_none() => {
+                        let stored = one.stored(outcome.message, false);
+                        Ok(one.sent(stored))
+                    }
                     outcome => self.answer(one, outcome, started).await,
                 },
                 Err(error) => Err(error),
@@ -131,10 +134,13 @@ impl QueueCore {
         started: Instant,
     ) -> Result<Sent, Error> {
         match outcome {
-            Some(Ok(outcome)) => self.acknowledged(one, outcome.message).await,
+            Some(Ok(outcome)) => {
+                let stored = one.stored(outcome.message, false);
+                self.acknowledged(one, stored).await
+            }
             Some(Err(error)) => {
-                let message = self.put_patiently(&one, Some(error), started).await?;
-                self.acknowledged(one, message).await
+                let stored = self.put_patiently(&one, Some(error), started).await?;
+                self.acknowledged(one, stored).await
             }
             None => Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message")),
         }

@@ -174,13 +174,14 @@ impl<M: QueueMessage> Queue<M> {
     /// work can be taken back by its key, from other processes too: [`cancel_unique`](Self::cancel_unique).
     ///
     /// # Errors
-    /// What the storage says. A message [in order](SendOptions::in_order) may then be taken back later all the same: by the
+    /// [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not, because an answer to the cancellation was lost, or one to
+    /// the send, so that a second copy may be stored; otherwise what the storage says. A message [in order](SendOptions::in_order) may then be taken back later all the same: by the
     /// next of its key, which does not wait for it in vain.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be deleted; one in order also later, as after an error.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
-        let taken = self.core.cancel_message(sent.in_order.as_deref(), &sent.id, &sent.message).await;
+        let taken = self.core.cancel_message(sent.in_order.as_deref(), &sent.id, &sent.stored).await;
         taken.map_err(|not| not.error)
     }
 

@@ -115,16 +115,19 @@ impl<M: QueueMessage> Queue<M> {
             Claim::Joined { id } => Ok(SendUniqueOutcome::Joined { id }),
             Claim::Owned(claim) => {
                 let prepared = core.prepare(message, options.id(claim.value.id.clone()))?;
+                let taken_over = claim.value.taken_over;
                 match core.dispatch(prepared).await {
-                    Ok(sent) => {
+                    Ok(mut sent) => {
+                        sent.stored.perhaps_twice |= taken_over;
                         let stored = |record: Record| {
-                            record.in_order(sent.in_order.is_some()).into_sent(Some(&sent.message))
+                            record.in_order(sent.in_order.is_some()).into_sent(Some(&sent.stored))
                         };
                         records.finish(claim, stored).await;
                         Ok(SendUniqueOutcome::Sent(sent))
                     }
                     Err(error) => {
-                        if error.is_rejected() {
+                        // An earlier sender's message may be stored all the same: then the id stays.
+                        if error.is_rejected() && !taken_over {
                             records.finish(claim, Record::into_void).await;
                         }
                         Err(error)

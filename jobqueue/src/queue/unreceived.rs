@@ -14,23 +14,64 @@ const BUDGET: Duration = Duration::from_secs(30);
 /// The most resends after a lost answer, and after a failure that certainly deleted nothing.
 const RESENDS: (u32, u32) = (2, 0);
 
-/// A message and its first receipt, as records beside the queue keep it. Whoever has it can take the message back until
-/// somebody receives it.
+/// How far the clocks of two processes may differ.
+const SKEW: Duration = Duration::from_secs(60);
+
+/// A message as its sender knows it, with its first receipt. Whoever has it can cancel the message until somebody receives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stored {
+    pub(super) message: MessageRef,
+    /// Until when the storage hides it from everybody, by the sender's clock.
+    pub(super) hidden_until: Option<SystemTime>,
+    /// Whether an earlier try of the send may have stored another copy.
+    pub(super) perhaps_twice: bool,
+}
+
+impl From<MessageRef> for Stored {
+    fn from(message: MessageRef) -> Self {
+        Self { message, hidden_until: None, perhaps_twice: false }
+    }
+}
+
+/// The same as records beside the queue keep it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Unreceived {
     id: String,
     receipt: String,
+    /// In milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hidden_until: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    perhaps_twice: bool,
 }
 
 impl Unreceived {
     pub(super) fn message(&self) -> MessageRef {
         MessageRef { id: MessageId::new(&self.id), receipt: PopReceipt::new(&self.receipt) }
     }
+
+    pub(super) fn stored(&self) -> Stored {
+        let since_1970 = |millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
+        let hidden_until = self.hidden_until.and_then(since_1970);
+        Stored { message: self.message(), hidden_until, perhaps_twice: self.perhaps_twice }
+    }
+}
+
+impl From<&Stored> for Unreceived {
+    fn from(stored: &Stored) -> Self {
+        let message = &stored.message;
+        Self {
+            id: message.id.as_str().to_owned(),
+            receipt: message.receipt.expose().to_owned(),
+            hidden_until: stored.hidden_until.map(millis),
+            perhaps_twice: stored.perhaps_twice,
+        }
+    }
 }
 
 impl From<&MessageRef> for Unreceived {
     fn from(message: &MessageRef) -> Self {
-        Self { id: message.id.as_str().to_owned(), receipt: message.receipt.expose().to_owned() }
+        Self::from(&Stored::from(message.clone()))
     }
 }
 
@@ -52,18 +93,25 @@ impl QueueCore {
     ///
     /// # Errors
     /// What the storage says; ambiguous if any try may have deleted it.
-    pub(super) async fn delete_unreceived(&self, message: &MessageRef) -> Result<bool, StoreError> {
+    pub(super) async fn delete_unreceived(&self, stored: &Stored) -> Result<bool, StoreError> {
         let mut tries = Tries::until(Instant::now() + BUDGET, RESENDS.0, RESENDS.1);
         loop {
-            match self.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
+            match self.store().delete(&self.name, &stored.message, ExpiredReceipt::Allow).await {
                 Ok(()) => return Ok(true),
-                // Our own deletion, whose answer was lost.
+                // By our own deletion, whose answer was lost, or by a worker that has received it since: only while it is hidden
+                // nobody can have done the job.
                 Err(e) if tries.is_in_doubt() && e.kind() == StoreErrorKind::MessageNotFound => {
-                    return Ok(true);
+                    return if self.is_hidden(stored) { Ok(true) } else { Err(tries.last(e)) };
                 }
                 Err(e) if e.is_lease_lost() => return Ok(false),
                 Err(e) => tries.failed(e).await?,
             }
         }
+    }
+
+    /// Returns whether the storage still hides the message, however the clocks differ.
+    fn is_hidden(&self, stored: &Stored) -> bool {
+        let surely_now = self.options.clock.now().checked_add(SKEW);
+        stored.hidden_until.zip(surely_now).is_some_and(|(until, now)| now < until)
     }
 }

@@ -6,10 +6,11 @@
 
 use super::line::{PendingCancellation, Ticket};
 use super::lines::Lines;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::name::QueueName;
 use crate::queue::queue_core::QueueCore;
-use crate::storage::{ExpiredReceipt, MessageRef, QueueStore, StoreErrorKind};
+use crate::queue::unreceived::Stored;
+use crate::storage::{ExpiredReceipt, QueueStore, StoreError, StoreErrorKind};
 
 /// Why a message was not taken back.
 #[derive(Debug)]
@@ -19,6 +20,18 @@ pub(in crate::queue) struct CancelError {
     pub(in crate::queue) perhaps: bool,
 }
 
+impl CancelError {
+    fn of_deletion(error: StoreError) -> Self {
+        if !error.is_ambiguous() {
+            return Self { perhaps: false, error: error.into() };
+        }
+        let retryable = error.is_retryable();
+        let text = "whether the job is cancelled is unknown: it may run or be done; try again";
+        let error = Error::new(ErrorKind::Unknown, text).with_retryable(retryable).with_source(error);
+        Self { perhaps: true, error }
+    }
+}
+
 impl QueueCore {
     /// Takes back a message of `job` that nobody has received, and its place if it keeps to the order of `in_order`. False if
     /// somebody has received it.
@@ -26,8 +39,9 @@ impl QueueCore {
         &self,
         in_order: Option<&str>,
         job: &str,
-        message: &MessageRef,
+        stored: &Stored,
     ) -> Result<bool, CancelError> {
+        let message = &stored.message;
         let lines = self.lines();
         let ticket =
             in_order.map(|key| Ticket { key, job, message: message.id.as_str(), delivery: u32::MAX });
@@ -35,7 +49,7 @@ impl QueueCore {
             let marked = lines.begin_cancellation(ticket, message, self.options.clock.now()).await;
             marked.map_err(|error| CancelError { error, perhaps: true })?;
         }
-        let deleted = self.delete_unreceived(message).await;
+        let deleted = self.delete_unreceived(stored).await;
         if let Some(ticket) = &ticket {
             let tidied = match &deleted {
                 Ok(true) => lines.leave(ticket).await.map(drop),
@@ -47,7 +61,14 @@ impl QueueCore {
                 tracing::debug!(queue = %self.name, %error, "a place is left to the next of its key to tidy up");
             }
         }
-        deleted.map_err(|error| CancelError { perhaps: error.is_ambiguous(), error: error.into() })
+        match deleted {
+            Ok(true) if stored.perhaps_twice => {
+                let text = "one copy is cancelled; an answer to the send was lost, and another may run";
+                Err(CancelError { perhaps: true, error: Error::new(ErrorKind::Unknown, text) })
+            }
+            Ok(deleted) => Ok(deleted),
+            Err(error) => Err(CancelError::of_deletion(error)),
+        }
     }
 }
 

@@ -46,8 +46,8 @@ impl<M: QueueMessage> Queue<M> {
         let core = self.core();
         let records = Records::new(core, M::KIND, key)?;
         let now = core.options.clock.now();
-        let (claim, message) = match records.hold(now, super::PENDING).await? {
-            ClaimState::Held(claim, message) => (*claim, message),
+        let (claim, stored) = match records.hold(now, super::PENDING).await? {
+            ClaimState::Held(claim, stored) => (*claim, stored),
             ClaimState::Nothing => return Ok(false),
             ClaimState::Busy => {
                 let text = "somebody is sending or cancelling under this key; try again";
@@ -55,7 +55,7 @@ impl<M: QueueMessage> Queue<M> {
             }
         };
         let record = &claim.value;
-        match core.cancel_message(record.in_order.then_some(key), &record.id, &message).await {
+        match core.cancel_message(record.in_order.then_some(key), &record.id, &stored).await {
             Ok(true) => {
                 records.finish(claim, Record::into_void).await;
                 Ok(true)
@@ -66,7 +66,7 @@ impl<M: QueueMessage> Queue<M> {
             }
             Err(not) => {
                 if !not.perhaps {
-                    records.finish(claim, |record| record.into_sent(Some(&message))).await;
+                    records.finish(claim, |record| record.into_sent(Some(&stored))).await;
                 }
                 Err(not.error)
             }

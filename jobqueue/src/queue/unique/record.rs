@@ -10,9 +10,9 @@ use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
 use crate::name::{BlobName, ContainerName};
 use crate::queue::queue_core::QueueCore;
-use crate::queue::unreceived::{Unreceived, millis};
+use crate::queue::unreceived::{Stored, Unreceived, millis};
 use crate::settings::metadata::Metadata;
-use crate::storage::{MessageRef, StoreError, StoreErrorKind};
+use crate::storage::{StoreError, StoreErrorKind};
 
 /// The container of the records.
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
@@ -39,16 +39,20 @@ pub(super) struct Record {
     /// Whether the message has a place in the order of its key, to be given up when it is taken back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) in_order: bool,
+    /// Whether a sender that died, or was not answered, may have stored a message under this id before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) taken_over: bool,
 }
 
 impl Record {
     pub(super) fn pending(id: String, now: SystemTime, pending: Duration, window: Duration) -> Self {
         let (pending_until, until) = (millis(now + pending), millis(now + window));
-        Self { id, nonce: nonce(), sent: false, pending_until, until, message: None, in_order: false }
+        let (sent, in_order, taken_over) = (false, false, false);
+        Self { id, nonce: nonce(), sent, pending_until, until, message: None, in_order, taken_over }
     }
 
     /// The message is stored, and can be cancelled if it is known.
-    pub(super) fn into_sent(self, message: Option<&MessageRef>) -> Self {
+    pub(super) fn into_sent(self, message: Option<&Stored>) -> Self {
         Self { sent: true, message: message.map(Unreceived::from), ..self }
     }
 
@@ -85,7 +89,7 @@ pub(super) enum Claim {
 #[derive(Debug)]
 pub(super) enum ClaimState {
     /// It was sent; others wait now as they do for a sender.
-    Held(Box<Version<Record>>, MessageRef),
+    Held(Box<Version<Record>>, Stored),
     /// There is nothing that could be cancelled.
     Nothing,
     /// Another is at it.
@@ -129,7 +133,9 @@ impl Records {
                 (true, true, _) => Edit::Keep(Looked::Other(Some(found.id))),
                 (false, _, true) => Edit::Keep(Looked::Other(None)),
                 // Its sender died; whether it has sent is unknown, so the id stays.
-                (false, _, false) => Edit::Write(Record { id: found.id, ..mine.clone() }, Looked::Mine),
+                (false, _, false) => {
+                    Edit::Write(Record { id: found.id, taken_over: true, ..mine.clone() }, Looked::Mine)
+                }
                 (true, false, _) => Edit::Write(mine.clone(), Looked::Mine),
             }
         };
@@ -178,7 +184,7 @@ impl Records {
             (Looked::Other(state), _) => return Ok(state),
             (Looked::Mine, None) => return Ok(ClaimState::Nothing),
         };
-        let message = version.value.message.as_ref().map(Unreceived::message);
+        let message = version.value.message.as_ref().map(Unreceived::stored);
         Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(version), message)))
     }
 

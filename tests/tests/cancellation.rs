@@ -1,0 +1,98 @@
+//! What a cancellation may say: true only if the job certainly does not run.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Queue, QueueName, SendOptions};
+use jobqueue_tests::jobs::{Task, clock, in_memory, task};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const LOST_ANSWER: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
+const LOST_REQUEST: Fault = Fault::LoseRequest(StoreErrorKind::Timeout);
+
+async fn tasks(faulty: &Faulty) -> Queue<Task> {
+    faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap()
+}
+
+// B24: one copy is cancelled, the other runs.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_may_be_stored_twice_is_not_certainly_cancelled() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = tasks(&faulty).await;
+    faulty.plan(Operation::Put, 1, LOST_ANSWER);
+    let sent = queue.send(&task("a")).await.unwrap();
+    assert_eq!(queue.len().await.unwrap(), 2);
+    assert!(queue.cancel(&sent).await.unwrap_err().is_outcome_unknown());
+
+    faulty.plan(Operation::Put, 1, LOST_ANSWER);
+    let delayed = SendOptions::new().delay(HOUR);
+    assert!(queue.send_unique_with(&task("b"), 2 * HOUR, delayed).await.unwrap().is_sent());
+    assert!(queue.cancel_unique("b").await.unwrap_err().is_outcome_unknown());
+}
+
+// A deletion that did not arrive, and then a worker that has done the job.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_was_done_meanwhile_is_not_called_cancelled() {
+    let inner = in_memory();
+    let faulty = Faulty::new(&inner);
+    let queue = tasks(&faulty).await;
+    let sent = queue.send(&task("a")).await.unwrap();
+    faulty.plan(Operation::Delete, 1, LOST_REQUEST);
+    faulty.on(Operation::Delete, move |call| {
+        if call.nth == 2 {
+            let (store, name) = (inner.queues(), QueueName::new("tasks").unwrap());
+            let got = store.get(&name, GetMessages::new(1, HOUR)).now_or_never().unwrap().unwrap();
+            let done = store.delete(&name, &got.messages[0].message, ExpiredReceipt::Refuse);
+            done.now_or_never().unwrap().unwrap();
+        }
+        None
+    });
+    let cancelled = queue.cancel(&sent).await;
+    assert!(cancelled.unwrap_err().is_outcome_unknown());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_nobody_can_have_received_is_certainly_cancelled() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = tasks(&faulty).await;
+    let delayed = || SendOptions::new().delay(HOUR);
+    let sent = queue.send_with(&task("a"), delayed()).await.unwrap();
+    faulty.plan(Operation::Delete, 1, LOST_ANSWER);
+    assert!(queue.cancel(&sent).await.unwrap());
+    assert!(queue.send_unique_with(&task("b"), 2 * HOUR, delayed()).await.unwrap().is_sent());
+    faulty.plan(Operation::Delete, 1, LOST_ANSWER);
+    assert!(queue.cancel_unique("b").await.unwrap());
+}
+
+// B14
+#[tokio::test(start_paused = true)]
+async fn a_throttled_cancellation_is_tried_again() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = tasks(&faulty).await;
+    let sent = queue.send(&task("a")).await.unwrap();
+    for nth in 1..=4 {
+        faulty.plan(Operation::Delete, nth, Fault::Throttle(Duration::from_secs(5)));
+    }
+    assert!(queue.cancel(&sent).await.unwrap());
+}
+
+/// The sender that died has stored its message; the next one is refused.
+#[tokio::test(start_paused = true)]
+async fn a_refused_successor_does_not_free_the_key_of_a_stored_job() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = tasks(&faulty).await;
+    faulty.plan(Operation::Put, 1, Fault::HangAfter);
+    let (dead, window) = (task("a"), 2 * HOUR);
+    assert!(tokio::time::timeout(Duration::from_secs(1), queue.send_unique(&dead, window)).await.is_err());
+    let stored = queue.receive(Duration::from_secs(1)).await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    faulty.plan(Operation::Put, 1, Fault::Refuse(StoreErrorKind::Unauthorized));
+    assert!(queue.send_unique(&dead, window).await.unwrap_err().is_rejected());
+    let next = queue.send_unique(&dead, window).await.unwrap();
+    assert_eq!(next.id(), stored.info().id.as_ref());
+    stored.complete().await.unwrap();
+}
