@@ -28,6 +28,14 @@ pub(super) enum Decided<'w> {
     End(Box<Ending>),
 }
 
+impl Decided<'_> {
+    /// Whether nobody here knows the message.
+    pub(super) fn is_unknown(&self) -> bool {
+        let Self::End(ending) = self else { return false };
+        matches!(**ending, Ending::Deferred(Cause::UnknownKind | Cause::NewerVersion, _))
+    }
+}
+
 fn end<'w>(ending: Ending) -> Decided<'w> {
     Decided::End(Box::new(ending))
 }

@@ -38,6 +38,7 @@ mod shutdown;
 mod single_message_fallback;
 mod slot;
 mod start;
+mod unknown_share;
 
 pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;

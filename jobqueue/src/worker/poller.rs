@@ -126,7 +126,11 @@ impl Poller {
 
     /// The queue's settings, once the storage is not under pressure.
     async fn calm_settings(&self) -> Arc<QueueSettings> {
-        let core = &self.deliveries.worker.core;
+        let QueueWorker { core, unknown, .. } = &self.deliveries.worker;
+        let pause = unknown.pause();
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         core.storage.throttle().until_ready().await;
         core.fresh_settings().await
     }

@@ -10,6 +10,7 @@ use super::circuit::{Circuit, Probe};
 use super::registry::QueueHandlers;
 use super::shared::Shared;
 use super::slot::Occupied;
+use super::unknown_share::UnknownShare;
 use crate::lease::Lease;
 use crate::queue::QueueCore;
 use crate::sync::lock;
@@ -20,6 +21,7 @@ pub(super) struct QueueWorker {
     pub(super) core: Arc<QueueCore>,
     pub(super) handlers: Arc<QueueHandlers>,
     pub(super) circuit: Arc<Circuit>,
+    pub(super) unknown: UnknownShare,
     pub(super) activity: Arc<Activity>,
     /// Fires when nothing more is to be begun.
     pub(super) stop: CancellationToken,

@@ -19,6 +19,7 @@ use super::queue_worker::QueueWorker;
 use super::report::Report;
 use super::shared::Shared;
 use super::slot::Slots;
+use super::unknown_share::UnknownShare;
 use crate::claim_check::{SweepOptions, sweep_containers};
 use crate::error::Error;
 use crate::job::outcome::chain;
@@ -119,6 +120,7 @@ impl Worker {
                 core,
                 handlers,
                 circuit: Arc::new(Circuit::new(shared.options.circuit)),
+                unknown: UnknownShare::default(),
                 activity: Arc::clone(&activity),
                 stop: stop.clone(),
                 abort: abort.clone(),

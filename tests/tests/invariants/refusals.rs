@@ -97,8 +97,8 @@ async fn f96_what_nobody_knows_is_left_to_others_ever_longer() {
     let ends = told(Tomorrow {}, 300).await;
     assert!(ends[0].2.as_deref().is_some_and(|error| error.contains("unknown_kind")), "{ends:?}");
     let between: Vec<_> = ends.windows(2).map(|pair| (pair[1].1 - pair[0].1).as_secs_f64()).collect();
-    // Doubling, between half of each step and all of it; a poller may take a look at an empty queue to find it.
+    // Doubling, between half of each step and all of it; the poller leaves it to others for up to a second more.
     for (wait, step) in between.iter().zip([1.0_f64, 2.0, 4.0, 8.0, 16.0, 32.0]) {
-        assert!((step / 2.0 - 0.1..step.max(5.0) + 0.1).contains(wait), "{between:?}");
+        assert!((step / 2.0 - 0.1..step.max(5.0) + 1.1).contains(wait), "{between:?}");
     }
 }

@@ -1,0 +1,8 @@
+//! Old and new releases of a program beside each other on one queue: nothing of what one of them knows is lost.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+mod messages;
+mod processes;
+mod raw_payloads;
+mod workers;
