@@ -37,6 +37,15 @@ pub fn consume(connection: &str, queue: &str, peek: bool) -> Consumed {
     Consumed { metadata, messages: lines.collect() }
 }
 
+/// Runs `interop/jobs.py`, which knows the wire format and nothing of this library; returns what it has printed.
+///
+/// # Panics
+/// Without Python, and when the program fails.
+pub fn jobs(connection: &str, queue: &str, command: &[&str], input: &str) -> String {
+    let arguments: Vec<&str> = [connection, queue].into_iter().chain(command.iter().copied()).collect();
+    run("jobs.py", &arguments, input)
+}
+
 fn run(program: &str, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new(python())
         .arg(folder().join(program))

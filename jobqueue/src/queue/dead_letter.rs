@@ -25,7 +25,7 @@ use crate::storage::{Certainty, MAX_MESSAGES, PeekedMessage, PutMessage, QueueSt
 pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
 
 /// The source of those. Their id is the storage's, which stays the same at every delivery.
-const UNREADABLE_SOURCE: &str = "/jobqueue/foreign";
+const UNREADABLE_SOURCE: &str = "/jobqueue/external";
 
 /// The most characters of a worker's name that a dead letter keeps.
 const MAX_WORKER_CHARS: usize = 200;

@@ -228,7 +228,7 @@ fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
 /// The event around the raw payload of another producer. Its id is the storage's, which stays the same at every delivery.
 fn event_of_raw(leased: &LeasedMessage, kind: &'static str, json: JsonText) -> Envelope {
     let id = leased.message.id.as_str();
-    let mut envelope = Envelope::new(id, "/jobqueue/foreign", kind, Payload::Json(json));
+    let mut envelope = Envelope::new(id, "/jobqueue/external", kind, Payload::Json(json));
     envelope.version = None;
     envelope
 }
