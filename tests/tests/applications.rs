@@ -196,8 +196,9 @@ async fn dead_letters_of_another_program_can_be_purged() {
     assert!(dead.is_empty().await.unwrap());
 }
 
+// F83
 #[tokio::test(start_paused = true)]
-async fn f83_a_missed_slot_gets_a_message_for_its_own_time() {
+async fn missed_slot_gets_a_message_for_its_own_time() {
     let storage = memory::open();
     let at = |moment: &str| SystemTime::from(moment.parse::<jiff::Timestamp>().unwrap());
     let clock = Arc::new(ManualClock::at(at("2026-03-27T12:00:00Z")));
@@ -223,8 +224,9 @@ async fn f83_a_missed_slot_gets_a_message_for_its_own_time() {
     assert_eq!(slots, ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
 }
 
+// F83
 #[tokio::test(start_paused = true)]
-async fn f83_a_panic_while_a_message_is_made_does_not_end_the_schedule() {
+async fn panic_in_message_factory_does_not_end_schedule() {
     let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
     let clock = Arc::new(memory::TokioClock::at(moment.into()));
     let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));
@@ -250,8 +252,9 @@ struct Checked {
     slot: String,
 }
 
+// F83
 #[tokio::test(start_paused = true)]
-async fn f83_a_slot_whose_message_can_never_be_made_is_left_out_and_later_ones_are_sent() {
+async fn slot_whose_message_always_fails_is_skipped() {
     for panics in [true, false] {
         let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
         let clock = Arc::new(memory::TokioClock::at(moment.into()));
@@ -276,8 +279,9 @@ async fn f83_a_slot_whose_message_can_never_be_made_is_left_out_and_later_ones_a
     }
 }
 
+// F83
 #[tokio::test(start_paused = true)]
-async fn f83_no_slot_is_left_out_because_the_storage_fails() {
+async fn storage_failure_skips_no_slot() {
     let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
     let clock = Arc::new(memory::TokioClock::at(moment.into()));
     let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));

@@ -25,8 +25,9 @@ async fn queue_with_one_message() -> QueueName {
     queue
 }
 
+// F13
 #[tokio::test]
-async fn f13_missing_permissions_are_named() {
+async fn missing_permissions_are_named() {
     let queue = queue_with_one_message().await;
     for (permissions, access, missing) in [
         ("raup", Access::Process, ""),

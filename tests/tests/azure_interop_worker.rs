@@ -115,7 +115,7 @@ async fn a_python_consumer_reads_jobs_and_dead_letters() {
 
 /// F90, F91, F92, F98: foreign texts that are no jobs are dead-lettered one by one, byte for byte, each with its reason.
 #[tokio::test]
-async fn f90_f91_f92_f98_garbage_is_dead_lettered_and_stops_nothing() {
+async fn undecodable_messages_are_dead_lettered() {
     let (storage, queue, seen) = (storage().await, unique(), Seen::default());
     storage.queue_named::<Thumbnail>(&queue).await.unwrap();
     let texts = [
@@ -156,7 +156,7 @@ async fn f90_f91_f92_f98_garbage_is_dead_lettered_and_stops_nothing() {
 
 /// F90: texts that fail every batch they are in stop no other message.
 #[tokio::test]
-async fn f90_characters_that_xml_cannot_carry_stop_no_other_message() {
+async fn characters_xml_cannot_carry_block_no_message() {
     let (storage, queue, seen) = (storage().await, unique(), Seen::default());
     storage.queue_named::<Thumbnail>(&queue).await.unwrap();
     let job = |number: usize| json!({"bare": {"path": format!("good {number}")}});

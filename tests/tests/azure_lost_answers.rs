@@ -90,7 +90,7 @@ fn change(text: Option<&str>) -> UpdateMessage {
 
 /// F1: the message is there, the sender cannot know, and is told so. The adapter does not send again by itself.
 #[tokio::test]
-async fn f1_a_lost_put_is_ambiguous_and_not_repeated() {
+async fn put_without_answer_is_ambiguous_and_not_repeated() {
     let bench = Bench::new().await;
     for (sent, loss) in losses().into_iter().enumerate() {
         bench.queue_proxy.plan("POST", loss.clone());
@@ -106,7 +106,7 @@ async fn f1_a_lost_put_is_ambiguous_and_not_repeated() {
 
 /// F2: nobody listens: certainly not applied. F21 is the same for a name that cannot be resolved.
 #[tokio::test]
-async fn f2_f21_without_a_connection_nothing_is_open() {
+async fn failed_connection_is_certainly_not_applied() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = taken.local_addr().unwrap().port();
     drop(taken);
@@ -127,7 +127,7 @@ async fn f2_f21_without_a_connection_nothing_is_open() {
 
 /// F3: what the service asks for is passed on, and whether it was applied is open.
 #[tokio::test]
-async fn f3_throttling_and_server_timeouts() {
+async fn throttling_and_timeouts_keep_the_requested_pause() {
     let bench = Bench::new().await;
     let answer = |status: &str, code: &str| {
         let head = format!(
@@ -151,7 +151,7 @@ async fn f3_throttling_and_server_timeouts() {
 
 /// F4: a lost get is not repeated: it would lease more. The message comes back, once more counted.
 #[tokio::test]
-async fn f4_a_lost_get_is_not_repeated() {
+async fn get_without_answer_is_not_repeated() {
     let bench = Bench::new().await;
     bench.put("job").await.unwrap();
     bench.queue_proxy.plan("GET", Fault::DropAnswer);
@@ -171,7 +171,7 @@ async fn f4_a_lost_get_is_not_repeated() {
 
 /// F7: after a lost update the old receipt is worthless, and the second answer says so.
 #[tokio::test]
-async fn f7_a_lost_update_is_ambiguous() {
+async fn update_without_answer_is_ambiguous() {
     let bench = Bench::new().await;
     for loss in losses() {
         let message = bench.leased().await;
@@ -190,7 +190,7 @@ async fn f7_a_lost_update_is_ambiguous() {
 
 /// F8: the caller's deadline ends a call that hangs; the connection is given up, and others go on.
 #[tokio::test]
-async fn f8_a_hanging_call_can_be_given_up() {
+async fn hanging_call_ends_at_its_deadline() {
     let bench = Bench::new().await;
     let message = bench.leased().await;
     bench.queue_proxy.plan("PUT", Fault::Hang);
@@ -201,8 +201,9 @@ async fn f8_a_hanging_call_can_be_given_up() {
 }
 
 /// F9: a second delete after a lost answer finds nothing; the caller may take that for success.
+// F10, F11
 #[tokio::test]
-async fn f9_f10_f11_deletes() {
+async fn delete_tells_not_found_from_stale_receipt() {
     let bench = Bench::new().await;
     let queues = bench.storage.queues();
     for loss in losses() {
@@ -239,7 +240,7 @@ async fn a_lost_blob_write_is_ambiguous() {
 
 /// F77, F78: with an id of one's own, acquiring and renewing may be repeated, and the adapter does so.
 #[tokio::test]
-async fn f77_f78_lost_lease_answers_are_made_good() {
+async fn lost_lease_answers_are_retried_under_one_id() {
     let bench = Bench::new().await;
     let blobs = bench.storage.blobs();
     let finite = LeaseDuration::Finite(Duration::from_secs(15));
@@ -262,7 +263,7 @@ async fn f77_f78_lost_lease_answers_are_made_good() {
 
 /// F12: an expired signature is told apart from everything that a retry could mend, without naming it.
 #[tokio::test]
-async fn f12_an_expired_signature_is_refused() {
+async fn expired_signature_is_unauthorized() {
     let azurite = Azurite::shared();
     let sas = jobqueue_tests::sas::account_sas("raup", "2021-01-01T00:00:00Z");
     let string =
@@ -278,7 +279,7 @@ async fn f12_an_expired_signature_is_refused() {
 
 /// F16: a redirect is not followed, so that no signature goes to whoever it names.
 #[tokio::test]
-async fn f16_redirects_are_not_followed() {
+async fn redirects_are_not_followed() {
     let bench = Bench::new().await;
     let trap = Proxy::start(Azurite::shared().queue_endpoint()).await;
     let to = trap.endpoint(Azurite::shared().queue_endpoint());
@@ -294,8 +295,9 @@ async fn f16_redirects_are_not_followed() {
 }
 
 /// F18: an answer that is too long, declared or not, is not read to its end.
+// F105
 #[tokio::test]
-async fn f18_f105_huge_answers_are_cut_off() {
+async fn huge_answers_are_cut_off() {
     let bench = Bench::new().await;
     let declared = "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\nETag: \"1\"\r\n\r\n";
     let open_end = "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nLast-Modified: Fri, 20 Nov 2026 20:37:46 GMT\r\n\r\n";
@@ -313,7 +315,7 @@ async fn f18_f105_huge_answers_are_cut_off() {
 
 /// F19: a message without a receipt is passed over, one without a count was delivered once, and keeps its text.
 #[tokio::test]
-async fn f19_odd_messages_spoil_no_others() {
+async fn malformed_message_spoils_no_others() {
     let bench = Bench::new().await;
     for text in ["one", "two"] {
         bench.put(text).await.unwrap();
@@ -382,7 +384,7 @@ async fn a_change_answered_by_a_page_of_html_stays_open() {
 
 /// F38: a receipt of characters that mean something in a URL comes back to the service as it was.
 #[tokio::test]
-async fn f38_receipts_with_special_characters() {
+async fn receipts_with_special_characters_round_trip() {
     let bench = Bench::new().await;
     let mut message = bench.leased().await;
     message.receipt = jobqueue::storage::PopReceipt::new("AgA+/= %2B&é?#");

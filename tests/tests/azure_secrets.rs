@@ -60,8 +60,9 @@ async fn a_run(storage: &Storage, known: &mut Known) {
     known.secrets.push(content);
 }
 
+// F114
 #[tokio::test]
-async fn f114_a_trace_of_everything_shows_no_secret() {
+async fn trace_log_shows_no_secret() {
     let log = log::record();
     let mut known = Known::default();
     let azurite = Azurite::shared();

@@ -48,8 +48,9 @@ fn parcel(content: impl Into<String>) -> Parcel {
     Parcel { content: content.into() }
 }
 
+// F13
 #[tokio::test]
-async fn f13_a_worker_without_a_permission_does_not_start() {
+async fn worker_without_permission_does_not_start() {
     let name = unique();
     let parcels = by_key().await.queue_named::<Parcel>(&name).await.unwrap();
     parcels.send(&parcel("x")).await.unwrap();

@@ -110,7 +110,7 @@ fn refusal(status: &str, code: &str, more: &str) -> Fault {
 
 /// F1: a put that was applied without an answer is sent again under the same id: two messages at most, one job.
 #[tokio::test]
-async fn f1_a_send_without_answer_makes_one_job() {
+async fn send_without_answer_makes_one_job() {
     let bench = Bench::new().await;
     let tasks = bench.tasks(&bench.storage).await;
     bench.queues.plan("POST", Fault::DropAnswer);
@@ -127,7 +127,7 @@ async fn f1_a_send_without_answer_makes_one_job() {
 
 /// F2: a put that never arrived is sent again: exactly one message.
 #[tokio::test]
-async fn f2_a_send_that_was_refused_a_connection_makes_one_message() {
+async fn send_after_refused_connection_makes_one_message() {
     let bench = Bench::new().await;
     let tasks = bench.tasks(&bench.storage).await;
     bench.queues.plan("POST", Fault::Refuse);
@@ -137,7 +137,7 @@ async fn f2_a_send_that_was_refused_a_connection_makes_one_message() {
 
 /// F3: the sender waits as long as the service asks, and sends again.
 #[tokio::test]
-async fn f3_a_throttled_send_is_sent_later() {
+async fn throttled_send_is_sent_later() {
     let bench = Bench::new().await;
     let tasks = bench.tasks(&bench.storage).await;
     bench.queues.plan("POST", refusal("503 Busy", "ServerBusy", "Retry-After: 1\r\n"));
@@ -147,7 +147,7 @@ async fn f3_a_throttled_send_is_sent_later() {
 
 /// F4: what a get without answer has leased is delivered when that lease is over, and costs no attempt.
 #[tokio::test]
-async fn f4_a_get_without_answer_costs_no_attempt() {
+async fn get_without_answer_costs_no_attempt() {
     for fault in [Fault::DropAnswer, Fault::Garble] {
         let bench = Bench::new().await;
         let id = bench.given("lost and found").await;
@@ -164,7 +164,7 @@ async fn f4_a_get_without_answer_costs_no_attempt() {
 /// F7, F8: a checkpoint that was applied without an answer makes the receipt worthless. The handler is told, is not
 /// cut off, and its success is recorded: the message comes back and is deleted without being run again.
 #[tokio::test]
-async fn f7_f8_after_a_checkpoint_without_answer_the_job_is_not_run_again() {
+async fn checkpoint_without_answer_does_not_rerun_the_job() {
     for fault in [Fault::DropAnswer, Fault::Hang, Fault::Truncate(40)] {
         let bench = Bench::new().await;
         let (runs, proxy, planned) = (Arc::clone(&bench.runs), bench.queues.clone(), fault.clone());
@@ -191,7 +191,7 @@ async fn f7_f8_after_a_checkpoint_without_answer_the_job_is_not_run_again() {
 
 /// F7: the same for a renewal in the background.
 #[tokio::test]
-async fn f7_after_a_renewal_without_answer_the_job_is_not_run_again() {
+async fn renewal_without_answer_does_not_rerun_the_job() {
     let bench = Bench::new().await;
     let (runs, proxy) = (Arc::clone(&bench.runs), bench.queues.clone());
     let handler = move |_: Task, info: JobInfo, ctx: Context| {
@@ -217,7 +217,7 @@ async fn f7_after_a_renewal_without_answer_the_job_is_not_run_again() {
 
 /// F9: a delete that was applied without an answer is a success.
 #[tokio::test]
-async fn f9_a_delete_without_answer_is_a_success() {
+async fn delete_without_answer_is_a_success() {
     for fault in [Fault::DropAnswer, Fault::Truncate(9)] {
         let bench = Bench::new().await;
         let mut worker = bench.plain_worker().await;
@@ -232,7 +232,7 @@ async fn f9_a_delete_without_answer_is_a_success() {
 
 /// F10: a first delete that finds nothing is no success: somebody else has ended the job.
 #[tokio::test]
-async fn f10_a_message_that_is_gone_is_a_lost_lease() {
+async fn deleted_message_is_a_lost_lease() {
     let bench = Bench::new().await;
     let direct = bench.tasks(&bench.direct).await;
     let handler = move |_: Task| {
@@ -248,7 +248,7 @@ async fn f10_a_message_that_is_gone_is_a_lost_lease() {
 
 /// F11: neither is one whose receipt is refused; the message comes back and is done then.
 #[tokio::test]
-async fn f11_a_delete_with_an_outdated_receipt_is_a_lost_lease() {
+async fn delete_with_stale_receipt_is_a_lost_lease() {
     let bench = Bench::new().await;
     let mut worker = bench.plain_worker().await;
     bench.queues.plan("DELETE", refusal("400 No", "PopReceiptMismatch", ""));
@@ -262,7 +262,7 @@ async fn f11_a_delete_with_an_outdated_receipt_is_a_lost_lease() {
 /// F12: when the right to the storage ends, handlers are cancelled when their leases are, the queue is not asked in a
 /// hot loop, no secret is named, and with a new right work goes on.
 #[tokio::test]
-async fn f12_work_stops_with_the_right_and_goes_on_with_it() {
+async fn work_stops_without_permission_and_resumes_with_it() {
     let bench = Bench::new().await;
     let (runs, started) = (Arc::clone(&bench.runs), Arc::new(Notify::new()));
     let signal = Arc::clone(&started);

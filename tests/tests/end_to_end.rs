@@ -59,8 +59,9 @@ async fn a_sent_message_is_handled_once_and_gone() {
     assert_eq!((&*seen[0].1.id, seen[0].1.attempt, seen[0].1.key.as_deref()), (sent.id(), 1, Some("a")));
 }
 
+// I11
 #[tokio::test(start_paused = true)]
-async fn i11_a_job_that_always_fails_is_dead_lettered_after_its_attempts() {
+async fn failing_job_is_dead_lettered_after_its_attempts() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     let sent = orders.send(&order("a")).await.unwrap();
@@ -104,8 +105,9 @@ async fn i11_a_job_that_always_fails_is_dead_lettered_after_its_attempts() {
     delivery.complete().await.unwrap();
 }
 
+// I14
 #[tokio::test(start_paused = true)]
-async fn i14_snoozes_and_releases_cost_no_attempt() {
+async fn snoozes_and_releases_cost_no_attempt() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     orders.send(&order("a")).await.unwrap();
@@ -129,8 +131,9 @@ async fn i14_snoozes_and_releases_cost_no_attempt() {
     assert_eq!((report.released, report.completed), (50, 1));
 }
 
+// I10
 #[tokio::test(start_paused = true)]
-async fn i10_a_later_attempt_finds_the_newest_checkpoint() {
+async fn later_attempt_finds_the_newest_checkpoint() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     orders.send(&order("a")).await.unwrap();
@@ -146,8 +149,9 @@ async fn i10_a_later_attempt_finds_the_newest_checkpoint() {
     assert_eq!((report.retried, report.completed), (2, 1));
 }
 
+// F31
 #[tokio::test(start_paused = true)]
-async fn f31_a_long_handler_keeps_its_message() {
+async fn long_handler_keeps_its_message() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     orders.send(&order("a")).await.unwrap();
@@ -160,8 +164,9 @@ async fn f31_a_long_handler_keeps_its_message() {
     assert_eq!((report.completed, report.lease_lost), (1, 0));
 }
 
+// F33
 #[tokio::test(start_paused = true)]
-async fn f33_a_panic_is_a_failed_attempt_and_the_worker_goes_on() {
+async fn panic_is_a_failed_attempt_and_worker_goes_on() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     orders.send(&order("bad")).await.unwrap();
@@ -180,8 +185,9 @@ async fn f33_a_panic_is_a_failed_attempt_and_the_worker_goes_on() {
     assert!(letters[0].error.as_deref().unwrap().contains("planted panic"));
 }
 
+// F40
 #[tokio::test(start_paused = true)]
-async fn f40_a_job_that_never_ends_is_cut_off_and_counted() {
+async fn endless_job_is_cancelled_and_counted() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     orders.send(&order("a")).await.unwrap();
@@ -194,8 +200,9 @@ async fn f40_a_job_that_never_ends_is_cut_off_and_counted() {
     assert_eq!((report.retried, report.dead_lettered), (2, 1));
 }
 
+// F112
 #[tokio::test(start_paused = true)]
-async fn f112_a_shutdown_waits_then_cancels_then_releases() {
+async fn shutdown_waits_then_cancels_then_releases() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     for n in 0..100 {
@@ -243,8 +250,9 @@ async fn large_payloads_travel_in_blobs_and_leave_none_behind() {
     assert!(storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.is_empty());
 }
 
+// I13
 #[tokio::test(start_paused = true)]
-async fn i13_what_cannot_be_read_is_dead_lettered_and_kept_byte_for_byte() {
+async fn undecodable_message_is_dead_lettered_byte_for_byte() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     let unreadable = ["not json {", r#"{"specversion":"1.0"}"#, "\u{20ac}"];
@@ -289,8 +297,9 @@ async fn bare_json_of_a_foreign_producer_is_a_job() {
     assert_eq!(report.completed, 1);
 }
 
+// F96
 #[tokio::test(start_paused = true)]
-async fn f96_an_unknown_kind_is_left_to_newer_workers_up_to_the_threshold() {
+async fn unknown_kind_is_left_to_newer_workers() {
     #[derive(Serialize, Deserialize, QueueMessage)]
     #[message(queue = "orders", kind = "order.new")]
     struct New {}

@@ -157,7 +157,7 @@ async fn large_payloads_travel_in_blobs_and_leave_none() {
 
 /// F31, F32: two leases long, and blocking its thread for one of them.
 #[tokio::test]
-async fn f31_f32_a_long_handler_keeps_its_message() {
+async fn long_handler_keeps_its_message() {
     let bench = Bench::new().await;
     bench.orders.send(&order("long")).await.unwrap();
     let handler = |_: Order, ctx: Context| async move {
@@ -176,7 +176,7 @@ async fn f31_f32_a_long_handler_keeps_its_message() {
 
 /// F112: a shutdown waits for who ends, and releases the message of who does not: another worker has it at once.
 #[tokio::test]
-async fn f112_a_shutdown_loses_nothing() {
+async fn shutdown_loses_nothing() {
     let bench = Bench::new().await;
     let started = Arc::new(Notify::new());
     let runs = Arc::new(AtomicUsize::new(0));

@@ -43,7 +43,7 @@ fn jobs_run_by_key_and_by_signature() {
 
 /// F13: the program tells which permission is missing.
 #[test]
-fn f13_a_missing_permission_is_named() {
+fn missing_permission_is_named() {
     let queue = format!("example-{}", uuid::Uuid::new_v4().simple());
     let output = run(&by_sas("rwdac"), &queue);
     let text = example::text(&output);

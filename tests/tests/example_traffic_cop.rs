@@ -11,8 +11,9 @@ const POLL: Duration = Duration::from_secs(3);
 /// A machine that does other things starts and schedules late.
 const ALLOWANCE: Duration = Duration::from_secs(5);
 
+// F83
 #[test]
-fn f83_another_process_takes_over_within_the_lease_and_a_poll() {
+fn another_process_takes_over_within_lease_and_poll() {
     let folder = tempfile::tempdir().expect("a folder");
     let storage = format!("sqlite:{}", folder.path().join("cop.db").display());
     let run = Command::new(example::built("traffic_cop"))

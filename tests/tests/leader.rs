@@ -35,8 +35,9 @@ fn lease_blob() -> BlobName {
     BlobName::new(ContainerName::new("jobqueue-leaders").unwrap(), "cop").unwrap()
 }
 
+// F77
 #[tokio::test(start_paused = true)]
-async fn f77_one_lost_renew_answer_costs_nothing() {
+async fn one_lost_renew_answer_costs_nothing() {
     let (_, faulty, a, b) = pair();
     let held = a.lead().await.unwrap();
     faulty.plan(Operation::RenewLease, 1, LOST);
@@ -44,8 +45,9 @@ async fn f77_one_lost_renew_answer_costs_nothing() {
     assert!(a.has_control() && !held.token().is_cancelled() && b.try_lead().await.unwrap().is_none());
 }
 
+// F77
 #[tokio::test(start_paused = true)]
-async fn f77_who_hears_no_renew_answer_acts_until_its_own_deadline_and_no_longer() {
+async fn leader_without_renew_answers_stops_at_its_deadline() {
     let (_, faulty, a, b) = pair();
     let begun = Instant::now();
     let held = a.lead().await.unwrap();
@@ -61,8 +63,9 @@ async fn f77_who_hears_no_renew_answer_acts_until_its_own_deadline_and_no_longer
     assert!(next.term() > held.term());
 }
 
+// F78
 #[tokio::test(start_paused = true)]
-async fn f78_a_lost_acquire_answer_is_asked_for_again_under_the_same_id() {
+async fn lost_acquire_answer_is_retried_under_the_same_id() {
     let (_, faulty, a, b) = pair();
     b.lead().await.unwrap().release().await;
     faulty.plan(Operation::AcquireLease, 1, LOST);
@@ -76,8 +79,9 @@ async fn f78_a_lost_acquire_answer_is_asked_for_again_under_the_same_id() {
     assert!(a.try_lead().await.unwrap().is_some());
 }
 
+// F82
 #[tokio::test(start_paused = true)]
-async fn f82_a_renewal_of_somebody_elses_lease_ends_the_term_at_once() {
+async fn renewal_of_a_foreign_lease_ends_the_term() {
     let storage = Storage::memory();
     let lax = Patched::new(storage.blobs()).renewing_anything();
     let a = candidate(&Storage::new(Arc::clone(storage.queues()), Arc::new(lax), "lax"));
@@ -90,8 +94,9 @@ async fn f82_a_renewal_of_somebody_elses_lease_ends_the_term_at_once() {
 }
 
 /// A storage that answers a renewal although the lease has long expired, as Azurite does.
+// F82
 #[tokio::test(start_paused = true)]
-async fn f82_a_late_answer_to_a_renewal_does_not_bring_control_back() {
+async fn late_renew_answer_does_not_restore_leadership() {
     let (_, faulty, a, b) = pair();
     let held = a.lead().await.unwrap();
     faulty.plan_always(Operation::RenewLease, Fault::DelayAfter(LEASE * 2));
@@ -179,8 +184,9 @@ fn random_faults(faulty: &Faulty, seed: u64) -> Arc<Mutex<Instant>> {
     newest
 }
 
+// I16
 #[tokio::test(start_paused = true)]
-async fn i16_no_two_lead_at_once_and_none_after_its_deadline() {
+async fn no_two_lead_at_once_and_none_after_its_deadline() {
     for _ in 0..4 {
         let seed = jobqueue_tests::seed();
         let storage = Storage::memory();

@@ -83,15 +83,17 @@ async fn a_file_in_memory_is_warned_of_and_one_on_a_disk_is_not() {
     }
 }
 
+// I20, F114
 #[tokio::test(start_paused = true)]
-async fn i20_f114_a_trace_of_a_run_in_memory_holds_no_payload_and_no_forged_line() {
+async fn trace_log_holds_no_payload_and_no_forged_line() {
     let log = log::record();
     run(&memory::open()).await;
     check(&log.text());
 }
 
+// I20, F114
 #[tokio::test]
-async fn i20_f114_receipts_are_shown_nowhere() {
+async fn receipts_are_shown_nowhere() {
     let log = log::record();
     let folder = tempfile::tempdir().unwrap();
     let storage =

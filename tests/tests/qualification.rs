@@ -70,8 +70,9 @@ async fn completes(storage: Storage, attempts: u32) {
 }
 
 // 1: commit with the caller's transaction
+// I19, Q1
 #[tokio::test]
-async fn i19_q1_a_job_commits_with_the_transaction_of_the_caller() {
+async fn job_commits_with_the_callers_transaction() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     let queue = storage.queue::<Task>().await.unwrap();
@@ -90,8 +91,9 @@ async fn i19_q1_a_job_commits_with_the_transaction_of_the_caller() {
 }
 
 // 2: roll back with the caller's transaction
+// I19, Q2
 #[tokio::test]
-async fn i19_q2_a_job_rolls_back_with_the_transaction_of_the_caller() {
+async fn job_rolls_back_with_the_callers_transaction() {
     let subject = Subject::sqlite();
     let queue = subject.open().await.queue::<Task>().await.unwrap();
     let mut connection = Connection::open(&subject.file).unwrap();
@@ -104,8 +106,9 @@ async fn i19_q2_a_job_rolls_back_with_the_transaction_of_the_caller() {
 }
 
 // 3: completion after expiry is refused
+// I5, F26, Q3
 #[tokio::test]
-async fn i05_f26_q3_completion_after_expiry_is_refused() {
+async fn completion_after_expiry_is_refused() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     let stale = expired(&storage).await;
@@ -115,8 +118,9 @@ async fn i05_f26_q3_completion_after_expiry_is_refused() {
 }
 
 // 4: renewal after expiry is refused
+// I5, F27, Q4
 #[tokio::test]
-async fn i05_f27_q4_renewal_after_expiry_is_refused() {
+async fn renewal_after_expiry_is_refused() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     let stale = expired(&storage).await;
@@ -138,23 +142,26 @@ async fn stale_is_refused(first: &Storage, second: &Storage) {
 }
 
 // 5: stale completion by another worker
+// I5, F23, Q5
 #[tokio::test]
-async fn i05_f23_q5_a_stale_completion_is_refused_when_another_worker_has_the_job() {
+async fn stale_completion_is_refused_for_another_workers_job() {
     let subject = Subject::sqlite();
     stale_is_refused(&subject.open().await, &subject.open().await).await;
 }
 
 // 6: stale completion by the same worker
+// I5, F24, Q6
 #[tokio::test]
-async fn i05_f24_q6_a_stale_completion_is_refused_when_the_same_worker_has_the_job_again() {
+async fn stale_completion_is_refused_for_the_same_worker() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     stale_is_refused(&storage, &storage).await;
 }
 
 // 7: failed work is tried again by a fresh worker
+// I11, Q7
 #[tokio::test]
-async fn i11_q7_failed_work_is_retried_by_a_fresh_worker() {
+async fn failed_work_is_retried_by_a_fresh_worker() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
@@ -173,8 +180,8 @@ async fn i11_q7_failed_work_is_retried_by_a_fresh_worker() {
 }
 
 #[tokio::test]
-async fn part_of_q8_a_worker_that_is_killed() {
-    let Some(path) = part("part_of_q8_a_worker_that_is_killed") else { return };
+async fn part_of_a_killed_worker() {
+    let Some(path) = part("part_of_a_killed_worker") else { return };
     let mut terms = SettingOverrides::default();
     terms.timeout = Some(Duration::from_secs(1));
     let handler = |_: Task| async {
@@ -188,20 +195,22 @@ async fn part_of_q8_a_worker_that_is_killed() {
 }
 
 // 8: interrupted work is recovered after SIGKILL
+// I1, F43, Q8
 #[tokio::test]
-async fn i01_f43_q8_work_interrupted_by_sigkill_is_recovered() {
+async fn work_interrupted_by_sigkill_is_recovered() {
     let subject = Subject::sqlite();
     let storage = subject.open().await;
     let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
-    let mut child = Part::start("part_of_q8_a_worker_that_is_killed", subject.connection());
+    let mut child = Part::start("part_of_a_killed_worker", subject.connection());
     assert_eq!(child.says().as_deref(), Some("started"));
     let _ = child.kill();
     completes(storage, 1).await;
 }
 
 // 9: no BUSY under contention
+// I19, F61, Q9
 #[tokio::test(flavor = "multi_thread")]
-async fn i19_f61_q9_no_busy_escapes_under_contention() {
+async fn no_busy_error_escapes_under_contention() {
     const WRITERS: usize = 8;
     const JOBS: usize = 100;
     let subject = Arc::new(Subject::sqlite());

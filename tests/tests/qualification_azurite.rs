@@ -56,8 +56,9 @@ async fn claim(storage: &Storage, queue: &QueueName, seconds: u64) -> LeasedMess
 }
 
 /// Contracts 5 and 6: every stale touch is refused, whether another process or the same has the job now.
+// I5, F23, F24, F25, Q5, Q6
 #[tokio::test]
-async fn i05_f23_f24_f25_q5_q6_stale_touches_are_refused() {
+async fn stale_lease_operations_are_refused() {
     let (first, second) = (fresh().await, fresh().await);
     for successor in [&first, &second] {
         let queue = unique();
@@ -78,8 +79,9 @@ async fn i05_f23_f24_f25_q5_q6_stale_touches_are_refused() {
 }
 
 /// Contract 7: failed work is tried again by a fresh worker.
+// I11, Q7
 #[tokio::test]
-async fn i11_q7_failed_work_is_retried_by_a_fresh_worker() {
+async fn failed_work_is_retried_by_a_fresh_worker() {
     let (storage, queue) = (fresh().await, unique());
     storage.queue_named::<Task>(queue.as_str()).await.unwrap().send(&task("a")).await.unwrap();
     let handler =
@@ -91,8 +93,8 @@ async fn i11_q7_failed_work_is_retried_by_a_fresh_worker() {
 }
 
 #[tokio::test]
-async fn part_of_q8_a_worker_that_is_killed() {
-    let Some(input) = part("part_of_q8_a_worker_that_is_killed") else { return };
+async fn part_of_a_killed_worker() {
+    let Some(input) = part("part_of_a_killed_worker") else { return };
     let (queue, connection) = input.split_once(' ').unwrap();
     let handler = |_: Task| async {
         say!("started");
@@ -104,12 +106,13 @@ async fn part_of_q8_a_worker_that_is_killed() {
 }
 
 /// Contract 8: work interrupted by SIGKILL is recovered, and costs no attempt.
+// I1, F43, Q8
 #[tokio::test]
-async fn i01_f43_q8_work_interrupted_by_sigkill_is_recovered() {
+async fn work_interrupted_by_sigkill_is_recovered() {
     let (storage, queue) = (fresh().await, unique());
     storage.queue_named::<Task>(queue.as_str()).await.unwrap().send(&task("a")).await.unwrap();
     let input = format!("{queue} {}", Azurite::shared().connection_string());
-    let mut child = Part::start("part_of_q8_a_worker_that_is_killed", input);
+    let mut child = Part::start("part_of_a_killed_worker", input);
     assert_eq!(child.says().as_deref(), Some("started"));
     let _ = child.kill();
     completes(storage, &queue, 1).await;

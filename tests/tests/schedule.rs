@@ -101,8 +101,9 @@ fn times<const N: usize>(of_day: [&str; N]) -> Vec<String> {
     of_day.iter().map(|time| format!("2026-01-01T{time}Z")).collect()
 }
 
+// F83
 #[tokio::test(start_paused = true)]
-async fn f83_every_slot_is_sent_once_by_one_of_two_workers() {
+async fn every_slot_is_sent_once_by_one_of_two_workers() {
     let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:10Z"));
     let workers = [0, 1].map(|_| start(&storage, &wall, every(MINUTE)));
     sleep(minutes(5)).await;
@@ -110,8 +111,9 @@ async fn f83_every_slot_is_sent_once_by_one_of_two_workers() {
     workers.iter().for_each(JoinHandle::abort);
 }
 
+// F83
 #[tokio::test(start_paused = true)]
-async fn f83_a_fail_over_neither_skips_nor_doubles() {
+async fn fail_over_skips_and_doubles_no_slot() {
     let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:05Z"));
     let faulty = Faulty::new(&storage);
     let ten = Duration::from_secs(10);
@@ -132,8 +134,9 @@ async fn f83_a_fail_over_neither_skips_nor_doubles() {
 }
 
 /// The crash is planted at each write there is: of the leader's term, the state and the message.
+// F50
 #[tokio::test(start_paused = true)]
-async fn f50_a_crash_at_any_write_neither_skips_nor_doubles_a_slot() {
+async fn crash_at_any_write_skips_and_doubles_no_slot() {
     for (nth, performed) in (1..=14).flat_map(|nth| [(nth, false), (nth, true)]) {
         let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:05Z"));
         let faulty = Faulty::new(&storage);
@@ -162,8 +165,9 @@ async fn f50_a_crash_at_any_write_neither_skips_nor_doubles_a_slot() {
     }
 }
 
+// F50
 #[tokio::test(start_paused = true)]
-async fn f50_a_slot_that_was_sent_and_taken_before_the_crash_is_sent_again_under_the_same_id() {
+async fn slot_received_before_the_crash_is_resent_under_its_id() {
     let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:30Z"));
     let faulty = Faulty::new(&storage);
     let doomed = faulty.clone();
@@ -205,8 +209,9 @@ async fn missed_slots_are_sent_as_the_policy_says() {
 }
 
 /// What is less than a minute late is not missed.
+// F83
 #[tokio::test(start_paused = true)]
-async fn f83_slots_of_the_last_minute_are_sent_under_every_policy() {
+async fn slots_of_the_last_minute_are_sent_under_every_policy() {
     for policy in [CatchUp::Skip, CatchUp::Once, CatchUp::All(1)] {
         let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:30Z"));
         let schedule = every(Duration::from_secs(20)).missed(policy);
@@ -217,8 +222,9 @@ async fn f83_slots_of_the_last_minute_are_sent_under_every_policy() {
     }
 }
 
+// F84
 #[tokio::test(start_paused = true)]
-async fn f84_a_clock_that_is_set_back_sends_nothing_twice() {
+async fn clock_set_back_sends_nothing_twice() {
     let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:00Z"));
     let worker = start(&storage, &wall, every(minutes(5)));
     sleep(minutes(2)).await;
@@ -231,8 +237,9 @@ async fn f84_a_clock_that_is_set_back_sends_nothing_twice() {
     worker.abort();
 }
 
+// F84
 #[tokio::test(start_paused = true)]
-async fn f84_a_clock_that_is_set_forward_makes_slots_missed() {
+async fn clock_set_forward_makes_slots_missed() {
     let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:04:00Z"));
     let worker = start(&storage, &wall, every(minutes(5)));
     sleep(minutes(2)).await;
@@ -244,8 +251,9 @@ async fn f84_a_clock_that_is_set_forward_makes_slots_missed() {
 
 /// A clock that jumps ten years and is set right: what was sent is what the policy says, and not a slot a minute of ten years.
 /// The schedule then waits for the time it has been at, unless its state is deleted.
+// F84
 #[tokio::test(start_paused = true)]
-async fn f84_a_clock_far_ahead_sends_what_the_policy_says_and_set_right_is_waited_for() {
+async fn clock_far_ahead_follows_the_catch_up_policy() {
     let decade = Duration::from_secs(3652 * 86_400);
     for (policy, expected) in
         [(CatchUp::Skip, 2), (CatchUp::Once, 2), (CatchUp::All(3), 4), (CatchUp::All(1), 2)]
@@ -292,8 +300,9 @@ async fn a_worker_may_have_nothing_but_schedules() {
     assert!(error.to_string().contains("without handlers and schedules"), "{error}");
 }
 
+// F84
 #[tokio::test(start_paused = true)]
-async fn f84_summer_time_fires_once_in_the_gap_and_once_in_the_fold() {
+async fn summer_time_fires_once_in_gap_and_once_in_fold() {
     for (from, expected) in [
         ("2026-03-29T00:59:30Z", "2026-03-29T01:00:00Z"),
         // 02:30 in summer time; an hour later it is 02:30 again.

@@ -68,8 +68,9 @@ fn texts(range: std::ops::Range<u32>) -> HashSet<String> {
     range.map(|n| n.to_string()).collect()
 }
 
+// I17, F85
 #[tokio::test(start_paused = true)]
-async fn f85_i17_a_queue_that_grows_and_shrinks_strands_nothing() {
+async fn queue_that_grows_and_shrinks_strands_nothing() {
     let setup = Setup::new(2);
     let (one, other) = (setup.open(4), setup.open(4));
     setup.create(&one).await;
@@ -147,7 +148,7 @@ async fn health_tells_of_shards_that_were_not_polled() {
 
 /// F86: a shard that asks to slow down is left alone, and costs the others no time.
 #[tokio::test(start_paused = true)]
-async fn f86_a_throttled_shard_does_not_slow_the_others() {
+async fn throttled_shard_does_not_slow_the_others() {
     let account = memory::open();
     let faulty = Faulty::new(&account);
     let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
@@ -206,7 +207,7 @@ async fn f86_a_throttled_shard_does_not_slow_the_others() {
 
 /// F86: a shard that does not answer costs the others a moment, then nothing for a while; health names it.
 #[tokio::test(start_paused = true)]
-async fn f86_a_shard_that_does_not_answer_is_left_alone_and_named_by_health() {
+async fn unresponsive_shard_is_avoided_and_named_by_health() {
     let account = memory::open();
     let faulty = Faulty::new(&account);
     let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
@@ -231,8 +232,9 @@ async fn f86_a_shard_that_does_not_answer_is_left_alone_and_named_by_health() {
 
 /// F85: a message that sleeps for weeks hops within its shard, which is kept for it although the queue has grown and
 /// shrunk since.
+// I17
 #[tokio::test(start_paused = true)]
-async fn f85_i17_a_delay_of_weeks_hops_on_shards_that_are_superseded_meanwhile() {
+async fn delay_of_weeks_survives_superseded_shards() {
     const DAY: Duration = Duration::from_secs(86_400);
     let accounts = [in_memory(), in_memory()];
     let mut builder = Sharded::builder().shards("tasks", 4).clock(clock());

@@ -84,8 +84,9 @@ async fn part_works() {
     }
 }
 
+// I17, F85
 #[tokio::test(flavor = "multi_thread")]
-async fn f85_i17_shards_grow_and_shrink_under_producers_and_workers_and_strand_nothing() {
+async fn resharding_under_load_strands_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (sharded, accounts) = open(folder.path()).await;
     let (storage, name) = (sharded.storage(), QueueName::new("work").unwrap());

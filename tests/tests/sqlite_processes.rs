@@ -44,8 +44,9 @@ fn part_upgrade() {
     say!("{rows}");
 }
 
+// F66
 #[tokio::test(flavor = "multi_thread")]
-async fn f66_a_process_stops_before_its_first_write_to_a_newer_schema() {
+async fn process_stops_before_writing_to_a_newer_schema() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
@@ -82,8 +83,9 @@ async fn f66_a_process_stops_before_its_first_write_to_a_newer_schema() {
     assert_eq!(u64::from(rows), acknowledged, "nothing was written after it");
 }
 
+// F66
 #[tokio::test]
-async fn f66_a_read_too_notices_a_newer_schema() {
+async fn read_notices_a_newer_schema() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
@@ -93,8 +95,9 @@ async fn f66_a_read_too_notices_a_newer_schema() {
 }
 
 // What the documentation of `backup` warns of.
+// F68
 #[tokio::test]
-async fn f68_a_backup_has_what_a_copy_of_the_file_lacks() {
+async fn backup_has_what_a_copy_of_the_file_lacks() {
     let folder = tempfile::tempdir().unwrap();
     let [path, copied, backed_up] =
         ["jobs.db", "copied.db", "backed_up.db"].map(|name| folder.path().join(name));
@@ -123,8 +126,9 @@ fn part_look() {
 
 // Reading the file ends SQLite's locks on it in this process. SQLite since 3.51 no longer takes the other process for the last
 // to close it; an older one in another program may, and would delete the log.
+// F68
 #[tokio::test]
-async fn f68_a_copy_by_hands_of_ones_own_loses_nothing() {
+async fn copying_an_open_file_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
@@ -136,8 +140,9 @@ async fn f68_a_copy_by_hands_of_ones_own_loses_nothing() {
     assert_eq!(count(&storage).await, 2);
 }
 
+// F58
 #[tokio::test]
-async fn f58_a_log_deleted_while_the_store_is_open_stops_it_at_the_next_commit() {
+async fn deleted_log_stops_the_store_at_the_next_commit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
@@ -200,8 +205,9 @@ fn part_fork() {
     say!("done");
 }
 
+// F69
 #[test]
-fn f69_a_forked_child_is_refused_the_handle_and_one_of_its_own() {
+fn forked_child_is_refused_both_handles() {
     let folder = tempfile::tempdir().unwrap();
     let part = Part::start("part_fork", folder.path().join("jobs.db"));
     assert_eq!(part.finish(), ["done"]);

@@ -12,8 +12,9 @@ use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 use rusqlite::{Connection, TransactionBehavior};
 
+// F72
 #[tokio::test(flavor = "multi_thread")]
-async fn f72_workers_go_on_polling_while_a_transaction_that_has_sent_stays_open() {
+async fn workers_keep_polling_during_an_open_transaction() {
     let seconds: Option<u64> =
         std::env::var("JOBQUEUE_TRANSACTION_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let folder = tempfile::tempdir().unwrap();

@@ -35,8 +35,9 @@ async fn throttle(storage: &Faulty) -> Instant {
 
 /// While the storage is under pressure no queue of it is polled and a send waits, but the lease of a running job is
 /// renewed; afterwards all goes on.
+// F20
 #[tokio::test(start_paused = true)]
-async fn f20_renewals_go_before_polling_and_sending() {
+async fn renewals_go_before_polling_and_sending() {
     let faulty = Faulty::new(&Storage::memory());
     let storage = faulty.storage();
     storage.queue::<Busy>().await.unwrap().send(&Busy {}).await.unwrap();
@@ -69,8 +70,9 @@ async fn f20_renewals_go_before_polling_and_sending() {
 }
 
 /// The pressure is one storage's, however it is reached: a renewal that is throttled holds up polling too.
+// F20
 #[tokio::test(start_paused = true)]
-async fn f20_a_throttled_renewal_holds_up_polling() {
+async fn throttled_renewal_holds_up_polling() {
     let faulty = Faulty::new(&Storage::memory());
     let storage = faulty.storage();
     storage.queue::<Busy>().await.unwrap().send(&Busy {}).await.unwrap();

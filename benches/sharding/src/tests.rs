@@ -23,7 +23,7 @@ fn an_account_has_a_limit_that_more_accounts_lift() {
 
 /// F86: the throttled shard gets what it can serve; the others lose nothing.
 #[test]
-fn f86_a_throttled_shard_does_not_slow_the_others_under_load() {
+fn throttled_shard_does_not_slow_others_under_load() {
     let (well, slow) = (run(4, 1, 0.6, None), run(4, 1, 0.6, Some(100.0)));
     let of = |outcome: &Outcome| -> BTreeMap<String, f64> { outcome.by_queue.clone() };
     let (well, slow) = (of(&well), of(&slow));

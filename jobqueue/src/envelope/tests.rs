@@ -80,8 +80,9 @@ fn a_payload_beside_a_reference_survives() {
     assert!(read.to_json().unwrap().contains(r#""data":[7]"#));
 }
 
+// F87
 #[test]
-fn f87_payloads_keep_every_byte() {
+fn payloads_keep_every_byte() {
     for data in [r#""""#, r#""  a \r\n ""#, r#"{ "a" :  1.50 }"#, "[ ]", "1e400", "18446744073709551616"] {
         let written = Envelope::new("1", "s", "t", json(data)).to_json().unwrap();
         match event(&written).payload {
@@ -91,8 +92,9 @@ fn f87_payloads_keep_every_byte() {
     }
 }
 
+// F90
 #[test]
-fn f90_what_xml_cannot_carry_is_escaped() {
+fn characters_xml_cannot_carry_are_escaped() {
     let mut envelope = Envelope::new("1", "s", "t", json("\"a\u{ffff}\u{fffe}b\""));
     envelope.history.last_error = Some("x\u{1}\u{ffff}".into());
     let written = envelope.to_json().unwrap();
@@ -100,8 +102,9 @@ fn f90_what_xml_cannot_carry_is_escaped() {
     assert_eq!(event(&written).history.last_error.as_deref(), Some("x\u{1}\u{ffff}"));
 }
 
+// F91
 #[test]
-fn f91_base64_is_read_in_every_common_form() {
+fn base64_is_read_in_every_common_form() {
     let json = full().to_json().unwrap();
     let wire = to_wire(json.clone(), MessageEncoding::Base64);
     let folded = wire.as_bytes().chunks(60).map(|l| String::from_utf8_lossy(l) + "\r\n").collect::<String>();
@@ -115,8 +118,9 @@ fn f91_base64_is_read_in_every_common_form() {
     assert!(matches!(parse("/////w=="), Err(EnvelopeError::Text(TextError::NotUtf8))));
 }
 
+// F92, F94
 #[test]
-fn f92_f94_malformed_events_are_told_from_each_other() {
+fn malformed_events_give_distinct_reasons() {
     let cases = [
         (r#"{"specversion":"1.0","id":"1","source":"s"}"#, "type"),
         (r#"{"specversion":"1.0","id":"","source":"s","type":"t"}"#, "`id`"),
@@ -141,8 +145,9 @@ fn f92_f94_malformed_events_are_told_from_each_other() {
     assert!(parse(&format!(r#"{{"specversion":"1.0",{many}"id":"1"}}"#)).is_err());
 }
 
+// F101, F102
 #[test]
-fn f101_f102_references_can_name_nothing_outside_the_framework() {
+fn references_outside_the_framework_are_refused() {
     let good = "20261120/orders/0f0f0f0f-0000-4000-8000-000000000000";
     let sha = "00".repeat(32);
     assert!(StoredReference::parse(good, Some(1), Some(&sha)).is_ok());
@@ -174,8 +179,9 @@ fn bare_json_of_foreign_producers_is_recognised() {
     assert!(matches!(parse(functions), Ok(Parsed::Bare(json)) if json.as_bytes() == br#"{"a":{"b": 1}}"#));
 }
 
+// F88, F89
 #[test]
-fn f88_f89_limits_are_those_of_the_service() {
+fn size_limits_are_those_of_the_service() {
     let plain = MessageEncoding::Plain;
     assert!(fits(&"a".repeat(65_536), plain) && !fits(&"a".repeat(65_537), plain));
     assert!(!fits(&"&".repeat(65_536), plain) && fits(&"&".repeat(26_200), plain));

@@ -33,8 +33,9 @@ async fn leased_since(
     (storage, queue, renewer, lease)
 }
 
+// I8
 #[tokio::test(start_paused = true)]
-async fn i08_a_lease_is_renewed_until_it_is_settled_and_then_forgotten() {
+async fn lease_is_renewed_until_settled() {
     let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
     assert_eq!(renewer.watched(), 1);
     tokio::time::sleep(10 * TERM).await;
@@ -53,8 +54,9 @@ async fn a_dropped_lease_is_forgotten() {
     assert_eq!(renewer.watched(), 0);
 }
 
+// I8
 #[tokio::test(start_paused = true)]
-async fn i08_renewals_end_with_the_run_time_while_the_message_is_still_ours() {
+async fn renewals_end_with_the_run_time() {
     let started = Instant::now();
     let (_storage, _queue, _keeper, lease) = leased(2 * TERM).await;
     lease.lost().cancelled().await;
@@ -66,8 +68,9 @@ async fn i08_renewals_end_with_the_run_time_while_the_message_is_still_ours() {
     lease.release(Duration::ZERO, None).await.unwrap();
 }
 
+// I8
 #[tokio::test(start_paused = true)]
-async fn i08_a_released_or_abandoned_lease_is_renewed_no_more() {
+async fn released_or_dropped_lease_is_not_renewed() {
     for release in [true, false] {
         let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
         if release {
@@ -87,8 +90,9 @@ async fn i08_a_released_or_abandoned_lease_is_renewed_no_more() {
 }
 
 /// A process that slept, or a keeper that starved: nothing has fired yet, and the time is over.
+// I5
 #[tokio::test(start_paused = true)]
-async fn i05_an_owner_whose_time_is_over_deletes_only_if_lateness_is_accepted() {
+async fn expired_owner_deletes_only_if_configured() {
     for keeper_has_seen_it in [false, true] {
         for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
             let requested = Instant::now();
@@ -113,8 +117,9 @@ async fn i05_an_owner_whose_time_is_over_deletes_only_if_lateness_is_accepted() 
     }
 }
 
+// I5
 #[tokio::test(start_paused = true)]
-async fn i05_a_message_that_is_gone_is_a_lost_lease() {
+async fn missing_message_is_a_lost_lease() {
     let (storage, queue, _keeper, lease) = leased(Duration::from_secs(86_400)).await;
     storage.queues().clear(&queue).await.unwrap();
     assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Lost)));

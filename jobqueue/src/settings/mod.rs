@@ -236,8 +236,9 @@ mod tests {
         );
     }
 
+    // F109
     #[test]
-    fn f109_absurd_values_give_the_default_and_a_warning() {
+    fn absurd_values_give_the_default_and_a_warning() {
         for bad in ["0", "-1", "99999999999999999999", "abc", "", "1.5", "1001"] {
             let (settings, warnings) = resolve(Metadata::new().with(POISON_THRESHOLD, bad));
             assert_eq!(settings.poison_threshold, 5, "{bad:?}");

@@ -226,8 +226,9 @@ mod tests {
         throttle.left()
     }
 
+    // F86
     #[tokio::test(start_paused = true)]
-    async fn f86_one_shard_that_refuses_single_messages_puts_no_pressure_on_all() {
+    async fn refused_message_on_one_shard_throttles_no_other() {
         let (one, sharded) = (Throttle::default(), Throttle::of_shards());
         assert!(!after(&one, false).is_zero());
         assert!(after(&sharded, false).is_zero());

@@ -55,8 +55,9 @@ fn start(folder: &std::path::Path, role: &str, number: u64, random: &mut StdRng)
     command.spawn().unwrap()
 }
 
+// I1, F41, F42, F43, F44, F45, F52
 #[test]
-fn i01_f41_f42_f43_f44_f45_f52_kills_at_any_moment_lose_nothing_and_invent_nothing() {
+fn kill_at_any_moment_loses_and_invents_nothing() {
     let seconds =
         std::env::var("JOBQUEUE_CRASH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
     let seed = jobqueue_tests::seed();

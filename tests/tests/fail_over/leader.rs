@@ -154,7 +154,8 @@ async fn a_stopped_leader_does_not_act_on(place: Place) {
     );
 }
 
+// I16, F76
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f76_i16_a_leader_stopped_longer_than_its_lease_does_not_act_on() {
+async fn leader_suspended_beyond_its_lease_does_not_act() {
     at_once([Place::sqlite(), Place::azurite()].map(a_stopped_leader_does_not_act_on)).await;
 }

@@ -90,8 +90,9 @@ async fn every_slot_is_sent_once(place: Place, how: &str) {
     assert_eq!(slots.iter().filter(|(_, by)| by == how).count() as u64, by_victim, "{slots:?}");
 }
 
+// F50, F83
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn f50_f83_the_leader_of_a_schedule_is_killed_in_the_middle_of_a_slot() {
+async fn leader_killed_within_a_slot_skips_and_doubles_none() {
     let cases = [
         (Place::sqlite(), "dies-before"),
         (Place::sqlite(), "dies-after"),

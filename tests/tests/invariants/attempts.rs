@@ -8,8 +8,9 @@ use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{BlobName, ContainerName, JobError, JobInfo, Metadata, SendOptions, Storage, memory};
 use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
 
+// I11, F109
 #[tokio::test(start_paused = true)]
-async fn i11_f109_absurd_thresholds_give_the_default_never_zero_never_infinity() {
+async fn absurd_thresholds_give_the_default() {
     for (value, attempts) in
         [("0", 3), ("-1", 3), ("99999999999", 3), ("abc", 3), ("", 3), ("1", 1), ("2", 2), (" 2 ", 2)]
     {
@@ -29,8 +30,9 @@ async fn i11_f109_absurd_thresholds_give_the_default_never_zero_never_infinity()
     }
 }
 
+// F109
 #[tokio::test(start_paused = true)]
-async fn f109_a_changed_threshold_holds_within_the_refresh_interval() {
+async fn changed_threshold_holds_within_refresh_interval() {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
     let metadata = Metadata::new().with("poisonthreshold", "7");
@@ -52,8 +54,9 @@ async fn f109_a_changed_threshold_holds_within_the_refresh_interval() {
     assert_eq!(*seen.lock().unwrap(), [3, 7]);
 }
 
+// I11
 #[tokio::test(start_paused = true)]
-async fn i11_a_job_that_kills_its_worker_is_bounded_by_deliveries() {
+async fn job_that_kills_its_worker_is_bounded_by_deliveries() {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("killer")).await.unwrap();
@@ -104,8 +107,9 @@ async fn refused(storage: &Storage) -> (Vec<String>, Vec<String>) {
     (log, letters.into_iter().map(|letter| letter.reason.to_string()).collect())
 }
 
+// F103
 #[tokio::test(start_paused = true)]
-async fn f103_a_missing_payload_is_waited_for_and_then_dead_lettered() {
+async fn missing_payload_is_retried_then_dead_lettered() {
     let storage = memory::open();
     let blob = send_large(&storage).await;
     storage.blobs().delete_blob(&blob, None).await.unwrap();
@@ -120,8 +124,9 @@ async fn f103_a_missing_payload_is_waited_for_and_then_dead_lettered() {
     assert!(error.contains("does not exist"), "gone and out of reach are told apart: {error}");
 }
 
+// I4, F104, F105
 #[tokio::test(start_paused = true)]
-async fn i04_f104_f105_another_payload_than_was_sent_is_never_run() {
+async fn altered_payload_is_never_run() {
     for data in ["y".repeat(100_000), "x".repeat(99_999), "x".repeat(100_001), "x".repeat(2_000_000)] {
         let storage = memory::open();
         let blob = send_large(&storage).await;
@@ -131,8 +136,9 @@ async fn i04_f104_f105_another_payload_than_was_sent_is_never_run() {
     }
 }
 
+// I4, F104
 #[tokio::test(start_paused = true)]
-async fn i04_f104_a_payload_of_the_same_length_with_another_letter_is_never_run() {
+async fn payload_altered_in_one_byte_is_never_run() {
     let storage = memory::open();
     let blob = send_large(&storage).await;
     let stored = storage.blobs().get_blob(&blob, 1_000_000).await.unwrap().data;
@@ -142,8 +148,9 @@ async fn i04_f104_a_payload_of_the_same_length_with_another_letter_is_never_run(
     assert_eq!((log, reasons), (vec!["dead_lettered".to_owned()], vec!["payload_corrupt".to_owned()]));
 }
 
+// F101, F102, F108
 #[tokio::test(start_paused = true)]
-async fn f101_f102_f108_references_elsewhere_are_refused_without_a_request() {
+async fn foreign_references_are_refused_without_a_request() {
     let faulty = Faulty::new(&memory::open());
     let storage = faulty.storage();
     let blob = send_large(&storage).await;
@@ -175,8 +182,9 @@ async fn f101_f102_f108_references_elsewhere_are_refused_without_a_request() {
     assert_eq!(faulty.calls_of(Operation::GetBlob), 0);
 }
 
+// F110
 #[tokio::test(start_paused = true)]
-async fn f110_a_queue_that_is_deleted_and_made_again_is_waited_for() {
+async fn worker_waits_for_a_deleted_queue_to_return() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     // As on Azure: after the deletion the name is not free for a while, then it can be made again.

@@ -10,8 +10,9 @@ use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
 const FOR_EVER: [Duration; 3] =
     [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_millis(u64::MAX)];
 
+// F75
 #[tokio::test]
-async fn f75_delays_beyond_all_bounds_are_refused_at_the_api() {
+async fn delays_out_of_range_are_refused_at_the_api() {
     let folder = tempfile::tempdir().unwrap();
     // Waiting for ever for a lock is allowed.
     let file = Options::new(folder.path().join("jobs.db")).busy_timeout(Duration::MAX).open().await.unwrap();
@@ -43,8 +44,9 @@ async fn f75_delays_beyond_all_bounds_are_refused_at_the_api() {
     }
 }
 
+// F75
 #[tokio::test(start_paused = true)]
-async fn f75_a_handler_that_asks_for_ever_waits_as_long_as_can_be() {
+async fn endless_retry_delay_is_capped() {
     let storage = memory::open();
     let tasks = storage.queue::<Task>().await.unwrap();
     for name in ["snooze", "retry"] {
@@ -66,8 +68,9 @@ async fn f75_a_handler_that_asks_for_ever_waits_as_long_as_can_be() {
 }
 
 // A file that has given out all its numbers, as far as they can be counted.
+// F75
 #[tokio::test]
-async fn f75_when_all_numbers_are_used_up_puts_fail_and_nothing_wraps() {
+async fn puts_fail_when_sequence_numbers_are_exhausted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let name: QueueName = "raw".parse().unwrap();

@@ -17,8 +17,9 @@ async fn reject(storage: &Storage, seconds: u64) {
     let _ = worker.run_until(after(seconds)).await.unwrap();
 }
 
+// I12, F47
 #[tokio::test(start_paused = true)]
-async fn i12_f47_a_crash_between_copy_and_delete_leaves_one_dead_letter() {
+async fn crash_between_copy_and_delete_leaves_one_dead_letter() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let sent = queue.send(&Task { name: "a".into(), data: "x".repeat(100_000) }).await.unwrap();
@@ -44,8 +45,9 @@ async fn i12_f47_a_crash_between_copy_and_delete_leaves_one_dead_letter() {
     assert_eq!(report.completed, 1);
 }
 
+// I12, F111
 #[tokio::test(start_paused = true)]
-async fn i12_f111_a_dead_letter_queue_that_cannot_be_written_keeps_the_original() {
+async fn unwritable_dead_letter_queue_keeps_the_original() {
     for kind in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable, StoreErrorKind::Full] {
         let faulty = Faulty::new(&memory::open());
         let queue = faulty.storage().queue::<Task>().await.unwrap();
@@ -70,8 +72,9 @@ async fn i12_f111_a_dead_letter_queue_that_cannot_be_written_keeps_the_original(
     }
 }
 
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_a_lost_answer_to_the_copy_makes_no_second_dead_letter() {
+async fn lost_answer_to_the_copy_makes_no_second_dead_letter() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     // The first, by which the dead-letter queue is made.
@@ -87,8 +90,9 @@ async fn i12_a_lost_answer_to_the_copy_makes_no_second_dead_letter() {
     assert!(!letters.is_empty().await.unwrap());
 }
 
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_a_queue_without_dead_letters_has_none_and_a_storage_that_fails_is_told() {
+async fn absent_dead_letter_queue_is_empty_not_an_error() {
     let faulty = Faulty::new(&memory::open());
     let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
     assert_eq!((letters.len().await.unwrap(), letters.peek().await.unwrap().len()), (0, 0));
@@ -101,8 +105,9 @@ async fn i12_a_queue_without_dead_letters_has_none_and_a_storage_that_fails_is_t
     assert!(letters.list().await.is_err() && letters.redrive(RedriveOptions::new()).await.is_err());
 }
 
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_a_dead_letter_that_another_removed_is_no_failure_and_a_storage_that_fails_is() {
+async fn dead_letter_removed_by_another_is_not_a_failure() {
     for (kind, works) in [(StoreErrorKind::MessageNotFound, true), (StoreErrorKind::Unavailable, false)] {
         let faulty = Faulty::new(&graveyard(1).await);
         let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
@@ -113,8 +118,9 @@ async fn i12_a_dead_letter_that_another_removed_is_no_failure_and_a_storage_that
     }
 }
 
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_a_purge_says_when_a_payload_stays_and_not_when_it_is_gone() {
+async fn purge_reports_payloads_that_stay() {
     for (kind, works) in [
         (StoreErrorKind::BlobNotFound, true),
         (StoreErrorKind::ContainerNotFound, true),
@@ -142,8 +148,9 @@ async fn graveyard(letters: usize) -> Storage {
     storage
 }
 
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_more_than_a_page_is_listed_and_stays() {
+async fn listing_more_than_a_page_keeps_all_dead_letters() {
     let storage = graveyard(100).await;
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
     for _ in 0..2 {
@@ -154,8 +161,9 @@ async fn i12_more_than_a_page_is_listed_and_stays() {
     assert_eq!((dry.moved.len(), letters.len().await.unwrap()), (100, 100));
 }
 
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_redrive_picks_limits_and_takes_its_time() {
+async fn redrive_obeys_filter_limit_and_rate() {
     let storage = graveyard(100).await;
     let queue = storage.queue::<Task>().await.unwrap();
     let letters = queue.dead_letters().unwrap();
@@ -174,8 +182,9 @@ async fn i12_redrive_picks_limits_and_takes_its_time() {
     assert_eq!((queue.len().await.unwrap(), letters.len().await.unwrap()), (50, 50));
 }
 
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_a_limit_beyond_a_page_is_reached_and_no_page_too_much_is_held() {
+async fn limit_beyond_a_page_leases_no_page_too_many() {
     let faulty = Faulty::new(&graveyard(100).await);
     let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
     let redriven = letters.redrive(RedriveOptions::new().limit(40)).await.unwrap();
@@ -183,8 +192,9 @@ async fn i12_a_limit_beyond_a_page_is_reached_and_no_page_too_much_is_held() {
     assert_eq!(faulty.calls_of(Operation::Get), 2);
 }
 
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_two_copies_of_a_dead_letter_are_one_job_when_it_is_redriven_or_purged() {
+async fn two_copies_of_a_dead_letter_are_one_job() {
     for redrive in [true, false] {
         let storage = graveyard(2).await;
         let queue = storage.queue::<Task>().await.unwrap();
@@ -202,8 +212,9 @@ async fn i12_two_copies_of_a_dead_letter_are_one_job_when_it_is_redriven_or_purg
 }
 
 /// Payload and checkpoint are each in a blob that was to vanish with the message.
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_a_dead_letter_of_a_message_that_was_to_expire_keeps_payload_and_checkpoint_apart() {
+async fn dead_letter_of_expiring_message_keeps_its_blobs() {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
     let large = Task { name: "a".into(), data: "x".repeat(100_000) };
@@ -223,8 +234,9 @@ async fn i12_a_dead_letter_of_a_message_that_was_to_expire_keeps_payload_and_che
     assert_eq!((report.completed, report.retried), (1, 0));
 }
 
+// I12
 #[tokio::test(start_paused = true)]
-async fn i12_the_history_of_several_redrives_is_kept_and_attempts_begin_anew() {
+async fn redrives_keep_history_and_restart_attempts() {
     let storage = graveyard(1).await;
     let queue = storage.queue::<Task>().await.unwrap();
     let letters = queue.dead_letters().unwrap();
@@ -274,8 +286,9 @@ async fn dead_letters_are_told_once_however_long_it_takes_to_read_them() {
     assert_eq!(letters.peek().await.unwrap().len(), 32, "they are there for others at once");
 }
 
+// I12, F47
 #[tokio::test(start_paused = true)]
-async fn i12_f47_a_crash_in_the_middle_of_a_redrive_loses_nothing() {
+async fn crash_within_a_redrive_loses_nothing() {
     let storage = graveyard(5).await;
     let faulty = Faulty::new(&storage);
     let queue = faulty.storage().queue::<Task>().await.unwrap();

@@ -23,8 +23,9 @@ async fn drain(storage: &Storage) -> Vec<(String, String)> {
     seen.clone()
 }
 
+// I1, I2, F1
 #[tokio::test(start_paused = true)]
-async fn i01_i02_f01_a_put_without_answer_is_sent_again_under_one_id_and_never_lost() {
+async fn put_without_answer_is_resent_under_one_id() {
     let faulty = Faulty::new(&memory::open());
     let tasks = faulty.storage().queue::<Task>().await.unwrap();
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
@@ -34,8 +35,9 @@ async fn i01_i02_f01_a_put_without_answer_is_sent_again_under_one_id_and_never_l
     assert!(ran.iter().all(|(id, _)| id == sent.id()));
 }
 
+// F1
 #[tokio::test(start_paused = true)]
-async fn f01_the_copy_of_a_job_with_a_payload_in_a_blob_is_told_from_a_loss() {
+async fn duplicate_of_a_job_with_a_blob_is_not_a_loss() {
     let faulty = Faulty::new(&memory::open());
     let tasks = faulty.storage().queue::<Task>().await.unwrap();
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
@@ -48,8 +50,9 @@ async fn f01_the_copy_of_a_job_with_a_payload_in_a_blob_is_told_from_a_loss() {
     assert_eq!(*log.lock().unwrap(), ["completed", "duplicate"], "no dead letter for a job that was done");
 }
 
+// F2
 #[tokio::test(start_paused = true)]
-async fn f02_a_put_that_did_not_arrive_is_stored_once() {
+async fn put_that_did_not_arrive_is_stored_once() {
     let faulty = Faulty::new(&memory::open());
     let tasks = faulty.storage().queue::<Task>().await.unwrap();
     faulty.plan(Operation::Put, 1, Fault::LoseRequest(StoreErrorKind::Timeout));
@@ -57,8 +60,9 @@ async fn f02_a_put_that_did_not_arrive_is_stored_once() {
     assert_eq!(drain(&faulty.storage()).await.len(), 1);
 }
 
+// I3, F3
 #[tokio::test(start_paused = true)]
-async fn i03_f03_a_failed_send_says_whether_the_message_may_be_stored() {
+async fn failed_send_tells_rejected_from_unknown() {
     let faulty = Faulty::new(&memory::open());
     let tasks = faulty.storage().queue::<Task>().await.unwrap();
     faulty.plan_always(Operation::Put, Fault::LoseRequest(StoreErrorKind::Timeout));
@@ -80,8 +84,9 @@ async fn i03_f03_a_failed_send_says_whether_the_message_may_be_stored() {
     assert_eq!(ran.into_iter().map(|(id, _)| id).collect::<BTreeSet<_>>(), ["order-7".to_owned()].into());
 }
 
+// F4
 #[tokio::test(start_paused = true)]
-async fn f04_an_answer_to_get_that_is_lost_costs_a_delivery_and_no_attempt() {
+async fn lost_get_answer_costs_a_delivery_but_no_attempt() {
     let faulty = Faulty::new(&memory::open());
     let tasks = faulty.storage().queue::<Task>().await.unwrap();
     let _ = tasks.send(&task("a")).await.unwrap();
@@ -96,8 +101,9 @@ async fn f04_an_answer_to_get_that_is_lost_costs_a_delivery_and_no_attempt() {
     assert_eq!(*seen.lock().unwrap(), [(2, 1)]);
 }
 
+// F6
 #[tokio::test(start_paused = true)]
-async fn f06_no_more_is_fetched_than_there_are_free_slots() {
+async fn worker_fetches_no_more_than_its_free_slots() {
     let storage = memory::open();
     let tasks = storage.queue::<Task>().await.unwrap();
     for n in 0..40 {
@@ -126,8 +132,9 @@ async fn f06_no_more_is_fetched_than_there_are_free_slots() {
     assert_eq!((report.completed, running.lock().unwrap().1), (40, 4));
 }
 
+// I4, F87, F88, F90
 #[tokio::test(start_paused = true)]
-async fn i04_f87_f88_f90_what_is_sent_is_what_is_delivered() {
+async fn delivered_bytes_equal_sent_bytes() {
     let storage = memory::open();
     let tasks = storage.queue::<Task>().await.unwrap();
     let mut texts: Vec<String> =
@@ -154,8 +161,9 @@ async fn raw(storage: &Storage, text: impl Into<String>) {
     storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
 }
 
+// I13, F91, F92, F94, F98, F99
 #[tokio::test(start_paused = true)]
-async fn i13_f91_f92_f94_f98_f99_what_cannot_be_read_never_blocks_what_can() {
+async fn undecodable_messages_block_no_others() {
     let storage = memory::open();
     let tasks = storage.queue::<Task>().await.unwrap();
     let bad = [
@@ -198,8 +206,9 @@ async fn i13_f91_f92_f94_f98_f99_what_cannot_be_read_never_blocks_what_can() {
     assert!(letters.iter().all(|letter| !letter.error.as_deref().unwrap_or_default().contains("Explorer")));
 }
 
+// F12, F20, F21
 #[tokio::test(start_paused = true)]
-async fn f12_f20_f21_a_storage_that_refuses_is_asked_seldom_and_recovered_from() {
+async fn refusing_storage_is_polled_seldom_until_it_recovers() {
     let faulty = Faulty::new(&memory::open());
     let tasks = faulty.storage().queue::<Task>().await.unwrap();
     let _ = tasks.send(&task("a")).await.unwrap();

@@ -8,8 +8,9 @@ use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{CircuitBreaker, Context, Event, JobError, memory};
 use jobqueue_tests::jobs::{Log, Task, after, task, worker};
 
+// I10
 #[tokio::test(start_paused = true)]
-async fn i10_a_step_runs_once_however_often_the_job_fails_after_it() {
+async fn step_runs_once_however_often_the_job_fails() {
     let storage = memory::open();
     let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
     let log = Log::default();
@@ -43,8 +44,9 @@ async fn i10_a_step_runs_once_however_often_the_job_fails_after_it() {
     assert_eq!(*log.lock().unwrap(), ["scan 1", "encode 1", "encode 2"]);
 }
 
+// I2, F44
 #[tokio::test(start_paused = true)]
-async fn i02_f44_an_effect_is_recorded_and_not_repeated_by_retries_and_duplicates() {
+async fn recorded_effect_is_not_repeated_by_duplicates() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     // A lost answer makes two messages of one job; a lost answer of the record is no loss of the record.
@@ -70,8 +72,9 @@ async fn i02_f44_an_effect_is_recorded_and_not_repeated_by_retries_and_duplicate
     assert_eq!((report.completed, *effects.lock().unwrap()), (2, 1));
 }
 
+// I10
 #[tokio::test(start_paused = true)]
-async fn i10_no_checkpoint_after_a_lost_answer_and_the_newest_one_is_found() {
+async fn no_checkpoint_follows_an_ambiguous_one() {
     let faulty = Faulty::new(&memory::open());
     let _ = faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
     faulty.plan(Operation::Update, 2, Fault::DropAnswer(StoreErrorKind::Timeout));
@@ -98,8 +101,9 @@ async fn i10_no_checkpoint_after_a_lost_answer_and_the_newest_one_is_found() {
     assert_eq!(*log.lock().unwrap(), ["resume None", "resume Some(2)"]);
 }
 
+// I10
 #[tokio::test(start_paused = true)]
-async fn i10_a_checkpoint_that_is_refused_is_tried_again_and_the_next_is_none_the_worse() {
+async fn refused_checkpoint_is_retried_and_the_next_succeeds() {
     let faulty = Faulty::new(&memory::open());
     let _ = faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
     let plan = faulty.clone();
@@ -123,8 +127,9 @@ async fn i10_a_checkpoint_that_is_refused_is_tried_again_and_the_next_is_none_th
     assert_eq!((report.completed, report.retried), (1, 0));
 }
 
+// I14
 #[tokio::test(start_paused = true)]
-async fn i14_snoozes_keep_checkpoint_and_attempts() {
+async fn snoozes_keep_checkpoint_and_attempts() {
     let storage = memory::open();
     let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
     let handler = |_: Task, ctx: Context| async move {
@@ -137,8 +142,9 @@ async fn i14_snoozes_keep_checkpoint_and_attempts() {
     assert_eq!((report.released, report.completed), (50, 1), "50 releases are over any threshold");
 }
 
+// I11
 #[tokio::test(start_paused = true)]
-async fn i11_an_outage_does_not_burn_all_attempts() {
+async fn outage_does_not_use_up_all_attempts() {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
     for n in 0..500 {

@@ -8,8 +8,9 @@ use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, memory};
 use jobqueue_tests::jobs::{Task, after, task, worker};
 
+// I8
 #[tokio::test(start_paused = true)]
-async fn i08_ten_thousand_leases_cost_neither_ten_thousand_tasks_nor_an_early_request() {
+async fn ten_thousand_leases_are_renewed_by_few_tasks() {
     const JOBS: usize = 10_000;
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
@@ -50,8 +51,9 @@ async fn i08_ten_thousand_leases_cost_neither_ten_thousand_tasks_nor_an_early_re
     assert!(most <= JOBS + 300, "{most} tasks");
 }
 
+// I8, F40
 #[tokio::test(start_paused = true)]
-async fn i08_f40_renewals_end_with_the_longest_run_time() {
+async fn renewals_end_with_max_run_time() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
@@ -68,8 +70,9 @@ async fn i08_f40_renewals_end_with_the_longest_run_time() {
     assert!((5..=8).contains(&updates), "{updates}");
 }
 
+// I8, F8
 #[tokio::test(start_paused = true)]
-async fn i08_f08_a_renewal_that_hangs_leaves_time_for_another() {
+async fn hanging_renewal_leaves_time_for_another() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
@@ -84,8 +87,9 @@ async fn i08_f08_a_renewal_that_hangs_leaves_time_for_another() {
     assert_eq!((report.completed, report.lease_lost), (1, 0));
 }
 
+// F37
 #[tokio::test(start_paused = true)]
-async fn f37_a_message_that_expires_while_it_is_worked_on_is_renewed_to_its_end_and_not_in_a_loop() {
+async fn renewals_of_an_expiring_message_stop_at_its_ttl() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let options = jobqueue::SendOptions::new().ttl(Duration::from_secs(45));
@@ -110,8 +114,9 @@ async fn f37_a_message_that_expires_while_it_is_worked_on_is_renewed_to_its_end_
     assert!(report.lease_lost <= 2 && faulty.calls_of(Operation::Update) <= 2);
 }
 
+// I8, F37
 #[tokio::test(start_paused = true)]
-async fn i08_f37_a_message_that_expires_long_after_its_lease_is_renewed_as_any() {
+async fn message_with_distant_ttl_is_renewed_as_usual() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let options = jobqueue::SendOptions::new().ttl(Duration::from_secs(86_400));

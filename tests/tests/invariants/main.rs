@@ -1,4 +1,4 @@
-//! The promises of the core, each under the faults that could break it. Names carry the numbers of docs/invariants.md.
+//! The promises of the core, each under the faults that could break it. The numbers above a test are those of tests/README.md.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

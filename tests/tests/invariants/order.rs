@@ -91,8 +91,9 @@ async fn who_waits_here_for_its_turn_is_called_at_once() {
 }
 
 /// Neither a message that another has nor one whose lease is over is done, whatever its handler says.
+// I9, F35
 #[tokio::test(start_paused = true)]
-async fn i09_f35_a_lost_lease_leaves_its_place_to_the_next_delivery() {
+async fn lost_lease_leaves_its_position_to_the_next_delivery() {
     for fault in [Fault::Refuse(StoreErrorKind::PopReceiptMismatch), Fault::Hang] {
         let faulty = Faulty::new(&memory::open());
         let _ = queue(&faulty).await.send_with(&task("a"), in_order()).await.unwrap();

@@ -22,8 +22,9 @@ fn update(seconds: u64, text: Option<&str>, expired: ExpiredReceipt) -> UpdateMe
     UpdateMessage::new(Duration::from_secs(seconds)).with_text(text.map(str::to_owned)).with_late(expired)
 }
 
+// I5, F23, F24, F25, F39
 #[tokio::test(start_paused = true)]
-async fn i05_f23_f24_f25_f39_a_stale_owner_can_do_nothing() {
+async fn stale_owner_can_do_nothing() {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
@@ -40,8 +41,9 @@ async fn i05_f23_f24_f25_f39_a_stale_owner_can_do_nothing() {
     store.update(&tasks(), &successor, update(30, None, ExpiredReceipt::Refuse)).await.unwrap();
 }
 
+// I5, F26, F27
 #[tokio::test(start_paused = true)]
-async fn i05_f26_f27_what_expired_is_lost_unless_lenience_was_asked_for() {
+async fn expired_lease_is_lost_unless_late_completion_is_on() {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
@@ -95,8 +97,9 @@ async fn run_one(faulty: &Faulty, seconds: u64, for_seconds: u64) -> (Vec<String
     (log, runs)
 }
 
+// I6, F7
 #[tokio::test(start_paused = true)]
-async fn i06_f07_an_ambiguous_renewal_lets_the_handler_finish_and_its_job_not_run_again() {
+async fn ambiguous_renewal_lets_the_handler_finish_once() {
     let faulty = Faulty::new(&memory::open());
     faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     let (log, runs) = run_one(&faulty, 40, 300).await;
@@ -105,8 +108,9 @@ async fn i06_f07_an_ambiguous_renewal_lets_the_handler_finish_and_its_job_not_ru
     assert!(faulty.storage().queue::<Task>().await.unwrap().is_empty().await.unwrap());
 }
 
+// I6
 #[tokio::test(start_paused = true)]
-async fn i06_a_durable_record_serves_other_workers_too() {
+async fn durable_completion_record_serves_other_workers() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
@@ -131,8 +135,9 @@ async fn i06_a_durable_record_serves_other_workers_too() {
     assert_eq!(*ran.lock().unwrap(), 1);
 }
 
+// I9, F8, F22
 #[tokio::test(start_paused = true)]
-async fn i09_f08_f22_renewals_that_hang_cancel_before_a_successor_can_start() {
+async fn hanging_renewals_cancel_before_a_successor_starts() {
     let faulty = Faulty::new(&memory::open());
     faulty.plan_always(Operation::Update, Fault::Hang);
     let started = tokio::time::Instant::now();
@@ -162,8 +167,9 @@ fn times(faulty: &Faulty, operation: Operation, started: tokio::time::Instant) -
     faulty.calls().into_iter().filter(|c| c.operation == operation).map(|c| c.at - started).collect()
 }
 
+// I9, F7
 #[tokio::test(start_paused = true)]
-async fn i09_f07_who_does_not_know_the_receipt_stops_before_the_last_lease_sent_for_is_over() {
+async fn unknown_receipt_cancels_before_the_last_lease_ends() {
     let faulty = Faulty::new(&memory::open());
     faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     let started = tokio::time::Instant::now();
@@ -191,8 +197,9 @@ async fn i09_f07_who_does_not_know_the_receipt_stops_before_the_last_lease_sent_
     assert!(runs[1].0 > runs[0].1, "two at once: {runs:?}");
 }
 
+// I6, F7
 #[tokio::test(start_paused = true)]
-async fn i06_f07_a_job_that_ends_while_a_renewal_has_no_answer_is_done_and_not_run_again() {
+async fn job_ending_during_ambiguous_renewal_runs_once() {
     let faulty = Faulty::new(&memory::open());
     // Applied, and repeated: nothing is known of either.
     faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
@@ -203,8 +210,9 @@ async fn i06_f07_a_job_that_ends_while_a_renewal_has_no_answer_is_done_and_not_r
     assert_eq!(log, ["completed_uncertain", "duplicate"]);
 }
 
+// I5, F26
 #[tokio::test(start_paused = true)]
-async fn i05_f26_a_late_success_counts_if_it_is_accepted_and_nobody_else_has_the_message() {
+async fn late_success_counts_if_accepted_and_unclaimed() {
     // Whether a slot is free for a second delivery of the message.
     for (accept, slots) in [(true, 1), (false, 1), (true, 2)] {
         let faulty = Faulty::new(&memory::open());
@@ -228,8 +236,9 @@ async fn i05_f26_a_late_success_counts_if_it_is_accepted_and_nobody_else_has_the
     }
 }
 
+// I9
 #[tokio::test(start_paused = true)]
-async fn i09_a_deletion_that_is_refused_is_not_repeated_and_one_that_is_put_off_is_in_time() {
+async fn refused_deletion_is_not_repeated() {
     for (faulty, deletion) in deletions() {
         faulty.plan_always(deletion, Fault::Refuse(StoreErrorKind::Unauthorized));
         assert_eq!(run_one(&faulty, 1, 20).await.0, ["completed_uncertain"]);
@@ -246,8 +255,9 @@ async fn i09_a_deletion_that_is_refused_is_not_repeated_and_one_that_is_put_off_
     assert_eq!(run_one(&faulty, 25, 60).await.0, ["completed"]);
 }
 
+// I9, F35
 #[tokio::test(start_paused = true)]
-async fn i09_f35_a_message_taken_by_another_is_not_settled() {
+async fn message_taken_by_another_is_not_settled() {
     let faulty = Faulty::new(&memory::open());
     faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::PopReceiptMismatch));
     let (log, runs) = run_one(&faulty, 60, 29).await;
@@ -256,16 +266,18 @@ async fn i09_f35_a_message_taken_by_another_is_not_settled() {
     assert_eq!((faulty.calls_of(Operation::Delete), faulty.calls_of(Operation::DeleteAll)), (0, 0));
 }
 
+// F9
 #[tokio::test(start_paused = true)]
-async fn f09_a_delete_without_answer_then_not_found_is_success() {
+async fn delete_without_answer_then_not_found_is_success() {
     for (faulty, deletion) in deletions() {
         faulty.plan(deletion, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
         assert_eq!(run_one(&faulty, 1, 120).await.0, ["completed"]);
     }
 }
 
+// F9
 #[tokio::test(start_paused = true)]
-async fn f09_a_delete_that_is_never_answered_is_asked_for_once_more_in_time() {
+async fn unanswered_delete_is_retried_once_in_time() {
     for fault in [Fault::Hang, Fault::HangAfter] {
         for (faulty, deletion) in deletions() {
             faulty.plan(deletion, 1, fault);
@@ -274,8 +286,9 @@ async fn f09_a_delete_that_is_never_answered_is_asked_for_once_more_in_time() {
     }
 }
 
+// F10, F11
 #[tokio::test(start_paused = true)]
-async fn f10_f11_a_delete_that_is_refused_at_first_is_a_lost_lease() {
+async fn first_delete_refused_is_a_lost_lease() {
     for kind in [StoreErrorKind::MessageNotFound, StoreErrorKind::PopReceiptMismatch] {
         for (faulty, deletion) in deletions() {
             faulty.plan(deletion, 1, Fault::Refuse(kind));
@@ -284,8 +297,9 @@ async fn f10_f11_a_delete_that_is_refused_at_first_is_a_lost_lease() {
     }
 }
 
+// I7, F28
 #[tokio::test(start_paused = true)]
-async fn i07_f28_checkpoints_renewals_and_the_end_use_one_receipt_in_order() {
+async fn checkpoint_renewal_and_end_use_one_receipt_in_turn() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
@@ -301,8 +315,9 @@ async fn i07_f28_checkpoints_renewals_and_the_end_use_one_receipt_in_order() {
     assert_eq!((report.completed, report.lease_lost), (1, 0));
 }
 
+// F34
 #[tokio::test(start_paused = true)]
-async fn f34_a_worker_that_is_dropped_leaves_its_messages_to_others() {
+async fn dropped_worker_leaves_its_messages_to_others() {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
@@ -324,8 +339,9 @@ async fn f34_a_worker_that_is_dropped_leaves_its_messages_to_others() {
     assert_eq!(report.run_until_idle().await.unwrap().completed, 1, "the lease was renewed no more");
 }
 
+// I10, F34
 #[tokio::test(start_paused = true)]
-async fn f34_i10_a_checkpoint_by_a_context_that_outlived_its_delivery_is_refused() {
+async fn checkpoint_after_the_delivery_ended_is_refused() {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
@@ -341,8 +357,9 @@ async fn f34_i10_a_checkpoint_by_a_context_that_outlived_its_delivery_is_refused
 }
 
 // Real time, real thread: the handler holds its runtime's only thread for five lease times.
+// I8, F32
 #[test]
-fn i08_f32_a_handler_that_blocks_its_thread_loses_nothing() {
+fn handler_that_blocks_its_thread_keeps_its_lease() {
     let folder = tempfile::tempdir().unwrap();
     let path = format!("sqlite:{}", folder.path().join("jobs.db").display());
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -17,8 +17,9 @@ async fn prepared() -> (Faulty, jobqueue::Queue<Task>) {
     (faulty, queue)
 }
 
+// I3
 #[tokio::test(start_paused = true)]
-async fn i03_a_payload_that_is_refused_is_not_tried_again_and_its_message_not_sent() {
+async fn refused_payload_is_not_retried_nor_its_message_sent() {
     let (faulty, queue) = prepared().await;
     let calls = |operation| faulty.calls_of(operation);
     let (containers, puts) = (calls(Operation::CreateContainer), calls(Operation::PutBlob));
@@ -29,8 +30,9 @@ async fn i03_a_payload_that_is_refused_is_not_tried_again_and_its_message_not_se
     assert_eq!(queue.len().await.unwrap(), 1);
 }
 
+// I15, F48
 #[tokio::test(start_paused = true)]
-async fn i15_f48_a_payload_without_answer_is_written_once_more_and_not_again() {
+async fn payload_without_answer_is_written_once_more() {
     let (faulty, queue) = prepared().await;
     let puts = faulty.calls_of(Operation::PutBlob);
     faulty.plan_always(Operation::PutBlob, Fault::LoseRequest(StoreErrorKind::Timeout));

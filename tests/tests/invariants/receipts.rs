@@ -11,8 +11,9 @@ use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 use tokio::sync::Notify;
 
+// F29
 #[tokio::test]
-async fn f29_receipts_swapped_within_a_batch_are_refused() {
+async fn receipts_swapped_within_a_batch_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = Options::new(folder.path().join("jobs.db")).open().await.unwrap();
     let queue: QueueName = "batch".parse().unwrap();
@@ -54,8 +55,9 @@ async fn f29_receipts_swapped_within_a_batch_are_refused() {
 }
 
 // As Azure's documentation allows: a message may be visible before its time.
+// F30
 #[tokio::test(flavor = "multi_thread")]
-async fn f30_a_message_that_reappears_early_is_run_again_and_only_the_second_run_settles_it() {
+async fn early_reappearance_is_settled_by_the_second_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let open = || Options::new(&path).open();

@@ -9,8 +9,9 @@ use jobqueue::{Context, Event, JobError, QueueMessage, memory};
 use jobqueue_tests::jobs::{Task, after, task, worker};
 use serde::{Deserialize, Serialize};
 
+// I6, F12
 #[tokio::test(start_paused = true)]
-async fn i06_f12_a_checkpoint_that_is_refused_is_not_tried_again_and_the_lease_is_still_held() {
+async fn unauthorized_checkpoint_is_not_retried() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
@@ -25,8 +26,9 @@ async fn i06_f12_a_checkpoint_that_is_refused_is_not_tried_again_and_the_lease_i
     assert_eq!((report.completed, faulty.calls_of(Operation::Update)), (1, 2));
 }
 
+// F3
 #[tokio::test(start_paused = true)]
-async fn f03_a_deletion_that_is_throttled_is_asked_for_again() {
+async fn throttled_deletion_is_retried() {
     let together = (Faulty::new(&memory::open()), Operation::DeleteAll, 1);
     let one_by_one = (Faulty::deleting_one_by_one(&memory::open()), Operation::Delete, 2);
     for (faulty, deletion, deletes) in [together, one_by_one] {
@@ -89,8 +91,9 @@ async fn listeners_are_told_why_a_delivery_failed() {
     assert!(ends[0].2.as_deref().is_some_and(|error| error.contains("name")), "{ends:?}");
 }
 
+// F96
 #[tokio::test(start_paused = true)]
-async fn f96_what_nobody_knows_is_left_to_others_ever_longer() {
+async fn unknown_kind_is_released_with_growing_delays() {
     #[derive(Serialize, Deserialize, QueueMessage)]
     #[message(queue = "tasks", kind = "task.of-tomorrow")]
     struct Tomorrow {}

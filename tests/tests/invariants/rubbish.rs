@@ -12,8 +12,9 @@ use tokio::time::Instant;
 const RUBBISH: usize = 10_000;
 const RATE: u32 = 100;
 
+// I13, F99
 #[tokio::test(start_paused = true)]
-async fn i13_f99_a_flood_of_rubbish_is_dead_lettered_at_a_rate_and_good_messages_flow() {
+async fn flood_of_rubbish_is_dead_lettered_at_a_rate() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let tasks = storage.queue::<Task>().await.unwrap();
@@ -70,8 +71,9 @@ async fn i13_f99_a_flood_of_rubbish_is_dead_lettered_at_a_rate_and_good_messages
     assert!(faulty.calls_of(Operation::Get) < 4 * RUBBISH);
 }
 
+// F99
 #[tokio::test(start_paused = true)]
-async fn f99_the_rate_costs_no_attempt_and_is_no_matter_to_a_worker_that_runs_until_idle() {
+async fn dead_letter_rate_costs_no_attempt() {
     let storage = in_memory();
     let tasks = storage.queue::<Task>().await.unwrap();
     for n in 0..500 {

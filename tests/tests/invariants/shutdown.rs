@@ -11,7 +11,7 @@ const DATABASE: &str = "JOBQUEUE_TEST_SHUTDOWN";
 
 /// A process with 100 jobs, of which those called `stuck` never end. Says what it does. Does nothing unless it was started for that.
 #[tokio::test(flavor = "multi_thread")]
-async fn part_of_f112_a_worker() {
+async fn part_of_a_stopping_worker() {
     let Ok(path) = std::env::var(DATABASE) else { return };
     let storage = Storage::connect(&path).await.unwrap();
     let handler = |task: Task| async move {
@@ -78,7 +78,7 @@ impl Fixture {
     /// Starts the worker and waits until all 100 handlers run.
     fn start(&self) -> Part {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["shutdown::part_of_f112_a_worker", "--exact", "--nocapture"])
+            .args(["shutdown::part_of_a_stopping_worker", "--exact", "--nocapture"])
             .env(DATABASE, &self.path)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -103,8 +103,9 @@ async fn end(part: Part) -> ExitStatus {
     tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap()
 }
 
+// I18, F112
 #[tokio::test(flavor = "multi_thread")]
-async fn i18_f112_sigterm_lets_99_finish_releases_the_stuck_one_and_tells_by_the_exit_code() {
+async fn sigterm_finishes_99_and_releases_the_stuck_one() {
     let fixture = Fixture::new(1).await;
     let part = fixture.start();
     signal(&part, "-TERM");
@@ -116,8 +117,9 @@ async fn i18_f112_sigterm_lets_99_finish_releases_the_stuck_one_and_tells_by_the
     left.complete().await.unwrap();
 }
 
+// I18, F112
 #[tokio::test(flavor = "multi_thread")]
-async fn i18_f112_sigint_with_nothing_stuck_is_a_clean_end() {
+async fn sigint_with_nothing_stuck_exits_cleanly() {
     let fixture = Fixture::new(0).await;
     let part = fixture.start();
     signal(&part, "-INT");
@@ -125,8 +127,9 @@ async fn i18_f112_sigint_with_nothing_stuck_is_a_clean_end() {
     assert!(fixture.queue.is_empty().await.unwrap());
 }
 
+// I18, F51, F112
 #[tokio::test(flavor = "multi_thread")]
-async fn i18_f51_f112_a_second_signal_ends_at_once_and_nothing_is_lost() {
+async fn second_signal_exits_at_once_and_loses_nothing() {
     const STUCK: usize = 50;
     let fixture = Fixture::new(STUCK).await;
     let mut part = fixture.start();

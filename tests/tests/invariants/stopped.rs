@@ -8,8 +8,9 @@ use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{ErrorKind, JobError};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
+// F56
 #[tokio::test(start_paused = true)]
-async fn f56_a_worker_whose_storage_has_stopped_lets_handlers_end_and_says_why() {
+async fn worker_with_stopped_storage_lets_handlers_end() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let tasks = storage.queue::<Task>().await.unwrap();

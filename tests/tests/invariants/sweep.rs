@@ -34,8 +34,9 @@ async fn queue(storage: &Storage) -> jobqueue::Queue<Task> {
     storage.queue_on_virtual_time::<Task>(clock()).await.unwrap()
 }
 
+// I15, F48
 #[tokio::test(start_paused = true)]
-async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_never_early() {
+async fn blob_precedes_its_message_and_orphans_are_swept() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = queue(&storage).await;
@@ -70,8 +71,9 @@ async fn i15_f48_a_blob_is_written_before_its_message_and_an_orphan_is_swept_nev
 }
 
 /// A storage that does not answer is no storage without messages.
+// I15
 #[tokio::test(start_paused = true)]
-async fn i15_what_cannot_be_asked_is_not_swept_and_said() {
+async fn unreadable_blobs_are_not_swept_and_reported() {
     for operation in [Operation::QueueProperties, Operation::BlobProperties, Operation::ListBlobs] {
         let faulty = Faulty::new(&in_memory());
         let storage = faulty.storage();
@@ -88,8 +90,9 @@ async fn i15_what_cannot_be_asked_is_not_swept_and_said() {
     }
 }
 
+// I15
 #[tokio::test(start_paused = true)]
-async fn i15_a_sweep_counts_what_it_removes_and_what_it_cannot() {
+async fn sweep_counts_removed_and_failed_blobs() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = queue(&storage).await;
@@ -108,8 +111,9 @@ async fn i15_a_sweep_counts_what_it_removes_and_what_it_cannot() {
     assert_eq!((swept.removed, swept.failed), (1, 0));
 }
 
+// I15
 #[tokio::test(start_paused = true)]
-async fn i15_a_sweep_keeps_what_expired_for_the_grace_and_for_an_hour_at_least() {
+async fn sweep_keeps_expired_blobs_for_the_grace() {
     let storage = in_memory();
     let ttl = || SendOptions::new().ttl(Duration::from_secs(60));
     let _ = queue(&storage).await.send_with(&large("a"), ttl()).await.unwrap();
@@ -127,8 +131,9 @@ async fn i15_a_sweep_keeps_what_expired_for_the_grace_and_for_an_hour_at_least()
 }
 
 /// A handle that does not know of the shards sees an empty queue; the payloads on them are live all the same.
+// I15, F107
 #[tokio::test(start_paused = true)]
-async fn i15_f107_payloads_of_sharded_queues_are_never_taken_for_orphans() {
+async fn payloads_of_sharded_queues_are_not_orphans() {
     let plain = in_memory();
     let sharded =
         Sharded::builder().account("a", plain.clone()).default_shards(4).clock(clock()).build().unwrap();
@@ -141,8 +146,9 @@ async fn i15_f107_payloads_of_sharded_queues_are_never_taken_for_orphans() {
     assert_eq!(blobs(&plain).await.len(), 4);
 }
 
+// I15, F49
 #[tokio::test(start_paused = true)]
-async fn i15_f49_a_blob_is_deleted_after_its_message() {
+async fn blob_is_deleted_after_its_message() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let _ = queue(&storage).await.send(&large("a")).await.unwrap();
@@ -155,8 +161,9 @@ async fn i15_f49_a_blob_is_deleted_after_its_message() {
     assert!(first(Operation::Delete) < first(Operation::DeleteBlob));
 }
 
+// I15, F106
 #[tokio::test(start_paused = true)]
-async fn i15_f106_a_payload_is_never_overwritten() {
+async fn payload_is_never_overwritten() {
     let storage = in_memory();
     let _ = queue(&storage).await.send(&large("a")).await.unwrap();
     let _ = queue(&storage).await.send(&large("a")).await.unwrap();
@@ -167,8 +174,9 @@ async fn i15_f106_a_payload_is_never_overwritten() {
     assert_eq!(again.unwrap_err().kind(), StoreErrorKind::BlobAlreadyExists);
 }
 
+// I15, F107
 #[tokio::test(start_paused = true)]
-async fn i15_f107_payloads_of_delayed_and_eternal_messages_are_kept() {
+async fn payloads_of_delayed_and_eternal_messages_are_kept() {
     let storage = in_memory();
     let queue = queue(&storage).await;
     let _ = queue
@@ -181,8 +189,9 @@ async fn i15_f107_payloads_of_delayed_and_eternal_messages_are_kept() {
     assert_eq!((swept.seen, swept.removed), (2, 0));
 }
 
+// I15
 #[tokio::test(start_paused = true)]
-async fn i15_a_sweep_can_be_limited_and_watched_and_leaves_foreign_blobs_alone() {
+async fn sweep_can_be_limited_and_keeps_external_blobs() {
     let storage = in_memory();
     let queue = queue(&storage).await;
     for n in 0..10 {
@@ -307,15 +316,17 @@ async fn run_model(steps: Vec<Step>) -> Result<(), TestCaseError> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    // I15
     #[test]
-    fn i15_no_live_reference_is_ever_swept(steps in prop::collection::vec(steps(), 1..40)) {
+    fn no_live_reference_is_ever_swept(steps in prop::collection::vec(steps(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(run_model(steps))?;
     }
 }
 
+// I15
 #[tokio::test(start_paused = true)]
-async fn i15_a_worker_sweeps_only_when_told_to() {
+async fn worker_sweeps_only_when_configured() {
     let storage = in_memory();
     let queue = queue(&storage).await;
     let _ = queue.send_with(&large("a"), SendOptions::new().ttl(Duration::from_secs(60))).await.unwrap();

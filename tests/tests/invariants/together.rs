@@ -41,8 +41,9 @@ async fn jobs_that_end_while_a_deletion_is_under_way_are_deleted_by_the_next() {
     assert_eq!(faulty.calls_of(Operation::Delete), 0);
 }
 
+// F9
 #[tokio::test(start_paused = true)]
-async fn f09_a_lost_answer_to_a_common_deletion_runs_no_job_twice() {
+async fn lost_answer_to_batch_delete_reruns_no_job() {
     for fault in [
         Fault::DropAnswer(StoreErrorKind::Timeout),
         Fault::LoseRequest(StoreErrorKind::Timeout),
@@ -62,8 +63,9 @@ async fn f09_a_lost_answer_to_a_common_deletion_runs_no_job_twice() {
     }
 }
 
+// I18
 #[tokio::test(start_paused = true)]
-async fn i18_a_shutdown_waits_for_common_deletions() {
+async fn shutdown_waits_for_batch_deletes() {
     let faulty = Faulty::new(&in_memory());
     let queue = send(&faulty.storage(), 20).await;
     faulty.plan_always(Operation::DeleteAll, Fault::DelayBefore(Duration::from_secs(5)));
@@ -75,8 +77,9 @@ async fn i18_a_shutdown_waits_for_common_deletions() {
     assert!(queue.is_empty().await.unwrap());
 }
 
+// I1
 #[tokio::test(start_paused = true)]
-async fn i01_a_worker_that_dies_in_a_common_deletion_loses_nothing() {
+async fn worker_that_dies_in_a_batch_delete_loses_nothing() {
     let faulty = Faulty::new(&in_memory());
     let queue = send(&faulty.storage(), 20).await;
     faulty.plan_always(Operation::DeleteAll, Fault::Hang);

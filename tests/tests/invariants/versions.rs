@@ -86,8 +86,9 @@ fn order() -> Order {
     Order { id: 1, note: "n".into() }
 }
 
+// F97
 #[tokio::test]
-async fn f97_new_workers_read_what_old_ones_sent() {
+async fn new_workers_read_old_messages() {
     let folder = tempfile::tempdir().unwrap();
     for storage in storages(folder.path(), &Arc::default()).await {
         send(&storage, &order()).await;
@@ -104,8 +105,9 @@ async fn f97_new_workers_read_what_old_ones_sent() {
     }
 }
 
+// F97
 #[tokio::test]
-async fn f97_old_workers_read_a_field_more_and_keep_what_they_cannot_read() {
+async fn old_workers_read_added_fields_and_keep_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     for storage in storages(folder.path(), &Arc::default()).await {
         send(&storage, &Added { id: 2, note: "n".into(), express: true }).await;
@@ -120,8 +122,9 @@ async fn f97_old_workers_read_a_field_more_and_keep_what_they_cannot_read() {
     }
 }
 
+// F97
 #[tokio::test]
-async fn f97_old_workers_leave_a_newer_version_to_new_ones() {
+async fn old_workers_leave_newer_versions_to_new_ones() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::<ManualClock>::default();
     for storage in storages(folder.path(), &clock).await {

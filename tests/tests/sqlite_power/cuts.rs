@@ -77,16 +77,18 @@ pub(crate) fn cut(
     wrong
 }
 
+// F55
 #[test]
-fn f55_a_power_cut_loses_nothing_that_was_acknowledged() {
+fn power_cut_loses_nothing_acknowledged() {
     let mut random = random();
     let recording = Scene::new(Synchronous::Full).record(TASKS, 60, &mut random);
     let wrong = cut(&recording, cuts(150), Synchronous::Full, false, &mut random);
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+// F55
 #[test]
-fn f55_with_synchronous_normal_a_power_cut_takes_only_the_newest_and_damages_nothing() {
+fn power_cut_with_synchronous_normal_loses_only_newest() {
     let mut random = random();
     let recording = Scene::new(Synchronous::Normal).record(TASKS, 60, &mut random);
     let wrong = cut(&recording, cuts(150), Synchronous::Normal, false, &mut random);
@@ -97,8 +99,9 @@ fn f55_with_synchronous_normal_a_power_cut_takes_only_the_newest_and_damages_not
 }
 
 // The log then looks as if it were damaged, and FULL refuses it; the refusal says the way out.
+// F55
 #[test]
-fn f55_a_store_that_was_used_with_normal_is_opened_so_after_a_power_cut() {
+fn store_used_with_normal_reopens_after_a_power_cut() {
     let mut random = random();
     let recording = Scene::new(Synchronous::Normal).record(TASKS, 30, &mut random);
     let mut replay = Replay::new(recording.before.clone(), TASKS);
@@ -121,8 +124,9 @@ fn f55_a_store_that_was_used_with_normal_is_opened_so_after_a_power_cut() {
 }
 
 // That the tests above would notice.
+// F55
 #[test]
-fn f55_a_disk_that_lies_about_syncs_is_found_out() {
+fn disk_that_lies_about_syncs_is_detected() {
     let mut random = random();
     let recording = Scene::new(Synchronous::Full).record(TASKS, 20, &mut random);
     let wrong = cut(&recording, cuts(60), Synchronous::Full, true, &mut random);
@@ -132,8 +136,9 @@ fn f55_a_disk_that_lies_about_syncs_is_found_out() {
 
 // What the first cut, or a kill before a sync, leaves behind the end of the log stays there, and is neither found again nor
 // taken for damage after the second cut.
+// F55
 #[test]
-fn f55_a_second_cut_soon_after_a_first_or_a_kill_is_as_harmless() {
+fn second_power_cut_during_recovery_is_harmless() {
     let mut random = random();
     let recording = Scene::new(Synchronous::Full).record(TASKS, 30, &mut random);
     let mut replay = Replay::new(recording.before.clone(), TASKS);

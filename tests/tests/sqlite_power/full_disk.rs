@@ -46,8 +46,9 @@ fn histories(ended: Vec<Task>) -> Vec<History> {
     ended.into_iter().map(|task| task.history).collect()
 }
 
+// F57
 #[test]
-fn f57_what_finds_no_room_fails_is_not_done_and_can_be_done_later() {
+fn full_disk_fails_operations_that_later_succeed() {
     let mut random = random();
     for _ in 0..rounds(15) {
         let scene = Scene::new(Synchronous::Full);
@@ -64,8 +65,9 @@ fn f57_what_finds_no_room_fails_is_not_done_and_can_be_done_later() {
     }
 }
 
+// F57
 #[test]
-fn f57_without_room_a_message_cannot_be_settled_but_afterwards_it_can() {
+fn message_is_settled_once_the_disk_has_room_again() {
     let scene = Scene::new(Synchronous::Full);
     let storage = scene.open().unwrap();
     let queues = storage.queues();
@@ -93,8 +95,9 @@ fn f57_without_room_a_message_cannot_be_settled_but_afterwards_it_can() {
     });
 }
 
+// F57
 #[test]
-fn f57_a_checkpoint_that_finds_no_room_is_made_up_for() {
+fn wal_checkpoint_on_a_full_disk_is_retried() {
     let mut random = random();
     let scene = Scene::new(Synchronous::Full);
     let storage = scene.open().unwrap();
@@ -110,8 +113,9 @@ fn f57_a_checkpoint_that_finds_no_room_is_made_up_for() {
 }
 
 // SQLite keeps the index of its log in a file of its own. It grows after the commit is in the log.
+// F57
 #[test]
-fn f57_no_room_for_the_index_of_the_log_leaves_the_commit_in_doubt() {
+fn no_room_for_the_wal_index_leaves_commit_ambiguous() {
     let mut random = random();
     let scene = Scene::new(Synchronous::Full);
     let storage = scene.open().unwrap();
@@ -173,8 +177,9 @@ async fn part_fill() {
 }
 
 /// A file system of 8 MiB, in memory, in a name space of its own, or the folder that is named as being on a small one.
+// F57
 #[test]
-fn f57_a_file_system_that_is_really_full_is_got_over() {
+fn store_recovers_from_a_full_file_system() {
     if let Ok(folder) = std::env::var("JOBQUEUE_SMALL_DISK") {
         let folder = tempfile::tempdir_in(folder).unwrap();
         Part::start("full_disk::part_fill", folder.path()).finish();

@@ -59,8 +59,9 @@ fn histories(ended: Vec<Task>) -> Vec<History> {
     ended.into_iter().map(|task| task.history).collect()
 }
 
+// F56
 #[test]
-fn f56_a_commit_whose_sync_fails_is_ambiguous_and_stops_the_store() {
+fn failed_sync_of_a_commit_is_ambiguous_and_stops_store() {
     let mut random = random();
     for _ in 0..rounds(15) {
         let scene = Scene::new(Synchronous::Full);
@@ -82,8 +83,9 @@ fn f56_a_commit_whose_sync_fails_is_ambiguous_and_stops_the_store() {
     }
 }
 
+// F56
 #[test]
-fn f56_a_checkpoint_whose_sync_fails_stops_the_store() {
+fn failed_sync_of_a_wal_checkpoint_stops_the_store() {
     let mut random = random();
     for synchronous in [Synchronous::Full, Synchronous::Normal] {
         // Of the log, only in a checkpoint with NORMAL: otherwise it is synced with every commit.
@@ -115,8 +117,9 @@ fn f56_a_checkpoint_whose_sync_fails_stops_the_store() {
 /// How often a scene is made anew that a slow machine has spoilt.
 const TRIES: usize = 10;
 
+// F56
 #[test]
-fn f56_a_sync_that_fails_when_the_store_is_closed_loses_nothing() {
+fn failed_sync_at_close_loses_nothing() {
     let mut random = random();
     let mut kinds = vec![Synchronous::Full, Synchronous::Normal];
     let mut tries = 0;
@@ -139,8 +142,9 @@ fn f56_a_sync_that_fails_when_the_store_is_closed_loses_nothing() {
     }
 }
 
+// F56
 #[test]
-fn f56_a_sync_that_fails_when_the_store_is_opened_refuses_it() {
+fn failed_sync_at_open_refuses_the_store() {
     let mut random = random();
     let mut files = vec!["jobs.db", "-wal"];
     let mut tries = 0;

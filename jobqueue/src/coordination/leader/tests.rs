@@ -13,8 +13,9 @@ fn candidate(storage: &Storage) -> Leader {
     leader.with(Arc::new(TokioClock::new()), Some(LeaseRenewer::on_this_runtime()))
 }
 
+// F79
 #[tokio::test(start_paused = true)]
-async fn f79_of_two_candidates_one_leads_until_it_gives_up_and_terms_grow() {
+async fn one_of_two_candidates_leads_and_terms_grow() {
     let storage = Storage::memory();
     let (a, b) = (candidate(&storage), candidate(&storage));
     let first = a.lead().await.unwrap();
@@ -28,8 +29,9 @@ async fn f79_of_two_candidates_one_leads_until_it_gives_up_and_terms_grow() {
     assert!(second.term() > first.term());
 }
 
+// F80
 #[tokio::test(start_paused = true)]
-async fn f80_a_broken_lease_ends_the_work_and_is_not_fought_for() {
+async fn broken_lease_ends_the_work_and_backs_off() {
     let storage = Storage::memory();
     let leader = candidate(&storage);
     let began = Instant::now();

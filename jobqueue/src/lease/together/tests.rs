@@ -39,8 +39,9 @@ async fn many_leased(
     (faulty, queue, renewer, leases)
 }
 
+// F9, F10
 #[tokio::test(start_paused = true)]
-async fn f09_f10_messages_are_deleted_by_one_request_and_each_has_an_answer_of_its_own() {
+async fn batch_delete_answers_for_each_message() {
     let (faulty, queue, renewer, leases) = many_leased(5, ExpiredReceipt::Refuse).await;
     let storage = faulty.storage();
     // The first was settled, the second taken away; a renewal of the third has no answer; the fourth is being renewed.
@@ -69,8 +70,9 @@ async fn f09_f10_messages_are_deleted_by_one_request_and_each_has_an_answer_of_i
     assert_eq!(faulty.calls_of(Operation::DeleteAll), 1);
 }
 
+// F9
 #[tokio::test(start_paused = true)]
-async fn f09_what_a_common_request_leaves_in_doubt_is_decided_for_each() {
+async fn ambiguous_batch_delete_is_resolved_per_message() {
     let lost_answer = Fault::DropAnswer(StoreErrorKind::Timeout);
     let lost_request = Fault::LoseRequest(StoreErrorKind::Timeout);
     for fault in [lost_answer, lost_request, Fault::Hang, Fault::HangAfter] {
@@ -84,8 +86,9 @@ async fn f09_what_a_common_request_leaves_in_doubt_is_decided_for_each() {
     }
 }
 
+// I5
 #[tokio::test(start_paused = true)]
-async fn i05_leases_whose_time_is_over_are_deleted_together_only_if_lateness_is_accepted() {
+async fn expired_leases_are_batch_deleted_only_if_configured() {
     for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
         let (faulty, queue, _keeper, leases) = many_leased(2, expired).await;
         faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));

@@ -175,8 +175,9 @@ mod tests {
         log
     }
 
+    // F55
     #[test]
-    fn f55_what_crashes_leave_behind_is_no_damage() {
+    fn log_tail_left_by_a_crash_is_not_damage() {
         let all = |_| true;
         let but_first = |frame| frame != 0;
         let whole = written(&[(0, b"ab", all), (2, b"c", all), (3, b"de", all)]);
@@ -190,8 +191,9 @@ mod tests {
         assert_eq!(find_damage(&whole), None);
     }
 
+    // F58
     #[test]
-    fn f58_a_changed_bit_before_a_later_transaction_is_damage() {
+    fn flipped_bit_before_a_later_commit_is_damage() {
         let all = |_| true;
         let log = written(&[(0, b"ab", all), (2, b"c", all), (3, b"de", all)]);
         let frame = |number: usize| HEADER + number * (FRAME_HEADER + PAGE);

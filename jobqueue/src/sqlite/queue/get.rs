@@ -181,8 +181,9 @@ mod tests {
         steps
     }
 
+    // F73
     #[test]
-    fn f73_a_claim_costs_the_same_however_long_the_queue() {
+    fn claim_cost_is_independent_of_queue_length() {
         let rows = std::env::var("JOBQUEUE_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(50_000);
         let (short, long) = (steps_of_a_claim(&filled(500)), steps_of_a_claim(&filled(rows)));
         println!("{short} steps with 500 messages, {long} with {rows}");

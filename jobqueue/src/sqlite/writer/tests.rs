@@ -60,8 +60,9 @@ fn find_mark(batch: &mut Batch<'_>) -> Applied<i64> {
     Ok(batch.now())
 }
 
+// I9
 #[tokio::test]
-async fn i09_who_comes_while_a_transaction_runs_takes_part_in_it_and_its_time_is_the_present() {
+async fn operations_join_the_running_transaction_at_current_time() {
     let clock = Arc::new(ManualClock::new());
     let (_folder, store) = store(&clock).await;
     let (held, first) = Held::new(mark);
