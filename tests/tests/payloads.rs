@@ -8,8 +8,8 @@ use std::time::Duration;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    Context, JobError, OnDeadLetters, Queue, QueueMessage, Reason, SendOptions, Storage, SweepOptions,
-    WorkerBuilder, sweep,
+    Context, ErrorKind, JobError, OnDeadLetters, Queue, QueueMessage, Reason, RedriveOptions, SendOptions,
+    Storage, SweepOptions, WorkerBuilder, sweep,
 };
 use jobqueue_tests::jobs::{Log, Task, after, clock, in_memory, outcomes, worker};
 use serde::{Deserialize, Serialize};
@@ -243,4 +243,39 @@ async fn a_message_whose_dead_letter_was_not_finished_shares_nothing_with_it() {
     let letters = dead_letters.list().await.unwrap();
     assert_eq!((queue.len().await.unwrap(), letters.len()), (0, 1));
     assert_eq!(dead_letters.message(&letters[0]).await.unwrap().data.len(), LARGE);
+}
+
+// D4
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_leaves_room_for_attempts_and_a_dead_letter() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let (mut sent, mut refused) = (0, 0);
+    for (size, data) in (60_000..65_400).step_by(100).flat_map(|size| [(size, 10), (size, 5_000), (10, size)])
+    {
+        let message = Task { name: "a".into(), data: "x".repeat(data) };
+        match queue.send_with(&message, SendOptions::new().header("big", "h".repeat(size))).await {
+            Ok(_) => sent += 1,
+            Err(error) => {
+                assert!(error.kind() == ErrorKind::TooLarge && data < size, "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(sent > 100 && refused > 20, "{sent} {refused}");
+    let runs = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Task, ctx: Context| {
+        *counted.lock().unwrap() += 1;
+        async move {
+            ctx.checkpoint(&"c".repeat(10_000)).await?;
+            Err::<(), _>(JobError::retry("no customer of this number; ".repeat(100)))
+        }
+    };
+    let failing = worker(&storage).name("n".repeat(500)).circuit_breaker(None).handle(handler);
+    run_for(failing, 900).await;
+    assert_eq!((queue.len().await.unwrap(), *runs.lock().unwrap()), (0, 3 * sent));
+    let dead_letters = queue.dead_letters().unwrap();
+    let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.skipped), (sent, Vec::new()));
 }

@@ -25,7 +25,7 @@ pub use json_text::JsonText;
 pub use read::{EnvelopeError, Parsed, parse};
 pub use reference::{Sha256Digest, StoredReference};
 pub use repeated::repeated;
-pub use text::{encoding_of, fits, may_fit, to_wire};
+pub use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
 
 /// The most characters of an error that are kept with a message.
 pub const MAX_ERROR_CHARS: usize = 2_000;

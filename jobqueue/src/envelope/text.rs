@@ -70,12 +70,17 @@ pub fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
 
 /// Whether JSON fits into a message in this encoding.
 pub fn fits(json: &str, encoding: MessageEncoding) -> bool {
+    // A byte becomes six at most, so that short texts need no counting.
+    encoding == MessageEncoding::Plain && json.len() <= MAX_ESCAPED / 6 || fits_with_room(json, 0, encoding)
+}
+
+/// Whether JSON fits into a message in this encoding, and `room` more bytes, of which every fifth is escaped.
+pub fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> bool {
     match encoding {
-        // A byte becomes six at most, so that short texts need no counting.
         MessageEncoding::Plain => {
-            json.len() <= MAX_ESCAPED / 6 || json.len() <= MAX_TEXT && escaped_len(json) <= MAX_ESCAPED
+            json.len() + room <= MAX_TEXT && escaped_len(json) + 2 * room <= MAX_ESCAPED
         }
-        MessageEncoding::Base64 => json.len().div_ceil(3) * 4 <= MAX_TEXT,
+        MessageEncoding::Base64 => (json.len() + room).div_ceil(3) * 4 <= MAX_TEXT,
     }
 }
 

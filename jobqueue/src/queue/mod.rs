@@ -18,6 +18,7 @@ mod queue_core;
 mod read;
 mod receive;
 mod resend;
+mod room;
 mod send;
 mod send_all;
 mod send_options;

@@ -148,7 +148,10 @@ impl QueueCore {
         envelope.traceparent.get_or_insert_with(|| trace.traceparent());
 
         let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
-        let (text, blob) = self.fit(&mut envelope, data, self.settings().encoding)?;
+        let (bytes, encoding) = (data.len(), self.settings().encoding);
+        let (text, blob) = self.fit(&mut envelope, data, encoding)?;
+        let attributes = text.len().saturating_sub(if blob.is_some() { 0 } else { bytes });
+        self.check_room(&envelope, attributes, encoding)?;
         let hidden = delay.min(MAX_VISIBILITY);
         let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
         let put = put.with_shard_key(envelope.subject);
