@@ -99,3 +99,23 @@ async fn an_effect_is_recorded_for_the_jobs_of_one_queue_and_source() {
     let report = ran.build().unwrap().run_until(after(30)).await.unwrap();
     assert_eq!((report.completed, *effects.lock().unwrap()), (3, 3));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_two_workers_send_under_one_id_is_one_job() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let others = storage.queue::<Other>().await.unwrap();
+    for host in ["/hosts/1", "/hosts/2"] {
+        let _ = others.send(&Other {}).await.unwrap();
+        let send = async |_: Other, ctx: Context| {
+            let options = SendOptions::new().id("1");
+            let _ = ctx.queue::<Task>().await?.send_with(&large("a"), options).await?;
+            Ok::<_, JobError>(())
+        };
+        let sender = worker(&storage).name(host).handle(send).build().unwrap();
+        let _ = sender.run_until(after(5)).await.unwrap();
+    }
+    let _ = queue.send_with(&large("a"), SendOptions::new().id("1").source("/another")).await.unwrap();
+    assert_eq!(queue.len().await.unwrap(), 3);
+    assert_eq!(names(&storage, after(60)).await, ["a", "a"], "the copy is known, the other's job is run");
+}

@@ -12,7 +12,7 @@ use super::leased_job::{Content, LeasedJob, references};
 use super::queue_core::{QueueCore, ensure};
 use super::send::rfc3339;
 use crate::envelope::{
-    DeadLetterNote, Envelope, EventDigest, JsonText, Parsed, Payload, StoredReference, parse,
+    DeadLetterNote, Envelope, EventDigest, Identity, JsonText, Parsed, Payload, StoredReference, parse,
 };
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{chain, printable};
@@ -109,7 +109,7 @@ impl LeasedJob {
             message: Some(self.lease.message_id().to_string()),
             time: rfc3339(Some(self.core.options.clock.now()))?,
             deliveries: self.dequeue_count,
-            worker: Some(self.core.options.source.chars().take(MAX_WORKER_CHARS).collect()),
+            worker: Some(self.core.options.worker.chars().take(MAX_WORKER_CHARS).collect()),
         });
         Ok(envelope)
     }
@@ -214,10 +214,10 @@ impl DeathOf {
 }
 
 impl QueueCore {
-    /// Whether a message with this job id is among the first that a peek shows.
-    pub(crate) async fn shows(&self, id: &str) -> bool {
+    /// Whether a message of this job is among the first that a peek shows.
+    pub(crate) async fn shows(&self, job: &Identity) -> bool {
         let Ok(lying) = self.store().peek(&self.name, MAX_MESSAGES).await else { return false };
-        events(&lying).any(|found| *found.id == *id)
+        events(&lying).any(|found| found.identity() == *job)
     }
 }
 

@@ -29,8 +29,10 @@ pub(crate) struct QueueCoreOptions {
     pub(crate) clock: Arc<dyn Clock>,
     /// `None`: the keeper of the process.
     pub(crate) renewer: Option<LeaseRenewer>,
-    /// Who sends and settles, for the event's `source` and for dead letters.
+    /// Who sends: the `source` of events.
     pub(crate) source: Arc<str>,
+    /// Who settles: the worker's name in dead letters.
+    pub(crate) worker: Arc<str>,
 }
 
 /// Jobs run at most this long unless configured otherwise: 12 hours.
@@ -48,6 +50,7 @@ impl Default for QueueCoreOptions {
             clock: Arc::new(SystemClock),
             renewer: None,
             source: default_source(),
+            worker: default_source(),
         }
     }
 }

@@ -114,7 +114,8 @@ impl QueueCore {
         let Draft { data, key, mut options } = draft;
         let id = options.id.take().map_or_else(new_id, Into::into);
         let payload = payload::<M::Codec>(data.clone())?;
-        let mut envelope = Envelope::new(id, Arc::clone(&self.options.source), repeated(M::KIND), payload);
+        let source = options.source.take().unwrap_or_else(|| Arc::clone(&self.options.source));
+        let mut envelope = Envelope::new(id, source, repeated(M::KIND), payload);
         envelope.version = Some(M::VERSION);
         envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
         envelope.subject = key;

@@ -1,6 +1,7 @@
 //! What a sender can say about a message.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// What a sender can say about a message besides its content.
@@ -18,6 +19,7 @@ pub struct SendOptions {
     pub(super) ttl: Option<Duration>,
     pub(super) key: Option<String>,
     pub(super) id: Option<String>,
+    pub(super) source: Option<Arc<str>>,
     pub(super) headers: BTreeMap<String, String>,
     pub(super) in_order: bool,
 }
@@ -72,9 +74,20 @@ impl SendOptions {
 
     /// The job's id, instead of a new one. Sending twice under one id is how to be safe after
     /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown): effects are to be idempotent by id.
+    ///
+    /// An id belongs to its sender: the job is identified by [`source`](Self::source) and id together.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
+        self
+    }
+
+    /// The sender, a URI reference, instead of the default: `/jobqueue/<program>`, or what
+    /// [`WorkerBuilder::source`](crate::WorkerBuilder::source) says. Give the same one in all programs that send the same jobs under the
+    /// same ids: to the framework, two jobs with one id from two sources are two jobs.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<Arc<str>>) -> Self {
+        self.source = Some(source.into()).filter(|source: &Arc<str>| !source.is_empty());
         self
     }
 

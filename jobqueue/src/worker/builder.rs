@@ -173,10 +173,17 @@ impl WorkerBuilder {
         self
     }
 
-    /// The name under which this worker appears in events it sends and in dead letters: a URI reference. The default is
-    /// `/jobqueue/<program>`. It has no influence on ownership; two workers may have the same.
+    /// The name under which this worker appears in dead letters. The default is `/jobqueue/<program>`. It has no influence on
+    /// ownership; two workers may have the same.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.core.source = name.into();
+        self.core.worker = name.into();
+        self
+    }
+
+    /// The `source` of the events that handlers of this worker send: a URI reference. The default is `/jobqueue/<program>`. A job is
+    /// identified by source and id together; workers whose handlers send the same jobs under the same ids need the same source.
+    pub fn source(mut self, source: impl Into<Arc<str>>) -> Self {
+        self.core.source = source.into();
         self
     }
 

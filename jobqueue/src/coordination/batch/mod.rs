@@ -49,6 +49,9 @@ use crate::worker::Context;
 use ledger::{Ledger, Plan};
 use names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 
+/// The source of children and continuations: one that is sent again by another program is the same job.
+const SOURCE: &str = "/jobqueue/batch";
+
 /// How many children are sent with one request and one step of the cursor.
 const CHUNK: usize = 100;
 
@@ -249,6 +252,7 @@ impl Batch {
             OnDeadLetters::Continue => "continue",
         };
         SendOptions::new()
+            .source(SOURCE)
             .id(format!("{}/{index}", self.id.as_str()))
             .header(BATCH, self.id.as_str())
             .header(TOKEN, token)
@@ -299,8 +303,11 @@ impl Batch {
     }
 
     fn continuation_options(&self, token: &str) -> SendOptions {
-        let mut options =
-            SendOptions::new().id(self.id.as_str()).header(OF, self.id.as_str()).header(OF_TOKEN, token);
+        let mut options = SendOptions::new()
+            .source(SOURCE)
+            .id(self.id.as_str())
+            .header(OF, self.id.as_str())
+            .header(OF_TOKEN, token);
         if let Some(context) = &self.context {
             for name in [BATCH, INDEX, ON_DEAD, TOKEN] {
                 if let Some(value) = context.info().headers.get(name) {

@@ -15,8 +15,11 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::message::QueueMessage;
 use crate::name::BlobName;
-use crate::queue::{Queue, SendOptions};
+use crate::queue::{Identity, Queue, SendOptions};
 use crate::worker::BackgroundContext;
+
+/// The source of all scheduled jobs: of two leaders that send the same slot, whatever their programs are, the job is one.
+const SOURCE: &str = "/jobqueue/schedule";
 
 /// The wall clock is looked at this often, in case it was set.
 const LOOK: Duration = Duration::from_secs(30);
@@ -181,7 +184,7 @@ impl<M: QueueMessage> Runner<M> {
         let message = made.map_err(|_| {
             Error::new(ErrorKind::Invalid, "the function that makes the message has panicked")
         })?;
-        let sent = queue.send_with(&message, SendOptions::new().id(self.id(slot))).await?;
+        let sent = queue.send_with(&message, SendOptions::new().source(SOURCE).id(self.id(slot))).await?;
         tracing::debug!(schedule = %self.name, id = sent.id(), "slot sent");
         Ok(())
     }
@@ -192,7 +195,7 @@ impl<M: QueueMessage> Runner<M> {
 
     /// Whether the slot's message is seen in the queue; a peek shows the first 32.
     async fn is_waiting(&self, queue: &Queue<M>, slot: Timestamp) -> bool {
-        queue.core().shows(&self.id(slot)).await
+        queue.core().shows(&Identity::new(SOURCE, self.id(slot))).await
     }
 }
 
