@@ -55,19 +55,25 @@ impl Lease {
     /// Replaces the text and renews. Runs on the keeper's runtime to its end even if the caller is dropped.
     pub(crate) async fn save(&self, text: String) -> Result<(), LeaseError> {
         let lease = self.strong()?;
-        let saved = self.renewer.run(async move {
-            let _turn = lease.turn.lock().await;
-            if lease.is_uncertain() {
-                return Err(LeaseError::Uncertain(None));
-            }
-            let (visibility, tries) = (lease.terms.visibility, lease.few_tries());
-            let outcome = lease.change(&*lease.renewer_store, visibility, Some(text), tries).await;
-            let mut state = lease.state();
-            lease.schedule(&mut state);
-            outcome
-        });
+        let saved = self.renewer.run(async move { lease.save_by(&*lease.renewer_store, text).await });
         // The process is ending: what the request did is not known.
         saved.await.unwrap_or(Err(LeaseError::Uncertain(None)))
+    }
+
+    /// The same on the caller's runtime, for those that settle: if the caller is dropped, so is the delivery.
+    pub(crate) async fn save_here(&self, text: String) -> Result<(), LeaseError> {
+        self.save_by(&*self.store, text).await
+    }
+
+    async fn save_by(&self, store: &dyn QueueStore, text: String) -> Result<(), LeaseError> {
+        let _turn = self.turn.lock().await;
+        if self.is_uncertain() {
+            return Err(LeaseError::Uncertain(None));
+        }
+        let outcome = self.change(store, self.terms.visibility, Some(text), self.few_tries()).await;
+        let mut state = self.state();
+        self.schedule(&mut state);
+        outcome
     }
 
     /// Makes the message visible after `delay`, with a new text if given, and ends the lease.

@@ -47,7 +47,11 @@ impl LeasedJob {
         let mut envelope = self.dead_envelope(rejection, 1)?;
         *self.content() = Content::Event(Box::new(envelope.clone()));
         let saved = match self.render_and_store_blobs(&mut envelope).await {
-            Ok(rendered) => self.lease.save(rendered.text).await,
+            Ok(rendered) => {
+                let saved = self.lease.save_here(rendered.text).await;
+                self.remove_unless_saved(rendered.blobs, &saved).await;
+                saved
+            }
             Err(error) => {
                 tracing::debug!(queue = %self.core.name, error = %chain(&error), "the failed attempt is not recorded yet");
                 return Ok(());

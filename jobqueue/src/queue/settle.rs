@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::leased_job::{Content, LeasedJob, Rendered};
 use crate::claim_check::PayloadError;
-use crate::envelope::{Checkpoint, Deferral, Envelope};
+use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
 use crate::job::retry::MAX_DELAY;
@@ -81,7 +83,9 @@ impl LeasedJob {
         };
         change(&mut envelope);
         let rendered = self.render_and_store_blobs(&mut envelope).await?;
-        Ok(self.lease.release(delay, Some(rendered.text)).await?)
+        let released = self.lease.release(delay, Some(rendered.text)).await;
+        self.remove_unless_saved(rendered.blobs, &released).await;
+        Ok(released?)
     }
 
     /// Saves a checkpoint (JSON text) with the message, and renews the lease.
@@ -96,11 +100,7 @@ impl LeasedJob {
         let former = envelope.history.checkpoint.replace(Checkpoint::Inline(json));
         let rendered = self.render_and_store_blobs(&mut envelope).await?;
         let saved = self.lease.save(rendered.text).await;
-        if let Err(LeaseError::Refused(_)) = &saved {
-            // Certainly not referred to: the blobs are orphans.
-            let unused = rendered.blobs.into_iter().map(|(reference, _)| reference).collect();
-            self.core.remove_blobs(&self.core.name, unused).await;
-        }
+        self.remove_unless_saved(rendered.blobs, &saved).await;
         saved?;
         *self.content() = Content::Event(Box::new(envelope));
         if let Some(Checkpoint::Stored(reference)) = former {
@@ -134,6 +134,18 @@ impl LeasedJob {
             self.core.claim_checks.store(reference, data.clone(), self.expires).await?;
         }
         Ok(rendered)
+    }
+
+    /// Deletes the blobs that were stored for a text, if the text is certainly not.
+    pub(super) async fn remove_unless_saved(
+        &self,
+        blobs: Vec<(StoredReference, Bytes)>,
+        saved: &Result<(), LeaseError>,
+    ) {
+        if let Err(LeaseError::Refused(_) | LeaseError::Lost | LeaseError::Closed) = saved {
+            let unused = blobs.into_iter().map(|(reference, _)| reference).collect();
+            self.core.remove_blobs(&self.core.name, unused).await;
+        }
     }
 }
 
