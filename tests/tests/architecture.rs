@@ -32,14 +32,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("queue", &["codec", "envelope", "claim_check", "json_blob", "lease", "storage"]),
     ("handler", &["codec"]),
     ("worker", &["queue", "handler", "lease", "storage", "claim_check"]),
-    ("coordination", &["queue", "storage", "worker", "lease"]),
+    ("coordination", &["codec", "queue", "storage", "worker", "lease"]),
     // The places that put adapters, queues, workers and coordination together, the macros' back door and the test kit.
     ("standard_hooks", &["coordination", "standard_sweep", "storage", "worker"]),
     ("standard_sweep", &["claim_check", "coordination", "queue", "storage", "worker"]),
     ("connect", &["memory", "sqlite", "azure", "storage"]),
     ("transactional", &["sqlite", "queue"]),
     ("__private", &["codec"]),
-    ("testing", &["storage", "queue"]),
+    ("testing", &["storage", "queue", "codec", "handler", "memory", "worker"]),
 ];
 
 /// What every module may use: pure data without I/O, locks, randomness and the start of tasks.

@@ -10,7 +10,8 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why a handler did not finish its job, and what is to happen with the message.
 ///
-/// Any error becomes *retry* by `?`. The constructors say more:
+/// Any error becomes *retry* by `?`. A boxed error, or one of `anyhow`, is no `Error` itself and takes one word more:
+/// `.map_err(JobError::retry)?`. The constructors say more:
 ///
 /// ```
 /// use jobqueue::JobError;

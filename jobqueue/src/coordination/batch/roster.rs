@@ -61,7 +61,7 @@ impl Ledger<'_> {
     /// Returns the batch's token, and makes one if the batch is new.
     pub(super) async fn make_token(&self) -> Result<String, Error> {
         let blob = self.id.blob("token")?;
-        let new = uuid::Uuid::new_v4().simple().to_string();
+        let new = crate::entropy::uuid_v4().simple().to_string();
         if self.create(&blob, &new).await? {
             return Ok(new);
         }

@@ -1,0 +1,227 @@
+//! Runs a handler once, with a queue around it, and tells what came of it.
+//!
+//! The message goes through the codec, the envelope, a storage in memory and the worker, as in production: what the rules of its
+//! type refuse, or its codec cannot carry, shows here.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::codec::{decode_message, encode_message};
+use crate::error::{Error, ErrorKind};
+use crate::handler::Handler;
+use crate::job::outcome::Outcome;
+use crate::memory::{self, TokioClock};
+use crate::message::QueueMessage;
+use crate::queue::Queue;
+use crate::storage::Storage;
+use crate::sync::lock;
+use crate::worker::{Event, Worker, WorkerBuilder};
+
+/// The longest time that the handler is waited for, by tokio's clock.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// Runs `handler` once on `message`, with nothing else in the storage. For handlers that take state, see [`HandlerTest`].
+///
+/// ```
+/// # #[cfg(not(feature = "testing"))] fn main() {}
+/// # #[cfg(feature = "testing")]
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::testing::run_one;
+/// use jobqueue::{Context, JobError, QueueMessage};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "orders", kind = "order")]
+/// struct Order { number: u32 }
+/// #[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "invoices", kind = "invoice")]
+/// struct Invoice { order: u32 }
+///
+/// async fn confirm(order: Order, ctx: Context) -> Result<(), JobError> {
+///     ctx.queue::<Invoice>().await?.send(&Invoice { order: order.number }).await?;
+///     Ok(())
+/// }
+///
+/// let run = run_one(confirm, &Order { number: 7 }).await?;
+/// run.assert_completed();
+/// assert_eq!(run.sent::<Invoice>().await?, [Invoice { order: 7 }]);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid) for a message that breaks its rules; [`Configuration`](ErrorKind::Configuration) for a handler
+/// that asks for state which nobody gave.
+///
+/// # Cancel safety
+/// The handler is cancelled with the future.
+pub async fn run_one<A: 'static, H: Handler<A>>(handler: H, message: &H::Message) -> Result<OneRun, Error> {
+    HandlerTest::new().run_one(handler, message).await
+}
+
+/// The queue that handlers are run on, and that they see in [`JobInfo::queue`](crate::JobInfo::queue).
+const QUEUE: &str = "one-run";
+
+/// A storage and the state of handlers that are run one by one, on a queue of the test's own.
+///
+/// Each run has the storage to itself, so that [`OneRun::sent`] shows what this run has sent.
+#[derive(Debug, Clone, Default)]
+pub struct HandlerTest {
+    parts: Vec<Part>,
+}
+
+type Configure = Arc<dyn Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync>;
+
+/// A step of putting the worker together.
+#[derive(Clone)]
+struct Part(Configure);
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Part")
+    }
+}
+
+impl HandlerTest {
+    /// Creates a test without state.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a value that handlers take by [`State`](crate::State). One of each type.
+    #[must_use]
+    pub fn state<S: Clone + Send + Sync + 'static>(self, state: S) -> Self {
+        self.worker(move |builder| builder.state(state.clone()))
+    }
+
+    /// Changes the worker that runs the handler: layers, retry policies, limits.
+    #[must_use]
+    pub fn worker(
+        mut self,
+        configure: impl Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.parts.push(Part(Arc::new(configure)));
+        self
+    }
+
+    /// Runs `handler` once on `message`.
+    ///
+    /// # Errors
+    /// As [`run_one`].
+    ///
+    /// # Cancel safety
+    /// The handler is cancelled with the future.
+    pub async fn run_one<A: 'static, H: Handler<A>>(
+        &self,
+        handler: H,
+        message: &H::Message,
+    ) -> Result<OneRun, Error> {
+        let clock = Arc::new(TokioClock::new());
+        let storage = memory::open_with_clock(clock.clone());
+        // Not the queue of the type, on which the handler may put messages that are not to run.
+        let queue: Queue<H::Message> = storage.queue_named(QUEUE).await?;
+        let _ = queue.send(message).await?;
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let end = Mutex::new(Some(end));
+        let told = move |event: &Event| {
+            if let Event::Finished { outcome, error, .. } = event
+                && let Some(end) = lock(&end).take()
+            {
+                // Nobody waits any more when the run was given up.
+                let _ = end.send((outcome.clone(), error.clone()));
+            }
+        };
+        let builder =
+            self.parts.iter().fold(Worker::builder(storage.clone()), |builder, part| part.0(builder));
+        let worker =
+            builder.virtual_time(clock).concurrency(1).handle_on(QUEUE, handler).on_event(told).build()?;
+        let mut end = None;
+        let stop = async {
+            end = tokio::time::timeout(PATIENCE, ended).await.ok().and_then(Result::ok);
+        };
+        let _report = worker.run_until(stop).await?;
+        let missing = || Error::new(ErrorKind::Invalid, "the handler has not ended within an hour");
+        let (outcome, error) = end.ok_or_else(missing)?;
+        Ok(OneRun { outcome, error, storage })
+    }
+}
+
+/// What one run of a handler came to.
+#[derive(Debug)]
+pub struct OneRun {
+    /// What became of the message.
+    pub outcome: Outcome,
+    /// What went wrong, with its causes in one line, if something did.
+    pub error: Option<String>,
+    storage: Storage,
+}
+
+impl OneRun {
+    /// Checks that the handler returned `Ok`.
+    ///
+    /// # Panics
+    /// If it did not, with its error.
+    #[track_caller]
+    pub fn assert_completed(&self) {
+        let error = self.error.as_deref().unwrap_or("no error");
+        assert!(
+            self.outcome == Outcome::Completed,
+            "the handler ended as `{}`: {error}",
+            self.outcome.name()
+        );
+    }
+
+    /// Checks that the attempt failed, is tried again, and that its error has `part` in it.
+    ///
+    /// # Panics
+    /// If it ended otherwise, with how it ended.
+    #[track_caller]
+    pub fn assert_retried(&self, part: &str) {
+        assert!(
+            matches!(self.outcome, Outcome::Retried(_)),
+            "the handler ended as `{}`",
+            self.outcome.name()
+        );
+        self.assert_error(part);
+    }
+
+    /// Checks that the message was dead-lettered, with `part` in the error.
+    ///
+    /// # Panics
+    /// If it ended otherwise, with how it ended.
+    #[track_caller]
+    pub fn assert_dead_lettered(&self, part: &str) {
+        let is_dead = matches!(self.outcome, Outcome::DeadLettered(_));
+        assert!(is_dead, "the handler ended as `{}`: {:?}", self.outcome.name(), self.error);
+        self.assert_error(part);
+    }
+
+    #[track_caller]
+    fn assert_error(&self, part: &str) {
+        let error = self.error.as_deref().unwrap_or_default();
+        assert!(error.contains(part), "the error is {error:?}, which does not contain {part:?}");
+    }
+
+    /// Returns what the handler sent to the queue of `M`, in the order of sending; delayed messages are not among it.
+    ///
+    /// # Errors
+    /// [`Undecodable`](ErrorKind::Undecodable) for a message that is no `M`.
+    ///
+    /// # Cancel safety
+    /// What was taken so far is not returned by the next call.
+    pub async fn sent<M: QueueMessage>(&self) -> Result<Vec<M>, Error> {
+        let queue: Queue<M> = self.storage.queue().await?;
+        let mut sent = Vec::new();
+        while let Some(delivery) = queue.receive(Duration::ZERO).await? {
+            // A copy by the codec, since messages need not be `Clone`.
+            sent.push(decode_message(M::VERSION, &encode_message(delivery.message())?)?);
+            delivery.complete().await?;
+        }
+        Ok(sent)
+    }
+
+    /// The storage of the run, for everything else.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+}

@@ -1,0 +1,62 @@
+//! The tools with which users test their handlers.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use jobqueue::testing::{HandlerTest, run_one};
+use jobqueue::{Context, ErrorKind, JobError, Outcome, QueueMessage, State};
+use jobqueue_tests::jobs::{Task, task};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "mails", kind = "mail")]
+struct Mail {
+    to: String,
+}
+
+async fn forward(task: Task, ctx: Context) -> Result<(), JobError> {
+    for to in ["a", "b"] {
+        ctx.queue::<Mail>().await?.send(&Mail { to: format!("{to}@{}", task.name) }).await?;
+    }
+    ctx.queue::<Task>().await?.send(&Task { name: "again".into(), data: String::new() }).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_tells_what_it_has_sent_and_nothing_else() {
+    for _ in 0..2 {
+        let run = run_one(forward, &task("example.org")).await.unwrap();
+        run.assert_completed();
+        let mails = run.sent::<Mail>().await.unwrap();
+        assert_eq!(mails, [Mail { to: "a@example.org".into() }, Mail { to: "b@example.org".into() }]);
+        assert_eq!(run.sent::<Task>().await.unwrap(), [task("again")], "not the message of the run");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_goes_through_rules_and_state() {
+    let invalid = run_one(forward, &task("")).await.unwrap_err();
+    assert_eq!(invalid.kind(), ErrorKind::Invalid);
+    let handler = async |_: Task, State(limit): State<u32>| match limit {
+        0 => Err(JobError::dead_letter("over the limit")),
+        1 => Err(JobError::retry("not yet")),
+        2 => panic!("planted"),
+        _ => Ok(()),
+    };
+    let missing = run_one(handler, &task("a")).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::Configuration);
+    let with = |limit: u32| HandlerTest::new().state(limit);
+    with(0).run_one(handler, &task("a")).await.unwrap().assert_dead_lettered("over the limit");
+    with(1).run_one(handler, &task("a")).await.unwrap().assert_retried("not yet");
+    let panicked = with(2).run_one(handler, &task("a")).await.unwrap();
+    assert!(matches!(panicked.outcome, Outcome::Retried(_)), "{panicked:?}");
+    with(3).run_one(handler, &task("a")).await.unwrap().assert_completed();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_assertion_prints_the_error() {
+    let run = run_one(async |_: Task| Err::<(), _>(JobError::retry("no disk")), &task("a")).await.unwrap();
+    let panic =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.assert_completed())).unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("retried") && text.contains("no disk"), "{text}");
+}
