@@ -272,6 +272,7 @@ async fn a_continuation_that_is_put_twice_runs_once() {
 }
 
 /// Among the writes are the marker of each child, the continuation, and the deletions after them.
+// I12b
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_dies_at_any_write_loses_and_doubles_no_continuation() {
     let mut nth = 0;

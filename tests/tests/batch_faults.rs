@@ -203,17 +203,20 @@ async fn a_copy_ends_nothing(size: usize, deletions_fail: bool) {
     assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(7))]]);
 }
 
+// I1, I12a
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_a_child_that_is_perhaps_deleted_does_not_end_the_child() {
     a_copy_ends_nothing(10, true).await;
 }
 
+// I1, I12a
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_a_child_with_a_large_payload_does_not_end_the_child() {
     a_copy_ends_nothing(70_000, false).await;
 }
 
 /// A copy whose payload is gone ends as a dead letter, and is not taken for the child.
+// I1, I12a
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_a_child_that_is_dead_lettered_does_not_end_the_child() {
     let (storage, log) = (in_memory(), Log::default());

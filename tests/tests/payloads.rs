@@ -57,6 +57,7 @@ async fn the_copy_that_counts_keeps_its_payload(concurrency: usize) {
     assert_eq!((reasons(&queue).await, completed(&log)), (Vec::new(), 1), "{log:?}");
 }
 
+// I12a
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_in_order_leaves_the_payload_to_the_copy_that_counts() {
     the_copy_that_counts_keeps_its_payload(1).await;
@@ -78,6 +79,7 @@ struct Sheet {
 struct Join {}
 
 // B1
+// I12a
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_of_a_batch_child_leaves_the_payload_to_the_copy_that_counts() {
     let faulty = Faulty::new(&in_memory());
@@ -108,6 +110,7 @@ async fn a_duplicate_of_a_batch_child_leaves_the_payload_to_the_copy_that_counts
 }
 
 // B1: without an order, and done by another worker than the one that gets the copy.
+// I12a
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_a_job_that_another_worker_completed_is_no_dead_letter() {
     let (storage, queue) = twice(SendOptions::new()).await;

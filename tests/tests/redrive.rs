@@ -112,6 +112,7 @@ async fn a_redrive_ends_although_all_it_puts_back_dies_at_once() {
 }
 
 // B19
+// I12
 #[tokio::test(start_paused = true)]
 async fn both_of_two_sources_with_an_equal_id_are_dead_lettered_and_put_back() {
     for attempts in [1, 3] {
@@ -219,6 +220,7 @@ async fn a_redrive_that_the_storage_fails_ends_soon_and_holds_nothing() {
 }
 
 // B20
+// I12a
 #[tokio::test(start_paused = true)]
 async fn purging_what_a_redrive_left_keeps_the_payload_of_the_job_put_back() {
     let faulty = Faulty::new(&in_memory());
@@ -238,6 +240,7 @@ async fn purging_what_a_redrive_left_keeps_the_payload_of_the_job_put_back() {
 }
 
 // B20: the other way round.
+// I12a
 #[tokio::test(start_paused = true)]
 async fn a_job_put_back_and_done_leaves_the_payload_of_its_dead_letter() {
     let faulty = Faulty::new(&in_memory());

@@ -75,7 +75,7 @@ async fn part_claim() {
     }
 }
 
-// F61
+// I19, F61
 #[tokio::test]
 async fn each_message_is_claimed_once_by_four_processes() {
     const MESSAGES: usize = 10_000;
@@ -92,7 +92,7 @@ async fn each_message_is_claimed_once_by_four_processes() {
     assert_eq!(leased_job.iter().collect::<HashSet<_>>().len(), MESSAGES);
 }
 
-// F62
+// I19, F62
 #[tokio::test]
 async fn a_short_lock_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ async fn a_long_lock_ends_in_a_timeout_that_says_nothing_was_done() {
     impatient.queues().put(&queue(), PutMessage::new("x")).await.unwrap();
 }
 
-// F64
+// I19, F64
 #[tokio::test(flavor = "multi_thread")]
 async fn no_snapshot_error_escapes_between_stores_that_write_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ async fn no_snapshot_error_escapes_between_stores_that_write_at_once() {
     assert_eq!(storage.queues().queue_properties(&queue()).await.unwrap().approximate_count, 0);
 }
 
-// F71
+// I19, F71
 #[tokio::test]
 async fn a_message_sent_in_a_transaction_shares_its_fate() {
     let folder = tempfile::tempdir().unwrap();

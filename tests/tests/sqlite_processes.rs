@@ -44,7 +44,7 @@ fn part_upgrade() {
     say!("{rows}");
 }
 
-// F66
+// I19, F66
 #[tokio::test(flavor = "multi_thread")]
 async fn process_stops_before_writing_to_a_newer_schema() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn part_fork() {
     say!("done");
 }
 
-// F69
+// I19, F69
 #[test]
 fn forked_child_is_refused_both_handles() {
     let folder = tempfile::tempdir().unwrap();

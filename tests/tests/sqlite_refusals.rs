@@ -39,7 +39,7 @@ fn close(storage: Storage) {
     std::thread::spawn(move || drop(storage)).join().unwrap();
 }
 
-// F60
+// I19, F60
 #[tokio::test]
 async fn only_plain_files_are_opened() {
     let folder = folder();
@@ -98,7 +98,7 @@ async fn databases_of_other_programs_are_left_alone() {
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 
-// F66
+// I19, F66
 #[tokio::test]
 async fn a_newer_schema_is_refused() {
     let folder = folder();
@@ -124,7 +124,7 @@ async fn many_may_open_a_new_file_at_once() {
     assert_eq!(count, 3);
 }
 
-// F58
+// I19, F58
 #[tokio::test]
 async fn damage_in_the_file_is_never_an_empty_queue() {
     let folder = folder();

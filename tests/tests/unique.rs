@@ -42,6 +42,7 @@ async fn sent(queue: &Queue<Report>) -> Vec<String> {
     ids
 }
 
+// I12b
 #[tokio::test(start_paused = true)]
 async fn a_sender_that_dies_at_any_write_locks_nobody_out_and_sends_under_one_id() {
     // The claim, the message, the record that it was sent; each performed or not.
@@ -227,6 +228,7 @@ async fn what_somebody_has_received_is_not_cancelled_even_if_it_was_put_back() {
 }
 
 /// Whoever is told that it joined, joined a job that is there.
+// I12b
 #[tokio::test(start_paused = true)]
 async fn a_canceller_that_dies_or_hears_nothing_at_any_step_locks_nobody_out_and_loses_no_job() {
     use Operation as O;

@@ -17,24 +17,28 @@ fn assert_broken(design: Design, faults: Faults, property: &'static str) {
     assert_fails(BatchLedger::new(design, faults), property);
 }
 
+// I1, I2, I12b
 #[test]
 fn continues_once_when_a_process_dies() {
     assert_good(Faults { crashes: 1, ..NONE });
     assert_good(Faults { crashes: 2, ..SENT });
 }
 
+// I1, I2, I12b
 #[test]
 fn continues_once_when_an_answer_is_lost() {
     assert_good(Faults { lost_answers: 1, ..NONE });
     assert_good(Faults { lost_answers: 1, crashes: 1, ..SENT });
 }
 
+// I1, I2, I12b
 #[test]
 fn continues_once_when_a_lease_is_lost() {
     assert_good(Faults { lost_leases: 1, ..NONE });
     assert_good(Faults { lost_leases: 1, crashes: 1, ..SENT });
 }
 
+// I12, I12b
 #[test]
 fn waits_for_dead_letters_and_their_redrive() {
     assert_good(Faults { deaths: 1, ..NONE });

@@ -23,6 +23,7 @@ fn assert_broken(design: Design, faults: Faults) {
     assert_fails(ClaimCheck::new(design, faults), NO_MISSING_BLOB);
 }
 
+// I12a, I15
 #[test]
 fn uncertain_changes_take_no_blob_away() {
     assert_good(Faults { lost_answers: 2, refusals: 2, checkpoints: 2, ..NONE });
@@ -36,12 +37,14 @@ fn uncertain_changes_take_no_blob_away() {
     });
 }
 
+// I12a, I15
 #[test]
 fn dead_letters_and_what_is_put_back_keep_their_blobs() {
     assert_good(Faults { deaths: 2, crashes: 1, checkpoints: 2, purges: 1, ..NONE });
     assert_good(Faults { deaths: 2, lost_leases: 1, checkpoints: 2, purges: 1, ..NONE });
 }
 
+// I15
 #[test]
 fn sweep_takes_only_what_nothing_refers_to() {
     assert_good(Faults { sweeps: 2, deaths: 2, lost_answers: 1, checkpoints: 1, ..NONE });

@@ -15,29 +15,34 @@ fn assert_broken(design: Design, faults: Faults, property: &'static str) {
     assert_fails(DeadLetters::new(design, faults), property);
 }
 
+// I12
 #[test]
 fn redrive_keeps_jobs_that_die_again_meanwhile() {
     assert_good(Faults { deaths: 3, ..TWO_DEATHS });
 }
 
+// I1, I12
 #[test]
 fn no_job_is_lost_when_a_process_dies() {
     assert_good(Faults { crashes: 1, ..TWO_DEATHS });
     assert_good(Faults { deaths: 1, crashes: 2, ..TWO_DEATHS });
 }
 
+// I1, I12
 #[test]
 fn no_job_is_lost_when_an_answer_is_lost() {
     assert_good(Faults { lost_answers: 1, ..TWO_DEATHS });
     assert_good(Faults { deaths: 1, lost_answers: 1, crashes: 1, ..TWO_DEATHS });
 }
 
+// I1, I12
 #[test]
 fn no_job_is_lost_when_a_lease_is_lost() {
     assert_good(Faults { lost_leases: 1, ..TWO_DEATHS });
     assert_good(Faults { deaths: 1, lost_leases: 1, crashes: 1, ..TWO_DEATHS });
 }
 
+// I12a
 #[test]
 fn purge_takes_nothing_from_the_job_that_was_put_back() {
     assert_good(Faults { purges: 1, crashes: 1, ..TWO_DEATHS });

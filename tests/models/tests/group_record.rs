@@ -27,21 +27,25 @@ fn assert_broken(design: Design, faults: Faults, property: &'static str) {
     assert_fails(GroupRecord::new(design, faults), property);
 }
 
+// I1, I12b
 #[test]
 fn two_jobs_keep_their_order_when_a_process_dies() {
     assert_good(Faults { crashes: 1, ..TWO_JOBS });
 }
 
+// I1, I12b
 #[test]
 fn two_jobs_keep_their_order_when_an_answer_is_lost() {
     assert_good(Faults { lost_answers: 1, ..TWO_JOBS });
 }
 
+// I1, I12b
 #[test]
 fn two_jobs_keep_their_order_when_a_message_comes_late() {
     assert_good(Faults { late_puts: 1, ..TWO_JOBS });
 }
 
+// I1, I12b
 #[test]
 fn two_jobs_keep_their_order_when_a_lease_is_lost() {
     assert_good(Faults { lost_leases: 1, ..TWO_JOBS });
@@ -57,6 +61,7 @@ fn two_jobs_keep_their_order_when_one_is_dead_lettered_and_redriven() {
     assert_good(Faults { deaths: 1, redrives: 1, ..TWO_JOBS });
 }
 
+// I12, I12a
 #[test]
 fn a_dead_letter_and_its_redrive_lose_nothing() {
     assert_good(Faults { deaths: 2, redrives: 2, lost_leases: 1, ..ONE_JOB });
@@ -64,6 +69,7 @@ fn a_dead_letter_and_its_redrive_lose_nothing() {
     assert_good(Faults { deaths: 1, redrives: 1, crashes: 1, late_puts: 1, ..ONE_JOB });
 }
 
+// I3, I4
 #[test]
 fn a_cancellation_is_true_or_did_not_happen() {
     assert_good(Faults { cancels: 1, lost_leases: 1, crashes: 1, resends: 1, ..ONE_JOB });

@@ -43,6 +43,7 @@ async fn run(storage: &Storage) -> Vec<(u32, Option<u32>, bool)> {
 }
 
 // W6, W10
+// I11
 #[tokio::test(start_paused = true)]
 async fn a_history_that_a_producer_wrote_is_ignored() {
     let storage = in_memory();

@@ -18,7 +18,6 @@ mod rubbish;
 mod shutdown;
 mod stopped;
 mod sweep;
-mod table;
 mod together;
 mod versions;
 mod watching;

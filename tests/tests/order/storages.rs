@@ -202,6 +202,7 @@ fn deaths(writes: u64) -> Vec<(Operation, u64, Fault)> {
     steps.flat_map(|(operation, nth)| faults.map(|fault| (operation, nth, fault))).collect()
 }
 
+// I12b
 #[tokio::test(start_paused = true)]
 async fn a_canceller_that_dies_or_hears_nothing_at_any_step_holds_no_key_back_and_tells_no_lies() {
     for (operation, nth, fault) in deaths(2) {
@@ -236,6 +237,7 @@ async fn a_canceller_that_dies_or_hears_nothing_at_any_step_holds_no_key_back_an
     }
 }
 
+// I12b
 #[tokio::test(start_paused = true)]
 async fn a_cancel_that_hears_nothing_at_all_is_finished_by_the_next_of_the_key() {
     let storage = in_memory();
@@ -285,6 +287,7 @@ async fn what_somebody_has_received_keeps_its_place_although_its_canceller_died(
 }
 
 /// The next sender sends under the same id, as nobody can tell what became of the message.
+// I12b
 #[tokio::test(start_paused = true)]
 async fn unique_work_in_order_is_not_lost_when_its_canceller_dies_and_it_is_sent_again() {
     const DAY: Duration = Duration::from_secs(86_400);

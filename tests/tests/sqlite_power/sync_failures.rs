@@ -59,7 +59,7 @@ fn histories(ended: Vec<Task>) -> Vec<History> {
     ended.into_iter().map(|task| task.history).collect()
 }
 
-// F56
+// I1, F56
 #[test]
 fn failed_sync_of_a_commit_is_ambiguous_and_stops_store() {
     let mut random = random();
