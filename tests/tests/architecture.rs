@@ -4,47 +4,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Each module of the library, and the modules it may use besides itself and [`PURE`] ones.
-const MAY_USE: &[(&str, &[&str])] = &[
-    ("clock", &[]),
-    ("entropy", &[]),
-    ("error", &[]),
-    ("job", &[]),
-    ("message", &[]),
-    ("name", &[]),
-    ("settings", &[]),
-    ("sync", &[]),
-    ("task", &[]),
-    ("trace", &[]),
-    ("validate", &[]),
-    ("codec", &[]),
-    ("golden", &["codec"]),
-    ("guide", &[]),
-    ("envelope", &[]),
-    ("storage", &[]),
-    ("json_blob", &["storage"]),
-    ("memory", &["storage"]),
-    ("sqlite", &["storage"]),
-    ("azure", &["storage"]),
-    ("sharded", &["storage"]),
-    ("claim_check", &["storage", "envelope", "sharded"]),
-    ("lease", &["storage"]),
-    ("queue", &["codec", "envelope", "claim_check", "json_blob", "lease", "storage"]),
-    ("handler", &["codec"]),
-    ("worker", &["queue", "handler", "lease", "storage", "claim_check"]),
-    ("coordination", &["codec", "queue", "storage", "worker", "lease"]),
-    // The places that put adapters, queues, workers and coordination together, the macros' back door and the test kit.
-    ("standard_hooks", &["coordination", "standard_sweep", "storage", "worker"]),
-    ("standard_sweep", &["claim_check", "coordination", "queue", "storage", "worker"]),
-    ("connect", &["memory", "sqlite", "azure", "storage"]),
-    ("transactional", &["sqlite", "queue"]),
-    ("__private", &["codec"]),
-    ("testing", &["storage", "queue", "codec", "handler", "memory", "worker"]),
-];
+/// The import table of ARCHITECTURE.md.
+struct ImportTable {
+    /// What every module may use.
+    common: BTreeSet<String>,
+    /// Each other module, and what it may use besides itself and the common modules.
+    rows: BTreeMap<String, BTreeSet<String>>,
+}
 
-/// What every module may use: pure data without I/O, locks, randomness and the start of tasks.
-const PURE: &[&str] =
-    &["clock", "entropy", "error", "job", "message", "name", "settings", "sync", "task", "trace", "validate"];
+impl ImportTable {
+    fn read() -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md");
+        let text = fs::read_to_string(path).unwrap();
+        let (_, section) = text.split_once("## Who may know what\n").unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let (_, common) = section.split_once("Every module may use ").unwrap();
+        let common = quoted(common.split('.').next().unwrap()).collect();
+        let mut rows = BTreeMap::new();
+        for line in section.lines().filter(|line| line.starts_with("| `")) {
+            let cells: Vec<&str> = line.split('|').collect();
+            for module in quoted(cells[1]) {
+                let former = rows.insert(module, quoted(cells[2]).collect());
+                assert!(former.is_none(), "a module has two rows: {line}");
+            }
+        }
+        Self { common, rows }
+    }
+
+    fn allows(&self, module: &str, used: &str) -> bool {
+        let in_row = self.rows.get(module).is_some_and(|row| row.contains(used));
+        used == module || self.common.contains(used) || in_row
+    }
+}
+
+/// The words in backquotes.
+fn quoted(text: &str) -> impl Iterator<Item = String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned)
+}
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobqueue/src")
@@ -114,27 +110,29 @@ fn roots() -> BTreeMap<String, String> {
 
 #[test]
 fn modules_use_only_what_the_table_allows() {
-    let (table, roots) = (MAY_USE.iter().copied().collect::<BTreeMap<_, _>>(), roots());
-    let mut wrong = Vec::new();
+    let (table, roots) = (ImportTable::read(), roots());
+    let (mut wrong, mut unseen) =
+        (Vec::new(), table.rows.keys().chain(&table.common).collect::<BTreeSet<_>>());
     for file in rust_files(&source()) {
         let module = module(&file);
         if module == "lib" || file.file_name().unwrap() == "tests.rs" {
             continue;
         }
-        let Some(allowed) = table.get(module.as_str()) else {
+        if !table.rows.contains_key(&module) && !table.common.contains(&module) {
             wrong.push(format!("the module `{module}` is not in the table"));
             continue;
-        };
+        }
+        unseen.remove(&module);
         let text = fs::read_to_string(&file).unwrap();
         let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
         for used in uses(text, &roots) {
-            let fine = used == module || PURE.contains(&used.as_str()) || allowed.contains(&used.as_str());
             // The crate's own macros.
-            if !fine && !used.is_empty() && used != "jobqueue_derive" {
+            if !table.allows(&module, &used) && !used.is_empty() && used != "jobqueue_derive" {
                 wrong.push(format!("{} uses `{used}`", file.strip_prefix(source()).unwrap().display()));
             }
         }
     }
+    wrong.extend(unseen.iter().map(|module| format!("the table names `{module}`, which is no module")));
     assert!(wrong.is_empty(), "the import table is broken:\n{}", wrong.join("\n"));
 }
 
