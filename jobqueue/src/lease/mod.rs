@@ -16,7 +16,6 @@
 //! Knows the queue half of the port and texts; knows nothing of envelopes, queues or workers.
 
 mod deadline_queue;
-mod deletion;
 mod operation;
 mod owner;
 mod renewer;
@@ -25,6 +24,7 @@ mod together;
 pub(crate) use operation::LeaseError;
 pub(crate) use owner::{Lease, LeaseTerms, Loss};
 pub(crate) use renewer::LeaseRenewer;
+pub(crate) use together::delete_all;
 
 #[cfg(test)]
 mod tests;

@@ -6,49 +6,46 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
-use super::deletion::share_of;
-use super::operation::LeaseError;
+use super::operation::{LeaseError, share_of};
 use super::owner::Lease;
 use crate::storage::StoreError;
 
 type Outcome = Result<(), LeaseError>;
 
-impl Lease {
-    /// Deletes the messages of leases that are all of one queue and on the same terms, and ends the leases; the answers stand in
-    /// the order of the leases. Each is what [`delete`](Self::delete) would have said: what the common request has not
-    /// decided for a message is decided for it alone.
-    pub(crate) async fn delete_all(leases: &[Arc<Self>]) -> Vec<Outcome> {
-        let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
-        let (mut together, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
-        // Held to the end, so that nothing renews what is being deleted.
-        let mut turns = Vec::with_capacity(leases.len());
-        let soonest = soonest_together(leases);
-        for (place, lease) in leases.iter().enumerate() {
-            match lease.turn.try_lock() {
-                // A renewal under way must not hold up the others, a receipt that may be outdated needs more than one answer,
-                // and a lease near its end would leave the common request no time.
-                Err(_) => alone.push(place),
-                Ok(_) if lease.is_uncertain() || lease.delete_by() < soonest => alone.push(place),
-                Ok(turn) => match lease.check_deletable() {
-                    Ok(()) => {
-                        together.push(place);
-                        turns.push(turn);
-                    }
-                    Err(error) => outcomes[place] = Some(Err(error)),
-                },
-            }
+/// Deletes the messages of leases that are all of one queue and on the same terms, and ends the leases; the answers stand in
+/// the order of the leases. Each is what [`delete`](Lease::delete) would have said: what the common request has not
+/// decided for a message is decided for it alone.
+pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Outcome> {
+    let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
+    let (mut together, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
+    // Held to the end, so that nothing renews what is being deleted.
+    let mut turns = Vec::with_capacity(leases.len());
+    let soonest = soonest_together(leases);
+    for (place, lease) in leases.iter().enumerate() {
+        match lease.turn.try_lock() {
+            // A renewal under way must not hold up the others, a receipt that may be outdated needs more than one answer,
+            // and a lease near its end would leave the common request no time.
+            Err(_) => alone.push(place),
+            Ok(_) if lease.is_uncertain() || lease.delete_by() < soonest => alone.push(place),
+            Ok(turn) => match lease.check_deletable() {
+                Ok(()) => {
+                    together.push(place);
+                    turns.push(turn);
+                }
+                Err(error) => outcomes[place] = Some(Err(error)),
+            },
         }
-        let requested: Vec<&Lease> = together.iter().map(|place| &*leases[*place]).collect();
-        let (decided, singly) = tokio::join!(
-            delete_together(&requested),
-            join_all(alone.iter().map(|place| leases[*place].delete())),
-        );
-        for (place, outcome) in together.into_iter().zip(decided).chain(alone.into_iter().zip(singly)) {
-            outcomes[place] = Some(outcome);
-        }
-        // Each has one by now; a lease without would have been left out by the lines above.
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(LeaseError::Uncertain(None)))).collect()
     }
+    let requested: Vec<&Lease> = together.iter().map(|place| &*leases[*place]).collect();
+    let (decided, singly) = tokio::join!(
+        delete_together(&requested),
+        join_all(alone.iter().map(|place| leases[*place].delete())),
+    );
+    for (place, outcome) in together.into_iter().zip(decided).chain(alone.into_iter().zip(singly)) {
+        outcomes[place] = Some(outcome);
+    }
+    // Each has one by now; a lease without would have been left out by the lines above.
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(LeaseError::Uncertain(None)))).collect()
 }
 
 /// Returns when a lease must last to be deleted with others: a quarter of the time that the longest of them has.

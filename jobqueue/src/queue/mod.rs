@@ -48,6 +48,7 @@ pub(crate) use deferral::{Cause, Deferred};
 pub(crate) use delivery::{from_json, to_json};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
+pub(crate) use receive::Idle;
 pub(crate) use unique::CONTAINER as UNIQUE;
 
 pub(crate) use crate::envelope::{EventDigest, Identity, IdentityDigest};

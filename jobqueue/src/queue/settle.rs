@@ -11,7 +11,7 @@ use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
 use crate::job::retry::MAX_DELAY;
-use crate::lease::{Lease, LeaseError};
+use crate::lease::{LeaseError, delete_all};
 use crate::storage::StoreError;
 
 impl LeasedJob {
@@ -31,7 +31,7 @@ impl LeasedJob {
         leased_job: impl Iterator<Item = &'c Self>,
     ) -> Vec<Result<(), LeaseError>> {
         let leases: Vec<_> = leased_job.map(|leased_job| Arc::clone(&leased_job.lease)).collect();
-        Lease::delete_all(&leases).await
+        delete_all(&leases).await
     }
 
     /// Counts a failed attempt and puts the message back for `delay`.

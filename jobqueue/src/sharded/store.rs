@@ -207,7 +207,6 @@ impl QueueStore for ShardedQueues {
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
-        let at_once = message.visibility_delay.is_zero();
         let outcome = match self.put_once(queue, &message).await {
             // Retired or deleted since the map was read, or lost: certainly not stored.
             Err(e) if e.kind() == K::QueueNotFound => {
@@ -220,9 +219,7 @@ impl QueueStore for ShardedQueues {
             }
             outcome => outcome?,
         };
-        if at_once {
-            self.notify(queue);
-        }
+        self.notify(queue);
         Ok(outcome)
     }
 

@@ -155,9 +155,9 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// `Unauthorized`, naming the permissions that are missing; other kinds when the storage cannot be asked.
     async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError>;
 
-    /// Rings when a message may have become visible at once in `queue`, put by this or another process;
-    /// `None` when the storage can only be polled. It may ring for nothing, and it never rings for delays that
-    /// run out: [`Received::next_visible_in`] tells those.
+    /// Rings when a message may have become visible in `queue`, or may do so earlier than was known: this or another process has
+    /// put it, with or without a delay, or an update has shortened its lease. `None` when the storage can only be polled. It may
+    /// ring for nothing, and it never rings for delays that run out: [`Received::next_visible_in`] tells those.
     fn subscribe(&self, queue: &QueueName) -> Option<Subscription>;
 
     /// Whether update and delete refuse an expired receipt even if nobody has taken the message since.

@@ -1,11 +1,13 @@
 //! Fetching messages of one queue, never more than there are free slots.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
-use super::circuit::{Permit, Probe};
+use super::circuit::Permit;
 use super::deliveries::Deliveries;
 use super::event::Event;
 use super::fetch::{MAX_REQUESTS, fetch};
@@ -14,9 +16,9 @@ use super::single_message_fallback::SingleMessageFallback;
 use super::slot::Slots;
 use crate::job::outcome::chain;
 use crate::job::retry::Backoff;
-use crate::queue::Incoming;
+use crate::queue::{Idle, Incoming};
 use crate::settings::QueueSettings;
-use crate::storage::{MAX_MESSAGES, StoreError, StoreErrorKind};
+use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
 /// How long a queue that cannot be read is left alone: doubling to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
@@ -33,94 +35,132 @@ pub(super) struct Poller {
     pub(super) until_idle: bool,
 }
 
+/// What the rounds so far tell the next one.
+struct Pace {
+    idle: Idle,
+    failures: u32,
+    /// Whether the last round brought all that was asked for.
+    was_full: bool,
+    fallback: SingleMessageFallback,
+}
+
 impl Poller {
     /// Polls until it is told to stop.
     pub(super) async fn run(self) {
-        let QueueWorker { shared, core, circuit, activity, stop, .. } = &self.deliveries.worker;
+        let QueueWorker { shared, core, circuit, activity, .. } = &self.deliveries.worker;
         shared.events.tell(|| Event::Listening { queue: core.name.clone() });
-        let mut idle = core.idle(shared.options.max_idle_delay);
-        let mut failures = 0;
-        let mut was_full = false;
-        let mut single_message_fallback = SingleMessageFallback::default();
-        // Only waiting is interrupted by the end: what a request has leased must be handled or put back.
+        let idle = core.idle(shared.options.max_idle_delay);
+        let fallback = SingleMessageFallback::default();
+        let mut pace = Pace { idle, failures: 0, was_full: false, fallback };
+        // Waiting is interrupted by the end at once, a request after a while: what it has leased is put back.
         while let Some(settings) = self.unless_stopped(self.calm_settings()).await {
             if settings.paused {
                 activity.found_empty(self.number, activity.generation());
-                self.unless_stopped(idle.pause(None)).await;
+                self.unless_stopped(pace.idle.pause(None)).await;
                 continue;
             }
-            let permit = circuit.permit();
-            match permit {
-                Permit::Closed | Permit::Probe => {}
-                Permit::OpenUntil(until) => {
-                    self.unless_stopped(tokio::time::sleep_until(until)).await;
-                    continue;
-                }
-                Permit::Probing => {
-                    self.unless_stopped(circuit.ended()).await;
-                    continue;
-                }
-            }
-            let Some(Some(mut slots)) = self.unless_stopped(self.free_slots(was_full)).await else { return };
+            let Some(permit) = self.permit().await else { continue };
+            let free = self.unless_stopped(self.free_slots(pace.was_full)).await;
+            let Some(Some(slots)) = free else { return };
             // The circuit may have opened while this waited for a slot.
-            if circuit.permit() != permit {
-                continue;
+            if circuit.permit() == permit && self.round(&settings, slots, permit, &mut pace).await.is_break()
+            {
+                return;
             }
-            let probe = permit == Permit::Probe;
-            if probe {
-                slots.truncate(1);
+        }
+    }
+
+    /// Returns leave to fetch; `None` after a wait for it.
+    async fn permit(&self) -> Option<Permit> {
+        let circuit = &self.deliveries.worker.circuit;
+        match circuit.permit() {
+            Permit::OpenUntil(until) => self.unless_stopped(tokio::time::sleep_until(until)).await?,
+            Permit::Probing => self.unless_stopped(circuit.ended()).await?,
+            permit => return Some(permit),
+        }
+        None
+    }
+
+    /// Fetches once, and starts the deliveries of what came, or waits until there may be more.
+    async fn round(
+        &self,
+        settings: &Arc<QueueSettings>,
+        mut slots: Vec<OwnedSemaphorePermit>,
+        permit: Permit,
+        pace: &mut Pace,
+    ) -> ControlFlow<()> {
+        let QueueWorker { shared, core, activity, stop, .. } = &self.deliveries.worker;
+        let at_most = pace.fallback.at_most();
+        if permit == Permit::Probe {
+            slots.truncate(1);
+        } else if pace.failures > 0 || !pace.was_full {
+            // One request tells whether a storage that failed is well again, and whether a queue is empty.
+            slots.truncate(at_most as usize);
+        }
+        let generation = activity.generation();
+        let asked = slots.len();
+        let fetching = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(settings));
+        match self.unless_stopped_long_ago(fetching).await {
+            None => return ControlFlow::Break(()),
+            // Asking again would be in vain.
+            Some(Err(error)) if error.kind() == StoreErrorKind::Stopped => {
+                shared.fail(error);
+                stop.cancel();
+                return ControlFlow::Break(());
             }
-            let at_most = single_message_fallback.at_most();
-            if failures > 0 || !was_full {
-                // One request tells whether a storage that failed is well again, and whether a queue is empty.
-                slots.truncate(at_most as usize);
-            }
-            let generation = activity.generation();
-            let asked = slots.len();
-            let fetching = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(&settings));
-            let Some(fetched) = self.unless_stopped_long_ago(fetching).await else { return };
-            let fetched = match fetched {
-                Ok(fetched) => fetched,
-                // Asking again would be for nothing for ever.
-                Err(error) if error.kind() == StoreErrorKind::Stopped => {
-                    shared.fail(error);
-                    return stop.cancel();
-                }
-                Err(error) => {
-                    drop(slots);
-                    failures += 1;
-                    single_message_fallback.note(&error, settings.timeout);
-                    self.unless_stopped(self.back_off(&error, failures)).await;
-                    continue;
-                }
-            };
-            failures = 0;
-            if let Some(error) = &fetched.failed {
-                single_message_fallback.note(error, settings.timeout);
-            }
-            was_full = fetched.messages.len() == asked;
-            if fetched.messages.is_empty() {
+            Some(Err(error)) => {
                 drop(slots);
-                activity.found_empty(self.number, generation);
-                let next = fetched.next_visible_in;
-                let pause = async {
-                    tokio::select! {
-                        biased;
-                        () = idle.pause(next) => {}
-                        () = activity.quiet_after(generation), if self.until_idle => {}
-                    }
-                };
-                self.unless_stopped(pause).await;
-                continue;
+                pace.failures += 1;
+                pace.fallback.note(&error, settings.timeout);
+                self.unless_stopped(self.back_off(&error, pace.failures)).await;
             }
-            idle.reset();
-            let mut probe = probe.then(|| circuit.probe());
-            activity.started(fetched.messages.len());
-            for (leased, requested) in fetched.messages {
-                let Some(slot) = slots.pop() else { break };
-                let incoming = Incoming { leased, requested, settings: Arc::clone(&settings) };
-                self.start(incoming, slot, probe.take());
+            Some(Ok(fetched)) => {
+                pace.failures = 0;
+                pace.was_full = fetched.messages.len() == asked;
+                if let Some(error) = &fetched.failed {
+                    pace.fallback.note(error, settings.timeout);
+                }
+                if fetched.messages.is_empty() {
+                    drop(slots);
+                    self.wait_for_more(fetched.next_visible_in, generation, &mut pace.idle).await;
+                } else {
+                    pace.idle.reset();
+                    self.start_all(fetched.messages, settings, slots, permit);
+                }
             }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Waits after a round that found the queue empty.
+    async fn wait_for_more(&self, next_visible_in: Option<Duration>, generation: u64, idle: &mut Idle) {
+        let activity = &self.deliveries.worker.activity;
+        activity.found_empty(self.number, generation);
+        let pause = async {
+            tokio::select! {
+                biased;
+                () = idle.pause(next_visible_in) => {}
+                () = activity.quiet_after(generation), if self.until_idle => {}
+            }
+        };
+        self.unless_stopped(pause).await;
+    }
+
+    fn start_all(
+        &self,
+        messages: Vec<(LeasedMessage, Instant)>,
+        settings: &Arc<QueueSettings>,
+        mut slots: Vec<OwnedSemaphorePermit>,
+        permit: Permit,
+    ) {
+        let QueueWorker { circuit, activity, .. } = &self.deliveries.worker;
+        let mut probe = (permit == Permit::Probe).then(|| circuit.probe());
+        activity.started(messages.len());
+        for (leased, requested) in messages {
+            let Some(slot) = slots.pop() else { break };
+            let incoming = Incoming { leased, requested, settings: Arc::clone(settings) };
+            let place = Place::new(activity, self.slots.occupied(slot), probe.take());
+            self.deliveries.start(incoming, place);
         }
     }
 
@@ -165,11 +205,6 @@ impl Poller {
         tracing::warn!(%queue, error = %text, ?wait, "queue not read");
         shared.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;
-    }
-
-    fn start(&self, incoming: Incoming, slot: OwnedSemaphorePermit, probe: Option<Probe>) {
-        let place = Place::new(&self.deliveries.worker.activity, self.slots.occupied(slot), probe);
-        self.deliveries.start(incoming, place);
     }
 
     /// At least one free slot; many after a round that brought all that was asked for. A worker that is full gathers some,

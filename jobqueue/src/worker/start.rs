@@ -16,6 +16,7 @@ use super::deliveries::Deliveries;
 use super::event::Event;
 use super::poller::Poller;
 use super::queue_worker::QueueWorker;
+use super::registry::QueueHandlers;
 use super::report::Report;
 use super::shared::Shared;
 use super::slot::Slots;
@@ -104,17 +105,7 @@ impl Worker {
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
         let slots = Slots::new(shared.options.concurrency);
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
-        let mut opened = Vec::new();
-        for (queue, queue_handlers) in &shared.registry.0 {
-            let options =
-                QueueCoreOptions { defaults: queue_handlers.defaults(), ..shared.channel_options() };
-            let core = QueueCore::open(&shared.storage, queue.clone(), options).await?;
-            access::check(&core).await?;
-            opened.push((core, Arc::clone(queue_handlers)));
-        }
-        let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
-        tracing::info!(storage = shared.storage.description(), ?queues, "worker started");
-        for (number, (core, handlers)) in opened.into_iter().enumerate() {
+        for (number, (core, handlers)) in open_queues(&shared).await?.into_iter().enumerate() {
             let worker = QueueWorker {
                 shared: Arc::clone(&shared),
                 core,
@@ -134,11 +125,7 @@ impl Worker {
             task::spawn_tracked(&pollers, start(BackgroundContext::new(&shared, stop.clone())));
         }
         pollers.close();
-        if let Some(every) = shared.options.sweep_every {
-            let sweeps = sweep_again_and_again(Arc::clone(&shared), every);
-            let stop = stop.clone();
-            drop(task::spawn(async move { stop.run_until_cancelled(sweeps).await }));
-        }
+        start_sweeps(&shared, stop.clone());
         tokio::select! {
             biased;
             () = shutdown => {}
@@ -151,10 +138,29 @@ impl Worker {
         let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
         tasks.close();
         end_handlers(&shared, &tasks).await;
-        let report = shared.report().clone();
-        tracing::info!(?report, "worker stopped");
-        shared.take_failure().map_or(Ok(report), |error| Err(error.into()))
+        stopped(&shared)
     }
+}
+
+/// What the worker leaves when it ends.
+fn stopped(shared: &Shared) -> Result<Report, Error> {
+    let report = shared.report().clone();
+    tracing::info!(?report, "worker stopped");
+    shared.take_failure().map_or(Ok(report), |error| Err(error.into()))
+}
+
+/// Opens all queues, and checks that the worker may do with each what it has to.
+async fn open_queues(shared: &Shared) -> Result<Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>, Error> {
+    let mut opened = Vec::new();
+    for (queue, handlers) in &shared.registry.0 {
+        let options = QueueCoreOptions { defaults: handlers.defaults(), ..shared.channel_options() };
+        let core = QueueCore::open(&shared.storage, queue.clone(), options).await?;
+        access::check(&core).await?;
+        opened.push((core, Arc::clone(handlers)));
+    }
+    let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
+    tracing::info!(storage = shared.storage.description(), ?queues, "worker started");
+    Ok(opened)
 }
 
 /// Ends the leases of handlers that still run when their worker is dropped: one that blocks its thread cannot be dropped with it.
@@ -189,6 +195,13 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
     let released = futures_util::future::join_all(abandoned.into_iter().map(release));
     // What is not released by then comes back when its lease is over.
     let _ = tokio::time::timeout(LAST_ROUND, released).await;
+}
+
+/// Sweeps now and then until `stop`, if the worker is to.
+fn start_sweeps(shared: &Arc<Shared>, stop: CancellationToken) {
+    let Some(every) = shared.options.sweep_every else { return };
+    let sweeps = sweep_again_and_again(Arc::clone(shared), every);
+    drop(task::spawn(async move { stop.run_until_cancelled(sweeps).await }));
 }
 
 async fn sweep_again_and_again(shared: Arc<Shared>, every: Duration) {

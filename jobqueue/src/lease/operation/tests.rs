@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
+use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss, delete_all};
 use crate::memory::TokioClock;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
@@ -169,7 +169,7 @@ async fn a_lease_near_its_end_does_not_hurry_a_common_deletion() {
         leases.push(scene.leased(ago, SECOND, ExpiredReceipt::Refuse).await);
     }
     scene.faulty.plan(Operation::DeleteAll, 1, Fault::DelayBefore(3 * SECOND));
-    let outcomes = Lease::delete_all(&leases).await;
+    let outcomes = delete_all(&leases).await;
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let calls = |operation| scene.faulty.calls_of(operation);
     assert_eq!((calls(Operation::DeleteAll), calls(Operation::Delete)), (1, 1));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
+use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss, delete_all};
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
@@ -53,7 +53,7 @@ async fn batch_delete_answers_for_each_message() {
     assert!(leases[2].is_uncertain());
     let turn = leases[3].turn.lock().await;
 
-    let deletion = Lease::delete_all(&leases);
+    let deletion = delete_all(&leases);
     tokio::pin!(deletion);
     assert!(futures_util::poll!(&mut deletion).is_pending(), "the fourth waits for its turn");
     assert_eq!(faulty.calls_of(Operation::DeleteAll), 1, "and does not hold up the others");
@@ -78,7 +78,7 @@ async fn ambiguous_batch_delete_is_resolved_per_message() {
     for fault in [lost_answer, lost_request, Fault::Hang, Fault::HangAfter] {
         let (faulty, queue, renewer, leases) = many_leased(3, ExpiredReceipt::Refuse).await;
         faulty.plan(Operation::DeleteAll, 1, fault);
-        let outcomes = Lease::delete_all(&leases).await;
+        let outcomes = delete_all(&leases).await;
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(()))), "{fault:?}");
         assert_eq!((faulty.calls_of(Operation::DeleteAll), faulty.calls_of(Operation::Delete)), (1, 3));
         let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
@@ -93,7 +93,7 @@ async fn expired_leases_are_batch_deleted_only_if_configured() {
         let (faulty, queue, _keeper, leases) = many_leased(2, expired).await;
         faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
         tokio::time::sleep(TERM + Duration::from_secs(1)).await;
-        let outcomes = Lease::delete_all(&leases).await;
+        let outcomes = delete_all(&leases).await;
         let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
         let all_lost = outcomes.iter().all(|outcome| matches!(outcome, Err(LeaseError::Lost)));
         let all_gone = outcomes.iter().all(|outcome| matches!(outcome, Ok(())));

@@ -63,6 +63,26 @@ promises! { "arrivals";
         }
     }
 
+    /// A put with a delay rings the bell: whoever waits may wait for longer than the delay.
+    async fn ring_for_a_delayed_put(subject) {
+        let queue = subject.queue().await?;
+        if let Some(mut subscribe) = notifier(subject, &*queue.store, &queue.name)? {
+            let delayed = PutMessage::new("text").with_visibility_delay(secs(2));
+            queue.store.put(&queue.name, delayed).await?;
+            rings(&mut subscribe).await?;
+        }
+    }
+
+    /// An update that shortens a lease rings the bell: whoever waits may wait for the lease's former end.
+    async fn ring_for_a_release_with_a_delay(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        if let Some(mut subscribe) = notifier(subject, &*queue.store, &queue.name)? {
+            queue.update(&message, secs(2)).await?;
+            rings(&mut subscribe).await?;
+        }
+    }
+
     /// A bell can be heard before the queue exists.
     async fn ring_in_a_queue_made_later(subject) {
         let queue = subject.missing_queue()?;
