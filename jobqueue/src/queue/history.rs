@@ -69,6 +69,7 @@ mod tests {
         envelope.dead_letter = Some(DeadLetterNote {
             reason: "rejected".into(),
             queue: "q".into(),
+            message: None,
             time: String::new(),
             deliveries: 1,
             worker: None,
