@@ -1,4 +1,4 @@
-//! One get over many shards: who is asked for how many, and what comes of it.
+//! Fills one get from many shards: divides the count among them, and joins their answers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,11 +13,12 @@ use super::store::{ShardedQueues, WAVE};
 use crate::name::QueueName;
 use crate::storage::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as K};
 
-/// How long the others of a wave wait for a shard that does not answer. What it may have leased comes back.
+/// The time that the other shards of a wave wait for one that does not answer. Messages that it leased nevertheless
+/// become visible again when their lease ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ShardedQueues {
-    /// Gets from all shards that may be asked, each its share.
+    /// Gets messages from all shards that may be asked, a share from each.
     pub(super) async fn gather(
         &self,
         queue: &QueueName,
@@ -38,7 +39,7 @@ impl ShardedQueues {
             let left = options.count as usize - all.messages.len();
             let wave: Vec<_> = waiting.drain(..WAVE.min(left).min(waiting.len())).collect();
             let width = wave.len();
-            // Each its fair share; together not more than was asked for.
+            // Each shard gets a fair share; together the shares are not more than was asked for.
             let share = |place: usize| (left / width + usize::from(place < left % width)) as u32;
             let gets = wave.into_iter().enumerate().map(|(place, shard)| {
                 self.get_from(queue, shard, GetMessages { count: share(place), ..options })
@@ -84,7 +85,7 @@ impl ShardedQueues {
     }
 }
 
-/// What several gets give together.
+/// The joined answers of several gets.
 #[derive(Default)]
 struct Gathered {
     messages: Vec<LeasedMessage>,
@@ -98,7 +99,7 @@ impl Gathered {
         self.next = [self.next, wait].into_iter().flatten().min();
     }
 
-    /// Adds an answer; tells whether the shard may have more.
+    /// Adds the answer of a shard; returns whether the shard may have more messages.
     fn add(&mut self, shard: &Shard, asked: u32, got: Result<Received, StoreError>) -> bool {
         match got {
             Ok(received) => {
@@ -111,11 +112,11 @@ impl Gathered {
                 }));
                 full
             }
-            // A shard that is missing beside a home that is there holds nothing.
+            // A shard that is missing while the home queue exists holds no messages.
             Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => false,
             Err(e) => {
                 tracing::warn!(shard = shard.number, generation = shard.generation, error = %e, "shard not read");
-                // What cannot be mended by waiting must not look like an empty shard.
+                // A failure that waiting does not repair must not look like an empty shard.
                 if self.error.as_ref().is_none_or(|first| first.is_retryable()) {
                     self.error = Some(e);
                 }

@@ -1,4 +1,4 @@
-//! Which shards a queue has: generations, and their form in a blob.
+//! The shards of a queue: their generations, and the form in which a blob stores them.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use crate::storage::ETag;
 /// One physical queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Shard {
-    /// 0 is the home queue.
+    /// The number of the generation; 0 is the home queue.
     pub(super) generation: u32,
     pub(super) number: u32,
     pub(super) account: String,
@@ -25,10 +25,11 @@ impl Shard {
     }
 }
 
-/// The longest stem: room for `-s255v99999`.
+/// The greatest length of a stem; it leaves room for `-s255v99999`.
 const MAX_STEM: usize = 51;
 
-/// What the names of a queue's shards begin with: its own name, or of a long one the beginning and a hash of the whole.
+/// Returns the stem of the names of a queue's shards: the queue's own name or, if that is too long, its beginning and a
+/// hash of the whole.
 fn stem(logical: &QueueName) -> String {
     let name = logical.as_str();
     if name.len() <= MAX_STEM {
@@ -39,20 +40,20 @@ fn stem(logical: &QueueName) -> String {
     format!("{}-{hash}", name[..MAX_STEM - 17].trim_end_matches('-'))
 }
 
-/// Whether this is the name of a shard and not of a logical queue.
+/// Returns whether `name` is the name of a shard and not of a logical queue.
 pub(super) fn is_shard(name: &QueueName) -> bool {
     let numbers = name.as_str().rsplit_once("-s").and_then(|(_, rest)| rest.split_once('v'));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     numbers.is_some_and(|(shard, generation)| digits(shard) && digits(generation))
 }
 
-/// Shards that were made together; a key belongs to one of them.
+/// A generation: shards that were created together. A key belongs to one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Generation {
     pub(super) number: u32,
-    /// Seconds since 1970; 0 for the newest.
+    /// The time at which a newer generation replaced this one, in seconds since 1970; 0 for the newest.
     pub(super) superseded: u64,
-    /// The account of each shard. None: the home queue alone.
+    /// The account of each shard. An empty list means the home queue alone.
     pub(super) accounts: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// All shards that are read, home first.
+    /// Returns all shards that are read, the home queue first.
     pub(super) fn shards(&self, home: &str) -> Vec<Shard> {
         let first = Shard { generation: 0, number: 0, account: home.to_owned() };
         let rest = self.generations.iter().flat_map(|generation| {
@@ -77,14 +78,14 @@ impl Map {
         std::iter::once(first).chain(rest).collect()
     }
 
-    /// The shards that new messages go to.
+    /// Returns the shards to which new messages go.
     pub(super) fn targets(&self, home: &str) -> Vec<Shard> {
         let newest = self.generations.last().filter(|newest| !newest.accounts.is_empty());
         let number = newest.map_or(0, |newest| newest.number);
         self.shards(home).into_iter().filter(|shard| shard.generation == number).collect()
     }
 
-    /// The map with one generation more.
+    /// Returns the map with one more generation.
     pub(super) fn grown(&self, accounts: Vec<String>, now: SystemTime) -> Self {
         let mut generations = self.generations.clone();
         let number = generations.last().map_or(1, |newest| newest.number + 1);
@@ -95,7 +96,8 @@ impl Map {
         Self { generations, etag: self.etag.clone() }
     }
 
-    /// A line for each generation: number, when it was superseded, accounts.
+    /// Returns the text of the map: one line per generation with its number, the time it was superseded, and its
+    /// accounts.
     pub(super) fn to_text(&self) -> String {
         let line = |g: &Generation| format!("{}\t{}\t{}\n", g.number, g.superseded, g.accounts.join("\t"));
         self.generations.iter().map(line).collect()

@@ -1,4 +1,4 @@
-//! Reading, establishing and changing maps.
+//! Reads, creates and changes shard maps.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -18,26 +18,27 @@ use crate::sync::lock;
 pub(crate) const CONTAINER: &str = "jobqueue-shards";
 const OPERATION: &str = "read shard map";
 
-/// How long a newer map is waited for by those who can do with an older one.
+/// The time that readers wait for a newer map, if an older one serves them too.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long they do with it after a failure.
+/// The time that readers use an older map after a failed read.
 const CONTENT: Duration = Duration::from_secs(10);
 
-/// The accounts, and the maps as this process knows them.
+/// The accounts, and the shard maps that this process has read.
 #[derive(Debug)]
 pub(super) struct Maps {
     pub(super) options: Builder,
     pub(super) health: ShardHealth,
-    /// Shared with the handle that renews leases: it must know what the others know when it cannot read.
+    /// The maps that were read last. The handle that renews leases shares them, since it may be unable to read them
+    /// itself.
     known: Arc<Mutex<HashMap<QueueName, Known>>>,
 }
 
-/// A map as it was read last.
+/// A map as it was last read.
 #[derive(Debug, Clone)]
 struct Known {
     map: Map,
     read: Instant,
-    /// When it could not be read again.
+    /// The time at which the last attempt to read it again failed.
     failed: Option<Instant>,
 }
 
@@ -46,7 +47,7 @@ impl Maps {
         Self { options, health: ShardHealth::default(), known: Arc::default() }
     }
 
-    /// The same maps over other connections.
+    /// Returns the same maps over other connections.
     pub(super) fn detached(&self) -> Self {
         let options = &self.options;
         let accounts = options.accounts.iter().map(|(name, storage)| (name.clone(), storage.detached()));
@@ -68,7 +69,7 @@ impl Maps {
         &self.options.accounts[0].1
     }
 
-    /// The physical queue of a shard and where it is.
+    /// Returns the physical queue of a shard and the account that holds it.
     pub(super) fn locate(
         &self,
         queue: &QueueName,
@@ -94,8 +95,8 @@ impl Maps {
         lock(&self.known).insert(queue.clone(), known);
     }
 
-    /// The map as it was read at most one refresh interval ago. A put by an older one could reach a shard that is being
-    /// retired, and so none is made: if the map cannot be read, this fails.
+    /// Returns the map, read at most one refresh interval ago. It fails if the map cannot be read: a put by an older
+    /// map could reach a shard that is being retired.
     pub(super) async fn map(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let known = lock(&self.known).get(queue).cloned();
         match known {
@@ -104,7 +105,8 @@ impl Maps {
         }
     }
 
-    /// The newest map that can be had soon, for those who only read: at worst they miss shards that were added since.
+    /// Returns the newest map that can be had soon, for callers that only read. At worst they miss shards that were
+    /// added since.
     pub(super) async fn newest_known(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let Some(known) = lock(&self.known).get(queue).cloned() else { return self.fresh(queue).await };
         let failed_lately = known.failed.is_some_and(|failed| failed.elapsed() < CONTENT);
@@ -126,14 +128,14 @@ impl Maps {
         Ok(known.map)
     }
 
-    /// The shards as they were last known, for those who cannot wait.
+    /// Returns the shards as last read, for callers that cannot wait.
     pub(super) fn known_shards(&self, queue: &QueueName) -> Vec<Shard> {
         let known = lock(&self.known);
         let map = known.get(queue).map(|known| known.map.clone()).unwrap_or_default();
         map.shards(self.home_name())
     }
 
-    /// The map as it is now, established if the queue is to be spread and has none.
+    /// Returns the current map. Creates it if the queue is to be spread and has none.
     pub(super) async fn fresh(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let read = Instant::now();
         let mut map = self.read(queue).await?;
@@ -187,7 +189,7 @@ impl Maps {
         }
     }
 
-    /// Adds a generation: first its queues, then the map. If another process was faster, its map holds.
+    /// Adds a generation: first its queues, then the map. If another process was faster, its map is used.
     pub(super) async fn grow(&self, queue: &QueueName, map: &Map, shards: u32) -> Result<Map, StoreError> {
         let accounts = self.options.accounts.iter().map(|(name, _)| name.clone()).cycle();
         // One shard in the home account is the home queue itself.
@@ -215,7 +217,7 @@ impl Maps {
             let error = StoreError::new(K::InvalidInput, "reshard queue", queue);
             return Err(error.with_detail("a queue has 1 to 256 shards"));
         }
-        // The home queue must exist: its existence is the logical queue's.
+        // The home queue must exist: the logical queue exists if and only if it does.
         self.home().queues().queue_metadata(queue).await?;
         let map = self.fresh(queue).await?;
         let present = map.targets(self.home_name()).len();
@@ -226,7 +228,7 @@ impl Maps {
         Ok(())
     }
 
-    /// See [`Sharded::retire`](super::Sharded::retire).
+    /// Retires former shards; see [`Sharded::retire`](super::Sharded::retire).
     pub(super) async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
         let map = self.fresh(queue).await?;
         let now = seconds(self.options.clock.now());
@@ -244,7 +246,7 @@ impl Maps {
             }
         }
         if left.generations.len() < map.generations.len() {
-            // First the queues, so that a put by a map older than is allowed is refused from here on, not lost.
+            // The queues are deleted first: a put by a map that is older than allowed is then refused instead of lost.
             for shard in &gone {
                 let (storage, physical) = self.locate(queue, shard)?;
                 match storage.queues().delete_queue(&physical).await {
@@ -258,7 +260,8 @@ impl Maps {
         Ok(left.generations.iter().filter(|old| old.superseded != 0).map(|old| old.accounts.len()).sum())
     }
 
-    /// Twice, so that nothing that came between the first and the last shard is missed.
+    /// Returns whether all shards are empty. Looks twice, so that a message that arrived between the first and the last
+    /// shard is not missed.
     async fn are_empty(&self, queue: &QueueName, shards: &[Shard]) -> Result<bool, StoreError> {
         for shard in shards.iter().chain(shards) {
             let (storage, physical) = self.locate(queue, shard)?;
@@ -273,7 +276,7 @@ impl Maps {
         Ok(true)
     }
 
-    /// Deletes the map and all shards but home.
+    /// Deletes the map and all shards except the home queue.
     pub(super) async fn delete_shards(&self, queue: &QueueName) -> Result<(), StoreError> {
         let map = self.read(queue).await?;
         for shard in map.shards(self.home_name()).iter().filter(|shard| shard.generation > 0) {

@@ -1,21 +1,23 @@
-//! A storage made of several queues per queue, over one or several accounts, that the rest cannot tell from one.
+//! Storage that spreads each queue over several physical queues, in one or several accounts. Callers use it like any
+//! other storage.
 //!
-//! Azure serves at most 2,000 messages a second from a queue and 20,000 from an account ([scalability targets]). Where that is too little, a
-//! queue is spread over shards: physical queues `<queue>-s<shard>v<generation>`.
+//! Azure serves at most 2,000 messages a second from one queue and 20,000 from one account ([scalability targets]). For
+//! more, a queue is spread over shards: physical queues `<queue>-s<shard>v<generation>`.
 //!
-//! - **Home.** The physical queue with the logical name, in the first account, holds the metadata. It is always read, so that
-//!   what was in it before the queue was sharded, and what foreign producers put there, is delivered.
-//! - **Placement.** A message with a key goes to the shard its key hashes to, one without to the next in turn, past
-//!   those that are throttled.
-//! - **Map.** Which shards there are stands in a blob of the first account, `jobqueue-shards/<queue>`, written on
-//!   condition that nobody else has changed it. Changing the number ([`Sharded::reshard`]) adds a generation: new messages go
-//!   to the newest one, all are read. [`Sharded::retire`] deletes the shards of former generations when they are empty
-//!   and when no process can have an old map any more: a map older than the refresh interval is never put by.
-//! - **Dead-letter queues** are not spread unless they are named themselves.
+//! - **Home.** The physical queue with the logical name, in the first account, holds the metadata. Workers always read
+//!   it. So they deliver messages that were sent before the queue was sharded, and messages of external producers.
+//! - **Placement.** A message with a key goes to the shard that its key hashes to. A message without a key goes to the
+//!   next shard in turn; throttled shards are skipped.
+//! - **Map.** A blob of the first account, `jobqueue-shards/<queue>`, lists the shards. It is written on condition that
+//!   nobody else has changed it. [`Sharded::reshard`] changes the number of shards: it adds a generation, to which new
+//!   messages go; messages of all generations are delivered. [`Sharded::retire`] deletes the shards of former
+//!   generations when they are empty and no process can still use an old map: no process puts by a map that is older
+//!   than the refresh interval.
+//! - **Dead-letter queues** are not spread unless they are configured by name.
 //! - **Blobs** are in the first account.
 //!
-//! Names that end as those of shards do are refused. The order of messages is no more promised than by one queue; a sender
-//! who needs it asks for it ([`SendOptions::in_order`](crate::SendOptions::in_order)).
+//! Queue names that end like those of shards are refused. The order of messages is not promised, as for a single queue;
+//! a sender who needs order asks for it ([`SendOptions::in_order`](crate::SendOptions::in_order)).
 //!
 //! [scalability targets]: https://learn.microsoft.com/azure/storage/queues/scalability-targets
 
@@ -40,10 +42,10 @@ use crate::clock::{Clock, SystemClock, WITHOUT_END};
 use crate::name::QueueName;
 use crate::storage::{Storage, StoreError, StoreErrorKind};
 
-/// The most shards of a queue.
+/// The greatest number of shards of a queue.
 pub const MAX_SHARDS: u32 = 256;
 
-/// Collects accounts and numbers of shards. Begun by [`Sharded::builder`].
+/// A builder that collects accounts and numbers of shards. [`Sharded::builder`] creates it.
 #[derive(Debug)]
 #[must_use = "a sharded storage is made by `build`"]
 pub struct Builder {
@@ -55,41 +57,43 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds an account under a durable name, which stands in the map: keep it. Shards are dealt to the accounts in turn.
+    /// Adds an account under a durable name. The map stores the name: do not change it later. Shards are assigned to
+    /// the accounts in turn.
     pub fn account(mut self, name: impl Into<String>, storage: Storage) -> Self {
         self.accounts.push((name.into(), storage));
         self
     }
 
-    /// How many shards a queue is spread over when it has no map yet; see [`Sharded::reshard`] for changing it. 1 is the home
+    /// Sets the number of shards for a queue that has no map yet; [`Sharded::reshard`] changes it later. 1 is the home
     /// queue alone.
     pub fn shards(mut self, queue: impl Into<String>, shards: u32) -> Self {
         self.shards.insert(queue.into(), shards);
         self
     }
 
-    /// The same for queues that are not named, dead-letter queues excepted. The default is 1.
+    /// Sets the number of shards for queues that are not configured by name, except dead-letter queues. The default is
+    /// 1.
     pub fn default_shards(mut self, shards: u32) -> Self {
         self.default_shards = shards;
         self
     }
 
-    /// How old a map may be, 30 seconds unless said otherwise. All processes must say the same.
+    /// Sets the greatest age of a map, by default 30 seconds. All processes must use the same value.
     pub fn refresh(mut self, every: Duration) -> Self {
         self.refresh = every.min(WITHOUT_END);
         self
     }
 
-    /// Takes the time from `clock`.
+    /// Sets the clock, by default the system's.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Checks that everything fits together. Nothing is opened yet.
+    /// Checks the configuration. No account is opened or asked yet.
     ///
     /// # Errors
-    /// `InvalidInput`: no account, two of one name, or a number of shards outside 1–256.
+    /// `InvalidInput`: no account was given, two accounts have the same name, or a number of shards is outside 1–256.
     pub fn build(self) -> Result<Sharded, StoreError> {
         let fail = |text: &str| {
             Err(StoreError::new(StoreErrorKind::InvalidInput, "build sharded storage", "").with_detail(text))
@@ -110,7 +114,8 @@ impl Builder {
     }
 }
 
-/// A sharded storage, for those who look after it; [`storage`](Self::storage) is what the rest uses. Cheap to clone.
+/// A sharded storage with its administration. [`storage`](Self::storage) returns the handle for queues and workers.
+/// Cheap to clone.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -130,7 +135,7 @@ pub struct Sharded {
 }
 
 impl Sharded {
-    /// Begins to put one together.
+    /// Returns a builder without accounts.
     pub fn builder() -> Builder {
         Builder {
             accounts: Vec::new(),
@@ -141,7 +146,7 @@ impl Sharded {
         }
     }
 
-    /// The storage.
+    /// Returns the storage handle for queues, workers and the other parts of the framework.
     pub fn storage(&self) -> Storage {
         let blobs = Arc::clone(self.queues.home().blobs());
         let accounts = self.queues.accounts();
@@ -149,42 +154,46 @@ impl Sharded {
         Storage::of_shards(Arc::clone(&self.queues) as Arc<_>, blobs, description)
     }
 
-    /// Spreads a queue over another number of shards: new messages go there, what is in the former shards is still
-    /// delivered. Other processes follow within the refresh interval.
+    /// Spreads a queue over another number of shards. New messages go to the new shards; messages in the former ones
+    /// are still delivered. Other processes follow within the refresh interval.
     ///
     /// # Errors
-    /// A number outside 1–256, or what the storages say; repeat it then.
+    /// `InvalidInput` for a number outside 1–256; otherwise the errors of the accounts' storages. After an error, call
+    /// it again.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the change is made or not made; shards that no map names may have been created, and are
-    /// used by the next call.
+    /// If the future is dropped, the change is made or not made. Shards that no map names may have been created; the
+    /// next call uses them.
     pub async fn reshard(&self, queue: &QueueName, shards: u32) -> Result<(), StoreError> {
         self.queues.reshard(queue, shards).await
     }
 
-    /// Deletes former shards that are empty and that nobody can put into any more, and returns how many are left. Run it now
-    /// and then after [`reshard`](Self::reshard), on a schedule for instance.
+    /// Deletes former shards that are empty and that no process can put into any more; returns the number of former
+    /// shards that are left. Call it after [`reshard`](Self::reshard) until it returns 0, for instance on a schedule.
     ///
-    /// A generation goes when it was superseded more than 4 refresh intervals ago (by the clocks of the processes, which
-    /// must not differ by more than 2 of them) and all its shards were found without messages, visible or not.
+    /// A generation is deleted when it was superseded more than 4 refresh intervals ago and all its shards were found
+    /// without messages, visible or not. The age is measured by the clocks of the processes, which must not differ by
+    /// more than 2 refresh intervals.
     ///
     /// # Errors
-    /// What the storages say; repeat it then.
+    /// The errors of the accounts' storages. After an error, call it again.
     ///
     /// # Cancel safety
-    /// If the future is dropped, shards may be deleted that the map still names. Nothing is put there any more; the next
-    /// call goes on.
+    /// If the future is dropped, shards that the map still names may be deleted. No process puts into them any more,
+    /// and the next call continues.
     pub async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
         self.queues.retire(queue).await
     }
 
-    /// Whether this process has polled every shard of a queue within `within`: call it where the queue's worker runs.
+    /// Checks that this process has polled every shard of a queue within `within`. Call it in the process that runs the
+    /// queue's worker.
     ///
     /// # Errors
-    /// The shards that were not polled or not answered.
+    /// [`Unpolled`], which names the shards that were not polled or did not answer.
     ///
     /// # Cancel safety
-    /// It only reads, but that it establishes the shard map if there is none yet, as every operation on the queue does.
+    /// The call only reads, except that it creates the shard map if there is none yet, as every operation on the queue
+    /// does.
     pub async fn health(&self, queue: &QueueName, within: Duration) -> Result<(), Unpolled> {
         self.queues.health(queue, within).await
     }

@@ -1,4 +1,4 @@
-//! Where a message goes, and how its identity says where it is.
+//! Chooses the shard of a message, and encodes the shard in the message's id.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::map::Shard;
 use crate::storage::{MessageId, MessageRef};
 
-/// Shards that were not polled; the text names them.
+/// The error of [`Sharded::health`](super::Sharded::health): its text names the shards that were not polled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unpolled(pub(super) String);
 
@@ -19,19 +19,19 @@ impl fmt::Display for Unpolled {
 
 impl std::error::Error for Unpolled {}
 
-/// The place of a key among `shards`: the same in every process and release.
+/// Returns the index of the shard of a key among `shards`. It is the same in every process and release.
 pub(super) fn by_key(key: &str, shards: usize) -> usize {
     let digest = Sha256::digest(key.as_bytes());
     let number = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
     (number % (shards.max(1) as u64)) as usize
 }
 
-/// `<generation>.<shard>.<id within the shard>`.
+/// Returns the id that callers see: `<generation>.<shard>.<id within the shard>`.
 pub(super) fn outer_id(shard: &Shard, inner: &MessageId) -> MessageId {
     MessageId::new(format!("{}.{}.{inner}", shard.generation, shard.number))
 }
 
-/// The shard's generation and number, and the message within it.
+/// Returns the generation and the number of a message's shard, and the message as the shard knows it.
 pub(super) fn inner(message: &MessageRef) -> Option<(u32, u32, MessageRef)> {
     let mut parts = message.id.as_str().splitn(3, '.');
     let generation = parts.next()?.parse().ok()?;

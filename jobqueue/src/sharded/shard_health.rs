@@ -1,4 +1,4 @@
-//! Shards that asked to slow down, or failed, are left alone for a while; the others are not concerned.
+//! Pauses shards that are throttled or fail. Other shards are not affected.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ struct State {
     answered: Option<Instant>,
 }
 
-/// What is known of each shard's behaviour.
+/// The recent behaviour of each shard.
 #[derive(Debug, Default)]
 pub(super) struct ShardHealth(Mutex<HashMap<(QueueName, Shard), State>>);
 
@@ -32,34 +32,34 @@ impl ShardHealth {
         action(states.entry((queue.clone(), shard.clone())).or_default())
     }
 
-    /// In how long the shard may be asked again; `None` is now.
+    /// Returns the time until the shard may be asked again; `None` if it may be asked now.
     pub(super) fn closed_for(&self, queue: &QueueName, shard: &Shard) -> Option<Duration> {
         let until = self.with(queue, shard, |state| state.closed_until);
         until.map(|until| until.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
-    /// A get was answered.
+    /// Notes that a get was answered.
     pub(super) fn answered(&self, queue: &QueueName, shard: &Shard) {
         let answered = Some(Instant::now());
         self.with(queue, shard, |state| *state = State { failures: 0, closed_until: None, answered });
     }
 
-    /// The shard failed; one that may serve later is left alone: as long as it asks, or doubling from 250 ms to 30 s,
-    /// and at least 20 s if it did not answer.
+    /// Notes that the shard failed. A shard that may serve later is paused: as long as it asks for, or else from 250 ms
+    /// doubling to 30 s, and at least 20 s if it did not answer.
     pub(super) fn failed(&self, queue: &QueueName, shard: &Shard, error: &StoreError) {
         if !error.is_retryable() && error.kind() != StoreErrorKind::Stopped {
             return;
         }
         self.with(queue, shard, |state| {
             let own = FIRST.saturating_mul(1 << state.failures.min(10)).min(LONGEST);
-            // A shard that does not answer has cost the others time already.
+            // A shard that does not answer has already delayed the others.
             let own = if error.kind() == StoreErrorKind::Timeout { own.max(UNANSWERED) } else { own };
             state.failures += 1;
             state.closed_until = Some(Instant::now() + error.retry_after().unwrap_or(own).min(LONGEST));
         });
     }
 
-    /// How long ago a get was answered last.
+    /// Returns the time since a get was last answered.
     pub(super) fn polled(&self, queue: &QueueName, shard: &Shard) -> Option<Duration> {
         self.with(queue, shard, |state| state.answered).map(|at| at.elapsed())
     }

@@ -1,4 +1,4 @@
-//! The queue half of the port over shards.
+//! Implements the queue half of the port over shards.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,13 +22,13 @@ use crate::storage::{
 };
 use crate::sync::lock;
 
-/// How many shards are asked at once.
+/// The number of shards that are asked at once.
 pub(super) const WAVE: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct ShardedQueues {
     pub(super) maps: Maps,
-    /// Whose turn it is.
+    /// The counter that chooses the next shard in turn.
     pub(super) turn: AtomicUsize,
     notifiers: Mutex<HashMap<QueueName, Notifier>>,
 }
@@ -72,20 +72,20 @@ impl ShardedQueues {
         }
     }
 
-    /// All shards as far as they are known: for reading, which goes on while the map cannot be read.
+    /// Returns all known shards. Reading continues while the map cannot be read.
     pub(super) async fn readable_shards(&self, queue: &QueueName) -> Result<Vec<Shard>, StoreError> {
         Ok(self.maps.newest_known(queue).await?.shards(self.maps.home_name()))
     }
 
-    /// The shard of a message, and the message as the shard knows it. Where a message is never changes: the last known map tells it,
-    /// however old it is.
+    /// Returns the shard of a message, and the message as the shard knows it. A message never moves, so the last map
+    /// that was read is good enough, however old it is.
     async fn find(
         &self,
         operation: &'static str,
         queue: &QueueName,
         message: &MessageRef,
     ) -> Result<(Shard, MessageRef), StoreError> {
-        // Somebody else's identity: home says what it thinks of it.
+        // The id is not one of ours: the home queue answers for it.
         let (generation, number, message) = inner(message).unwrap_or_else(|| (0, 0, message.clone()));
         let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
         if let Some(shard) = self.maps.known_shards(queue).into_iter().find(it) {
@@ -97,13 +97,14 @@ impl ShardedQueues {
         }
     }
 
-    /// The error of a message that no shard has: it is gone, if its queue is there.
+    /// Returns the error for a message that no shard has: `MessageNotFound`, if its queue exists.
     async fn gone(&self, operation: &'static str, queue: &QueueName) -> StoreError {
         let there = self.home().queues().queue_metadata(queue).await;
         there.err().unwrap_or_else(|| StoreError::new(K::MessageNotFound, operation, queue))
     }
 
-    /// The error of an operation on a message of `shard`: a shard that was retired since the map was read takes its messages along.
+    /// Returns the error of an operation on a message of `shard`. The messages of a shard that was retired since the
+    /// map was read are gone with it.
     async fn unless_retired(
         &self,
         operation: &'static str,
@@ -122,7 +123,7 @@ impl ShardedQueues {
         }
     }
 
-    /// Where to try to put, best first.
+    /// Returns the shards to try for a put, best first.
     fn candidates(&self, queue: &QueueName, targets: Vec<Shard>, key: Option<&str>) -> Vec<Shard> {
         if let Some(key) = key {
             let place = by_key(key, targets.len());
@@ -130,7 +131,7 @@ impl ShardedQueues {
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let is_open = |shard: &Shard| self.maps.health.closed_for(queue, shard).is_none();
-        // The turns of those that are closed are shared by all that are open: a single neighbour would not bear them.
+        // The turns of paused shards are divided among all that are open: a single neighbour could not carry them.
         let (mut open, mut closed): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_open);
         for shards in [&mut open, &mut closed] {
             let first = turn % shards.len().max(1);
@@ -151,7 +152,7 @@ impl ShardedQueues {
                     let message = MessageRef { id, ..outcome.message };
                     return Ok(PutOutcome { message, ..outcome });
                 }
-                // Certainly not stored: the next shard may take it.
+                // The message was certainly not stored: the next shard may take it.
                 Err(e) if (e.is_retryable() || e.kind() == K::Stopped) && !e.is_ambiguous() => {
                     self.maps.health.failed(queue, &shard, &e);
                     last = Some(e);
@@ -168,7 +169,7 @@ impl QueueStore for ShardedQueues {
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
         if is_shard(queue) {
             let error = StoreError::new(K::InvalidInput, "create queue", queue);
-            return Err(error.with_detail("the name ends as those of shards do"));
+            return Err(error.with_detail("the name has the ending of a shard's name (`-s<shard>v<generation>`); choose another"));
         }
         let created = self.home().queues().create_queue(queue, metadata).await?;
         self.maps.fresh(queue).await?;
@@ -208,7 +209,7 @@ impl QueueStore for ShardedQueues {
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         let outcome = match self.put_once(queue, &message).await {
-            // Retired or deleted since the map was read, or lost: certainly not stored.
+            // The shard was retired or deleted since the map was read, or lost: the message was certainly not stored.
             Err(e) if e.kind() == K::QueueNotFound => {
                 let map = self.maps.fresh(queue).await?;
                 self.home().queues().queue_metadata(queue).await?;
@@ -313,7 +314,7 @@ impl QueueStore for ShardedQueues {
         Ok(())
     }
 
-    /// Asks every shard: accounts may give different rights.
+    /// Asks every shard: accounts may grant different permissions.
     async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         for shard in self.all_shards(queue).await? {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
@@ -322,8 +323,8 @@ impl QueueStore for ShardedQueues {
         Ok(())
     }
 
-    /// Rings for what this process puts, and for what others put into the shards known now. A shard that another process
-    /// makes later is found by the look that a worker takes every few seconds all the same.
+    /// Notifies of messages that this process puts, and of those that others put into the shards known now. A worker
+    /// finds a shard that another process creates later by its regular poll every few seconds.
     fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
         let mut notifiers = lock(&self.notifiers);
         let mut all = notifiers.entry(queue.clone()).or_default().subscribe();

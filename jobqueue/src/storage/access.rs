@@ -1,11 +1,11 @@
-//! What a process is going to do with a storage, so that a missing permission can be told before it does.
+//! Names the kinds of access a process needs, so that a missing permission is reported before the first operation.
 
-/// What a process does with a queue or with blobs.
+/// The access that a process needs to a queue or to blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Access {
-    /// It sends messages, and writes large payloads.
+    /// Access to send messages and to write large payloads.
     Send,
-    /// It runs jobs, and puts those that fail on the dead-letter queue.
+    /// Access to run jobs, and to move failed ones to the dead-letter queue.
     Process,
 }

@@ -1,4 +1,4 @@
-//! The blob half of the port.
+//! Defines the blob half of the port.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,11 +18,12 @@ use crate::settings::metadata::Metadata;
 /// - Reads see the newest acknowledged write. A put replaces the whole blob, content and metadata, at once.
 /// - Conditions are checked and applied in one step: of many creators with [`Condition::IfAbsent`] exactly one wins.
 /// - Writing or deleting a blob with an active lease needs its id; reading never does.
-/// - Lease actions follow Azure's table ([lease states]); they change neither ETag nor content.
-/// - Errors say whether the operation may have been applied ([`StoreError::is_ambiguous`]). The sections on errors below name
-///   what the caller can act on; beside it, every operation may fail with `ContainerNotFound` or `BlobNotFound` if it needs
-///   the container or blob, with `InvalidInput` for an argument outside its range, and with what any storage can meet:
-///   `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`, `Full`, `Corrupt`, `Stopped`, `Protocol`.
+/// - Lease actions follow Azure's table ([lease states]). They change neither ETag nor content.
+/// - Errors say whether the operation may have been applied ([`StoreError::is_ambiguous`]). The `# Errors` sections
+///   below name the kinds that the caller can act on. In addition, every operation may fail with `ContainerNotFound` or
+///   `BlobNotFound` if it needs the container or blob, with `InvalidInput` for an argument outside its range, and with
+///   the kinds that any storage can return: `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`, `Full`, `Corrupt`,
+///   `Stopped`, `Protocol`.
 /// - Dropping a future leaves the operation applied or not applied, never half.
 ///
 /// [lease states]: https://learn.microsoft.com/rest/api/storageservices/lease-blob
@@ -31,20 +32,21 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Creates a container if it is missing.
     ///
     /// # Errors
-    /// `ContainerBeingDeleted` for a while after a deletion. One that exists is no error.
+    /// `ContainerBeingDeleted` for a while after a deletion. A container that exists is not an error.
     async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError>;
 
     /// Deletes a container with all its blobs, leased ones too.
     ///
     /// # Errors
-    /// As the contract says.
+    /// Only those of the contract.
     async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError>;
 
     /// Writes a blob.
     ///
     /// # Errors
-    /// `BlobAlreadyExists`, `ConditionNotMet` or `BlobNotFound` when the condition does not hold. `LeaseIdMissing` while there is an
-    /// active lease and none is named, `LeaseIdMismatch` or `LeaseNotPresent` for one that is not the active one.
+    /// `BlobAlreadyExists`, `ConditionNotMet` or `BlobNotFound` when the condition does not hold. `LeaseIdMissing` if
+    /// the blob has an active lease and the call names none; `LeaseIdMismatch` or `LeaseNotPresent` if the named lease
+    /// is not the active one.
     async fn put_blob(
         &self,
         blob: &BlobName,
@@ -52,29 +54,29 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
         options: PutBlob,
     ) -> Result<BlobProperties, StoreError>;
 
-    /// Reads a blob of at most `max_bytes`; a longer one is refused with `TooLarge` before it is in memory.
+    /// Reads a blob of at most `max_bytes` bytes. A longer one is refused before its content is loaded into memory.
     ///
     /// # Errors
-    /// `TooLarge`, as said.
+    /// `TooLarge` for a blob of more than `max_bytes` bytes.
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError>;
 
-    /// What is known about a blob without its content.
+    /// Returns the properties of a blob without its content.
     ///
     /// # Errors
-    /// As the contract says.
+    /// Only those of the contract.
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError>;
 
-    /// Deletes a blob. `lease` is needed while there is an active one.
+    /// Deletes a blob. The call must name the `lease` if the blob has an active one.
     ///
     /// # Errors
-    /// `LeaseIdMissing` while there is an active lease and none is named, `LeaseIdMismatch` or `LeaseNotPresent` for one that is
-    /// not the active one.
+    /// `LeaseIdMissing` if the blob has an active lease and the call names none; `LeaseIdMismatch` or `LeaseNotPresent`
+    /// if the named lease is not the active one.
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError>;
 
-    /// A page of blobs whose names begin with `prefix`, in order of name, after `marker`; at most 5,000.
+    /// Returns a page of at most 5,000 blobs whose names begin with `prefix`, in order of name, after `marker`.
     ///
     /// # Errors
-    /// As the contract says; a prefix that no blob has is no error.
+    /// Only those of the contract. A prefix that no blob has is not an error.
     async fn list_blobs(
         &self,
         container: &ContainerName,
@@ -82,10 +84,11 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError>;
 
-    /// Takes the lease, under an id the caller proposes: repeating the call with the same id is safe.
+    /// Takes the lease under an id that the caller proposes. Repeating the call with the same id is safe.
     ///
     /// # Errors
-    /// `LeaseAlreadyPresent` while another holds it or it is being broken; services may say `LeaseBroken` of the latter.
+    /// `LeaseAlreadyPresent` while another holder has the lease or it is being broken; some services return
+    /// `LeaseBroken` in the latter case.
     async fn acquire_lease(
         &self,
         blob: &BlobName,
@@ -93,16 +96,17 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError>;
 
-    /// Starts the lease's time anew; returns the id the storage names, which the caller must compare with its own.
+    /// Restarts the lease's duration; returns the id that the storage names. The caller must compare it with its own.
     ///
     /// # Errors
-    /// `LeaseIdMismatch` or `LeaseNotPresent` when it is not the caller's any more, `LeaseBroken` once it is being broken.
+    /// `LeaseIdMismatch` or `LeaseNotPresent` when the lease is no longer the caller's, `LeaseBroken` once it is being
+    /// broken.
     async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError>;
 
     /// Changes the lease's id.
     ///
     /// # Errors
-    /// As of [`renew_lease`](Self::renew_lease).
+    /// Those of [`renew_lease`](Self::renew_lease).
     async fn change_lease(
         &self,
         blob: &BlobName,
@@ -110,62 +114,62 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError>;
 
-    /// Gives the lease up, so that another can take it at once.
+    /// Releases the lease, so that another holder can take it at once.
     ///
     /// # Errors
-    /// As of [`renew_lease`](Self::renew_lease), but that a lease which is being broken can be released.
+    /// Those of [`renew_lease`](Self::renew_lease). A lease that is being broken can be released.
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError>;
 
-    /// Ends somebody's lease after `period` (0–60 s, or at its end if that is sooner; `None` lets a lease of finite
-    /// duration run out); returns the time left.
+    /// Ends the lease of any holder after `period`; returns the time left. The period is 0–60 s and never longer than
+    /// the rest of the lease; `None` lets a lease of finite duration run out.
     ///
     /// # Errors
-    /// `LeaseNotPresent` if there is none.
+    /// `LeaseNotPresent` if the blob has no lease.
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError>;
 
-    /// Tries out whether the caller may do with blobs in `container` what it is going to, and changes nothing. Neither
-    /// container nor blobs need to exist. A storage without permissions of its own says yes.
+    /// Checks whether the caller has the permissions for `access` to blobs in `container`, and changes nothing. Neither
+    /// the container nor blobs need to exist. A storage without permissions returns `Ok`.
     ///
     /// # Errors
-    /// `Unauthorized`, naming the permissions that are missing; other kinds when the storage cannot be asked.
+    /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
     async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError>;
 
-    /// A handle of its own for use on another runtime, sharing no connections with this one.
+    /// Returns a handle for use on another runtime. It shares no connections with this one.
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore>;
 }
 
-/// A blob's version tag; changes with every write.
+/// The version tag of a blob. It changes with every write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ETag(Arc<str>);
 
 impl ETag {
-    /// A tag as the storage wrote it.
+    /// Returns a tag with the text that the storage wrote.
     pub fn new(tag: impl Into<Arc<str>>) -> Self {
         Self(tag.into())
     }
 
-    /// The tag as text.
+    /// Returns the tag as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The id of a blob lease: a UUID. It is the right to write, and so `Debug` shows only its beginning.
+/// The id of a blob lease: a UUID. It grants the right to write, so `Debug` shows only its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeaseId(uuid::Uuid);
 
 impl LeaseId {
-    /// A new random id.
+    /// Returns a new random id.
     pub fn random() -> Self {
         Self(entropy::uuid_v4())
     }
 
-    /// An id from its UUID form; `None` if it is not one.
+    /// Parses an id from its UUID form; returns `None` for other text.
     pub fn parse(text: &str) -> Option<Self> {
         uuid::Uuid::try_parse(text).ok().map(Self)
     }
 
-    /// The id as text, for the storage.
+    /// Returns the id as text, for the storage. Do not log it.
     pub fn expose(&self) -> String {
         self.0.to_string()
     }
@@ -177,51 +181,51 @@ impl fmt::Debug for LeaseId {
     }
 }
 
-/// How long a blob lease lasts.
+/// The duration of a blob lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseDuration {
-    /// 15–60 whole seconds.
+    /// A duration of 15–60 whole seconds.
     Finite(Duration),
-    /// Until it is released or broken.
+    /// No end: the lease lasts until it is released or broken.
     Infinite,
 }
 
-/// On what condition a blob is written.
+/// The condition on which a blob is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Condition {
-    /// On none.
+    /// The blob is always written.
     #[default]
     Always,
-    /// If there is no blob of this name (`If-None-Match: *`).
+    /// The blob is written if none of this name exists (`If-None-Match: *`).
     IfAbsent,
-    /// If the blob's tag is this (`If-Match`).
+    /// The blob is written if its tag is this one (`If-Match`).
     IfMatch(ETag),
 }
 
-/// How to write a blob.
+/// The options of a blob write.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct PutBlob {
-    /// On what condition.
+    /// The condition of the write.
     pub condition: Condition,
-    /// The lease, while there is an active one.
+    /// The id of the blob's active lease, if it has one.
     pub lease: Option<LeaseId>,
-    /// The blob's metadata; names must be identifiers.
+    /// The blob's metadata. Names must be identifiers.
     pub metadata: Metadata,
 }
 
 impl PutBlob {
-    /// Unconditional, without lease or metadata.
+    /// Returns the options of an unconditional write without lease or metadata.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only if there is no blob of this name.
+    /// Returns the options of a write that creates a blob and never replaces one.
     pub fn if_absent() -> Self {
         Self::new().with_condition(Condition::IfAbsent)
     }
 
-    /// Content to be written only while the blob is the one with this tag.
+    /// Returns the options of a write that replaces the blob only while its tag is `etag`.
     pub fn if_match(etag: ETag) -> Self {
         Self { condition: Condition::IfMatch(etag), ..Self::default() }
     }
@@ -233,7 +237,7 @@ impl PutBlob {
         self
     }
 
-    /// Sets the lease.
+    /// Sets the id of the active lease.
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseId) -> Self {
         self.lease = Some(lease);
@@ -248,39 +252,39 @@ impl PutBlob {
     }
 }
 
-/// Whether a blob is leased.
+/// The state of a blob's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
-    /// It is not.
+    /// The blob has no lease.
     Available,
-    /// It is.
+    /// The blob has an active lease.
     Leased,
-    /// It was, and its time is over.
+    /// The lease has expired.
     Expired,
-    /// It is until a break takes effect.
+    /// The lease is active until a break takes effect.
     Breaking,
-    /// It was until a break.
+    /// A break has ended the lease.
     Broken,
 }
 
-/// What is known about a blob.
+/// The properties of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlobProperties {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// Its version tag.
+    /// The version tag.
     pub etag: ETag,
-    /// When it was last written, by the storage's clock.
+    /// The time of the last write, by the storage's clock.
     pub modified: SystemTime,
-    /// Its metadata.
+    /// The blob's metadata.
     pub metadata: Metadata,
-    /// Its lease.
+    /// The state of the blob's lease.
     pub lease: LeaseState,
 }
 
 impl BlobProperties {
-    /// Of a blob without metadata that nobody has leased.
+    /// Returns the properties of a blob without metadata and without lease.
     pub fn new(length: u64, etag: ETag, modified: SystemTime) -> Self {
         Self { length, etag, modified, metadata: Metadata::new(), lease: LeaseState::Available }
     }
@@ -292,7 +296,7 @@ impl BlobProperties {
         self
     }
 
-    /// Sets the state of its lease.
+    /// Sets the state of the lease.
     #[must_use]
     pub fn with_lease(mut self, lease: LeaseState) -> Self {
         self.lease = lease;
@@ -300,24 +304,24 @@ impl BlobProperties {
     }
 }
 
-/// A blob that was read.
+/// A blob with its content.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Blob {
-    /// Its content.
+    /// The content.
     pub data: Bytes,
-    /// What is known about it.
+    /// The properties.
     pub properties: BlobProperties,
 }
 
 impl Blob {
-    /// A blob with the given values.
+    /// Returns a blob with the given values.
     pub fn new(data: Bytes, properties: BlobProperties) -> Self {
         Self { data, properties }
     }
 }
 
-/// Payloads are not shown.
+/// Shows no payload.
 impl fmt::Debug for Blob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Blob").field("properties", &self.properties).finish_non_exhaustive()
@@ -328,19 +332,19 @@ impl fmt::Debug for Blob {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct BlobListing {
-    /// Names within the container, and what is known about each.
+    /// The blobs of the page: the name within the container, and the properties.
     pub blobs: Vec<(String, BlobProperties)>,
-    /// Where the next page begins; `None` after the last.
+    /// The marker of the next page; `None` after the last.
     pub next: Option<String>,
 }
 
 impl BlobListing {
-    /// The last page.
+    /// Returns a last page.
     pub fn new(blobs: Vec<(String, BlobProperties)>) -> Self {
         Self { blobs, next: None }
     }
 
-    /// Sets where the next page begins; `None` after the last.
+    /// Sets the marker of the next page; `None` after the last.
     #[must_use]
     pub fn with_next(mut self, marker: impl Into<Option<String>>) -> Self {
         self.next = marker.into();

@@ -1,4 +1,5 @@
-//! How certain it is that a change was made. All tries of the change decide it together, never the last answer alone.
+//! Decides how certain it is that a change was made. All tries of the change decide it together, never the last answer
+//! alone.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use tokio::time::Instant;
 use super::{StoreError, StoreErrorKind};
 use crate::job::retry::Backoff;
 
-/// The pause before a throttled request is sent again, if the storage names none: doubling to 5 seconds.
+/// The pause before a throttled request is sent again, if the storage names none. It doubles to 5 seconds.
 const THROTTLED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
-/// The least pause before a throttled request is sent again.
+/// The shortest pause before a throttled request is sent again.
 const LEAST: Duration = Duration::from_millis(50);
 /// The pause after another failure, if the storage names none.
 const FAILED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
@@ -21,41 +22,42 @@ pub(crate) enum Certainty {
     Applied,
     /// The change is not made: the storage said so of every try.
     NotApplied,
-    /// No answer tells.
+    /// No answer says whether the change is made.
     Unknown,
 }
 
 impl StoreError {
-    /// Returns what the failed operation has done.
+    /// Returns the certainty with which the failed operation was applied.
     pub(crate) fn certainty(&self) -> Certainty {
         if self.is_ambiguous() { Certainty::Unknown } else { Certainty::NotApplied }
     }
 
-    /// Returns whether the storage has too much to do: 503, and the service's own 500 with a pause to wait.
+    /// Returns whether the storage is overloaded: 503, or the service's own 500 with a pause to wait.
     pub(crate) fn is_throttled(&self) -> bool {
         self.kind() == StoreErrorKind::Throttled
             || (self.kind() == StoreErrorKind::Timeout && self.retry_after().is_some())
     }
 }
 
-/// The tries of one change: counts their failures, and says when to try again.
+/// The tries of one change. It counts their failures, and decides when to try again.
 ///
 /// An error leaves only through [`failed`](Self::failed), which makes it ambiguous if *any* try was: a later refusal says nothing
 /// about the earlier try.
 #[derive(Debug)]
 pub(crate) struct Tries {
     give_up: Instant,
-    /// The resends after a lost answer that are left, and after a failure that certainly changed nothing.
+    /// The number of resends left after a lost answer, and after a failure that certainly changed nothing.
     resends: (u32, u32),
     throttled: u32,
     in_doubt: bool,
-    /// Whether a pause that is too long for the time left is cut short, for one more try.
+    /// True if a pause that is too long for the time left is cut short, for one more try.
     insists: bool,
 }
 
 impl Tries {
-    /// The tries of a change that is given up at `give_up`. A throttled request is sent again until then; after a lost answer there are
-    /// at most `lost` resends, after a failure that certainly changed nothing `refused`.
+    /// Returns the tries of a change that is given up at `give_up`. A throttled request is sent again until then. After
+    /// a lost answer there are at most `lost` resends, after a failure that certainly changed nothing at most
+    /// `refused`.
     pub(crate) fn until(give_up: Instant, lost: u32, refused: u32) -> Self {
         Self { give_up, resends: (lost, refused), throttled: 0, in_doubt: false, insists: false }
     }
@@ -70,17 +72,17 @@ impl Tries {
         self.in_doubt
     }
 
-    /// Takes in the failure of a try and waits until the next; the error if there is to be none.
+    /// Counts the failure of a try and waits until the next; returns the error if there is none.
     ///
     /// # Errors
-    /// `error`, ambiguous if any try was.
+    /// Returns `error`, ambiguous if any try was.
     pub(crate) async fn failed(&mut self, error: StoreError) -> Result<(), StoreError> {
         let wait = self.pause_after(error)?;
         tokio::time::sleep(wait).await;
         Ok(())
     }
 
-    /// The last failure: there is no further try. It is ambiguous if any try was.
+    /// Returns the last failure, after which there is no further try. It is ambiguous if any try was.
     pub(crate) fn last(&mut self, error: StoreError) -> StoreError {
         self.in_doubt |= error.is_ambiguous();
         error.with_ambiguous(self.in_doubt)
@@ -124,7 +126,7 @@ mod tests {
         Tries::until(Instant::now() + MINUTE, 1, 2)
     }
 
-    // B2: whatever follows a lost answer, the first try may have made the change.
+    // B2: the first try may have made the change, whatever follows the lost answer.
     #[tokio::test(start_paused = true)]
     async fn a_later_refusal_does_not_settle_an_earlier_doubt() {
         use StoreErrorKind as K;

@@ -1,4 +1,4 @@
-//! What can go wrong in a storage, named after what the caller can do about it.
+//! Defines the errors of a storage. Their kinds are named after what the caller can do.
 
 use std::fmt;
 #[cfg(feature = "sqlite")]
@@ -9,8 +9,8 @@ use crate::job::outcome::chain;
 
 /// An error of a storage operation.
 ///
-/// Its text names the operation and the queue or blob, and what to do; the cause is its `source`. It never
-/// contains keys, signatures, receipts or payloads. `{:?}` shows text and causes in one line, `{:#?}` how it is made up.
+/// The text names the operation, the queue or blob, and what to do. The cause is its `source`. The text never contains
+/// keys, signatures, receipts or payloads. `{:?}` shows the text and the causes in one line, `{:#?}` the fields.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,7 +20,7 @@ use crate::job::outcome::chain;
 /// let storage = Storage::memory();
 /// let error = storage.queues().put(&QueueName::new("jobs")?, PutMessage::new("{}")).await.unwrap_err();
 /// assert_eq!(error.kind(), StoreErrorKind::QueueNotFound);
-/// // What to do about it: not by waiting, and nothing was done.
+/// Waiting does not help, and nothing was changed.
 /// assert!(!error.is_retryable() && !error.is_ambiguous());
 /// assert!(error.to_string().contains("jobs"));
 /// # Ok(()) }
@@ -38,7 +38,7 @@ struct Inner {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What kind of error it is.
+/// The kind of a storage error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
@@ -50,9 +50,9 @@ pub enum StoreErrorKind {
     QueueBeingDeleted,
     /// An administrator has disabled the queue.
     QueueDisabled,
-    /// The message is gone: deleted, expired, or taken by another.
+    /// The message is gone: it was deleted, has expired, or another worker has taken it.
     MessageNotFound,
-    /// The receipt is not the newest: somebody else has the message now.
+    /// The receipt is not the newest: another worker has the message now.
     PopReceiptMismatch,
     /// The receipt's visibility timeout is over.
     LeaseExpired,
@@ -62,41 +62,42 @@ pub enum StoreErrorKind {
     ContainerBeingDeleted,
     /// The blob does not exist.
     BlobNotFound,
-    /// The blob exists, and the write was on condition that it does not.
+    /// The blob exists, and the write required that it does not.
     BlobAlreadyExists,
-    /// The blob has another tag than the condition names.
+    /// The blob's tag is not the one that the condition names.
     ConditionNotMet,
-    /// The blob is leased by another.
+    /// Another holder has the blob's lease.
     LeaseAlreadyPresent,
-    /// The lease has another id.
+    /// The blob's lease has another id.
     LeaseIdMismatch,
     /// The blob is leased, and the write named no lease.
     LeaseIdMissing,
-    /// There is no such lease any more: released, expired or never taken.
+    /// The blob has no such lease any more: it was released, has expired or was never taken.
     LeaseNotPresent,
-    /// The lease is broken or breaking and cannot be renewed.
+    /// The lease is broken or being broken, and cannot be renewed.
     LeaseBroken,
-    /// Text, blob or answer is larger than allowed.
+    /// A text, a blob or an answer is larger than allowed.
     TooLarge,
     /// An argument is outside the allowed range.
     InvalidInput,
-    /// The caller may not do this: key, token or permission is missing or expired.
+    /// The caller lacks access: a key, token or permission is missing or has expired.
     Unauthorized,
     /// The storage asks to slow down.
     Throttled,
-    /// The operation took longer than it was given.
+    /// The operation exceeded its time limit.
     Timeout,
-    /// The storage cannot be reached or failed inside.
+    /// The storage cannot be reached, or has an internal failure.
     Unavailable,
-    /// This handle works no more: its disk has failed, or it was inherited by `fork`. A handle that is opened anew may.
+    /// This handle has stopped for good: its disk has failed, or it was inherited by `fork`. A newly opened handle may
+    /// work.
     Stopped,
     /// The disk is full.
     Full,
-    /// What is stored is damaged. Work stops; nothing is read as empty.
+    /// The stored data are damaged. Work stops; damage is never read as an empty queue.
     Corrupt,
-    /// The answer was not understood.
+    /// The storage's answer was not understood.
     Protocol,
-    /// This storage does not have the operation.
+    /// This storage does not support the operation.
     Unsupported,
 }
 
@@ -122,23 +123,23 @@ impl StoreErrorKind {
             Self::LeaseIdMissing => "the blob is leased; name the lease to write it",
             Self::LeaseNotPresent => "there is no such lease any more",
             Self::LeaseBroken => "the lease is broken and cannot be renewed",
-            Self::TooLarge => "it is larger than allowed",
-            Self::InvalidInput => "an argument is not allowed",
+            Self::TooLarge => "the text, blob or answer is larger than allowed",
+            Self::InvalidInput => "an argument is outside its range",
             Self::Unauthorized => "access was refused; check key, token and permissions",
             Self::Throttled => "the storage asks to slow down; try again later",
-            Self::Timeout => "it took too long",
+            Self::Timeout => "the operation exceeded its time limit",
             Self::Unavailable => "the storage cannot be reached or failed; try again later",
-            Self::Stopped => "the storage's handle works no more; open the storage anew",
+            Self::Stopped => "this storage handle has stopped for good; open the storage again",
             Self::Full => "the disk is full; make room",
-            Self::Corrupt => "what is stored is damaged; restore it from a backup",
+            Self::Corrupt => "the stored data are damaged; restore them from a backup",
             Self::Protocol => "the storage's answer was not understood",
-            Self::Unsupported => "this storage does not have the operation",
+            Self::Unsupported => "this storage does not support the operation",
         }
     }
 }
 
 impl StoreError {
-    /// An error of `kind` in `operation` (a verb phrase such as `put message`) on `subject` (a queue or blob).
+    /// Returns an error of `kind` in `operation` (a verb phrase such as `put message`) on `subject` (a queue or blob).
     pub fn new(kind: StoreErrorKind, operation: &'static str, subject: impl fmt::Display) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -151,35 +152,35 @@ impl StoreError {
         }))
     }
 
-    /// Adds what is particular to this case: which argument, which limit. No secrets, no payloads.
+    /// Adds the details of this case, such as the argument or the limit. They must contain no secrets and no payloads.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.0.detail = Some(detail.into());
         self
     }
 
-    /// Adds the cause. No secrets, no payloads.
+    /// Adds the cause. It must contain no secrets and no payloads.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// Says that the operation may have been applied.
+    /// Sets whether the operation may have been applied.
     #[must_use]
     pub fn with_ambiguous(mut self, ambiguous: bool) -> Self {
         self.0.ambiguous = ambiguous;
         self
     }
 
-    /// Adds how long the storage asks to wait.
+    /// Sets the pause that the storage asks for.
     #[must_use]
     pub fn with_retry_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.0.retry_after = wait.into();
         self
     }
 
-    /// The error of a whole command as the answer to each of its `parts`.
+    /// Returns the error of a whole command once for each of its `parts`.
     #[cfg(feature = "sqlite")]
     pub(crate) fn for_each(self, parts: usize) -> impl Iterator<Item = Self> {
         let Inner { kind, operation, subject, detail, ambiguous, retry_after, source } = *self.0;
@@ -197,17 +198,17 @@ impl StoreError {
         })
     }
 
-    /// What kind of error it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> StoreErrorKind {
         self.0.kind
     }
 
-    /// Whether the operation may have been applied all the same: the answer was lost, late or unreadable.
+    /// Returns whether the operation may have been applied nevertheless: its answer was lost, late or unreadable.
     pub fn is_ambiguous(&self) -> bool {
         self.0.ambiguous
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Returns whether the same call may succeed later without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         use StoreErrorKind as K;
         matches!(
@@ -221,18 +222,18 @@ impl StoreError {
         )
     }
 
-    /// Whether it says that a message's lease is lost.
+    /// Returns whether the error means that the lease of a message is lost.
     pub fn is_lease_lost(&self) -> bool {
         use StoreErrorKind as K;
         matches!(self.kind(), K::MessageNotFound | K::PopReceiptMismatch | K::LeaseExpired)
     }
 
-    /// How long the storage asks to wait before the next call.
+    /// Returns the pause that the storage asks for before the next call.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// The operation that failed.
+    /// Returns the name of the operation that failed.
     pub fn operation(&self) -> &'static str {
         self.0.operation
     }
@@ -256,7 +257,7 @@ impl fmt::Display for StoreError {
             write!(f, " ({detail})")?;
         }
         if *ambiguous {
-            f.write_str("; it may have been done all the same")?;
+            f.write_str("; the operation may have been applied nevertheless")?;
         }
         Ok(())
     }

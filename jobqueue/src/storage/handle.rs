@@ -1,4 +1,4 @@
-//! The handle the rest of the framework holds.
+//! Defines the storage handle that the rest of the framework holds.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -6,16 +6,16 @@ use std::sync::{Arc, OnceLock};
 use super::throttle::{Observed, Throttle};
 use super::{BlobStore, QueueStore};
 
-/// A place with queues and blobs. Cheap to clone; all clones are the same storage.
+/// A storage: queues and blobs in one place. Cheap to clone; all clones use the same storage.
 ///
-/// Made by [`Storage::connect`] from one string, by [`Storage::memory`], or from an adapter of your own by
-/// [`Storage::new`].
+/// [`Storage::connect`] opens one from a string, [`Storage::memory`] opens one in memory, and [`Storage::new`] wraps
+/// your own adapter.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use jobqueue::Storage;
 ///
-/// // From an argument or a variable of the environment: `sqlite:jobs.db`, a connection string of Azure.
+/// From an argument or an environment variable: `sqlite:jobs.db`, or an Azure connection string.
 /// let storage = Storage::connect("memory:").await?;
 /// assert!(storage.description().starts_with("memory"));
 /// # Ok(()) }
@@ -25,9 +25,9 @@ pub struct Storage {
     queues: Arc<dyn QueueStore>,
     blobs: Arc<dyn BlobStore>,
     description: Arc<str>,
-    /// What the queues' answers say about the storage's load; one for all clones.
+    /// The load that the queues' answers show; all clones share it.
     throttle: Arc<Throttle>,
-    /// Both through connections of their own; one for all clones.
+    /// Queues and blobs over separate connections; all clones share them.
     apart: Arc<Apart>,
 }
 
@@ -38,7 +38,7 @@ struct Apart {
 }
 
 impl Storage {
-    /// A storage out of its two halves. `description` is shown in logs and must not contain secrets.
+    /// Returns a storage made of its two halves. Logs show `description`; it must not contain secrets.
     pub fn new(
         queues: Arc<dyn QueueStore>,
         blobs: Arc<dyn BlobStore>,
@@ -47,7 +47,7 @@ impl Storage {
         Self::under(Throttle::default(), queues, blobs, description.into())
     }
 
-    /// A storage made of several, whose load is not one.
+    /// Returns a storage made of several, each with a load of its own.
     pub(crate) fn of_shards(
         queues: Arc<dyn QueueStore>,
         blobs: Arc<dyn BlobStore>,
@@ -67,22 +67,22 @@ impl Storage {
         Self { queues, blobs, description, throttle, apart: Arc::default() }
     }
 
-    /// The queues.
+    /// Returns the queues.
     pub fn queues(&self) -> &Arc<dyn QueueStore> {
         &self.queues
     }
 
-    /// The blobs.
+    /// Returns the blobs.
     pub fn blobs(&self) -> &Arc<dyn BlobStore> {
         &self.blobs
     }
 
-    /// What storage this is, without secrets: `memory`, `sqlite:PATH`, `azure:ACCOUNT`.
+    /// Returns the name of this storage without secrets: `memory`, `sqlite:PATH`, `azure:ACCOUNT`.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// The same storage through connections of its own, for use on another runtime.
+    /// Returns the same storage over connections of its own, for use on another runtime.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self {
@@ -94,17 +94,17 @@ impl Storage {
         }
     }
 
-    /// The load of the storage, for those who can wait.
+    /// Returns the load of the storage, for callers that can wait.
     pub(crate) fn throttle(&self) -> &Throttle {
         &self.throttle
     }
 
-    /// The queues through connections of their own, for the lease keeper's runtime; the same for all clones.
+    /// Returns the queues over separate connections, for the runtime of the lease renewer; the same for all clones.
     pub(crate) fn queues_apart(&self) -> Arc<dyn QueueStore> {
         Arc::clone(self.apart.queues.get_or_init(|| Arc::clone(&self.queues).detached()))
     }
 
-    /// The same for the blobs.
+    /// Returns the blobs over separate connections; the same for all clones.
     pub(crate) fn blobs_apart(&self) -> Arc<dyn BlobStore> {
         Arc::clone(self.apart.blobs.get_or_init(|| Arc::clone(&self.blobs).detached()))
     }

@@ -1,21 +1,21 @@
-//! Messages as a storage has them: who they are, and what is got of them.
+//! Defines messages as a storage returns them: ids, receipts and content.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::short_text::ShortText;
 
-/// The storage's own identity of a message. Not secret; the job's id is in the envelope.
+/// The storage's own id of a message. It is not secret. The id of the job is in the envelope.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(ShortText);
 
 impl MessageId {
-    /// An identity as the storage wrote it.
+    /// Returns an id with the text that the storage wrote.
     pub fn new(id: impl AsRef<str>) -> Self {
         Self(ShortText::new(id.as_ref()))
     }
 
-    /// The identity as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -33,18 +33,18 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// The right to change or delete one delivery of one message. Secret: `Debug` does not show it, and it has no
+/// The right to change or delete one delivery of one message. It is secret: `Debug` does not show it, and there is no
 /// `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PopReceipt(ShortText);
 
 impl PopReceipt {
-    /// A receipt as the storage wrote it.
+    /// Returns a receipt with the text that the storage wrote.
     pub fn new(receipt: impl AsRef<str>) -> Self {
         Self(ShortText::new(receipt.as_ref()))
     }
 
-    /// The receipt itself, for the storage. Never log it.
+    /// Returns the receipt itself, for the storage. Do not log it.
     pub fn expose(&self) -> &str {
         self.0.as_str()
     }
@@ -59,30 +59,30 @@ impl fmt::Debug for PopReceipt {
 /// One delivery of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageRef {
-    /// The message.
+    /// The id of the message.
     pub id: MessageId,
     /// The newest receipt.
     pub receipt: PopReceipt,
 }
 
-/// What a get returns.
+/// The answer to a get.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Received {
     /// The leased messages.
     pub messages: Vec<LeasedMessage>,
-    /// When no (or not enough) messages were visible and the storage knows: in how long the next one will be, of those
-    /// just leased too.
+    /// The time until the next message becomes visible, leased ones included; set when no or not enough messages were
+    /// visible and the storage knows it.
     pub next_visible_in: Option<Duration>,
 }
 
 impl Received {
-    /// The leased messages, with nothing known about the next.
+    /// Returns an answer with these messages, and without the time until the next.
     pub fn new(messages: Vec<LeasedMessage>) -> Self {
         Self { messages, next_visible_in: None }
     }
 
-    /// Adds what is known about the next message.
+    /// Sets the time until the next message becomes visible.
     #[must_use]
     pub fn with_next_visible_in(mut self, wait: impl Into<Option<Duration>>) -> Self {
         self.next_visible_in = wait.into();
@@ -96,21 +96,21 @@ impl Received {
 pub struct LeasedMessage {
     /// The message and its receipt.
     pub message: MessageRef,
-    /// The text, or why it could not be read from the storage's answer. An unreadable text never fails a whole
-    /// batch.
+    /// The text, or the reason why it could not be read from the storage's answer. An unreadable text never fails the
+    /// other messages.
     pub text: Result<String, String>,
-    /// How often it has been dequeued, this time included.
+    /// The number of times the message has been dequeued, this time included.
     pub dequeue_count: u32,
-    /// When it was inserted.
+    /// The time at which the message was inserted.
     pub inserted: SystemTime,
-    /// When it vanishes; `None` is never.
+    /// The time at which the message expires; `None` is never.
     pub expires: Option<SystemTime>,
-    /// When it becomes visible again, by the storage's clock.
+    /// The time at which the message becomes visible again, by the storage's clock.
     pub next_visible: SystemTime,
 }
 
 impl LeasedMessage {
-    /// A message that never expires.
+    /// Returns a message that never expires.
     pub fn new(
         message: MessageRef,
         text: Result<String, String>,
@@ -121,7 +121,7 @@ impl LeasedMessage {
         Self { message, text, dequeue_count, inserted, expires: None, next_visible }
     }
 
-    /// Sets when it vanishes; `None` is never.
+    /// Sets the time at which the message expires; `None` is never.
     #[must_use]
     pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
         self.expires = moment.into();
@@ -129,7 +129,7 @@ impl LeasedMessage {
     }
 }
 
-/// Payloads are not shown.
+/// Shows no payload.
 impl fmt::Debug for LeasedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeasedMessage")
@@ -141,24 +141,24 @@ impl fmt::Debug for LeasedMessage {
     }
 }
 
-/// A message that was only looked at.
+/// A message that was read without being leased.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeekedMessage {
-    /// The message.
+    /// The id of the message.
     pub id: MessageId,
-    /// The text, or why it could not be read.
+    /// The text, or the reason why it could not be read.
     pub text: Result<String, String>,
-    /// How often it has been dequeued.
+    /// The number of times the message has been dequeued.
     pub dequeue_count: u32,
-    /// When it was inserted.
+    /// The time at which the message was inserted.
     pub inserted: SystemTime,
-    /// When it vanishes; `None` is never.
+    /// The time at which the message expires; `None` is never.
     pub expires: Option<SystemTime>,
 }
 
 impl PeekedMessage {
-    /// A message that never expires.
+    /// Returns a message that never expires.
     pub fn new(
         id: MessageId,
         text: Result<String, String>,
@@ -168,7 +168,7 @@ impl PeekedMessage {
         Self { id, text, dequeue_count, inserted, expires: None }
     }
 
-    /// Sets when it vanishes; `None` is never.
+    /// Sets the time at which the message expires; `None` is never.
     #[must_use]
     pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
         self.expires = moment.into();
@@ -176,7 +176,7 @@ impl PeekedMessage {
     }
 }
 
-/// Payloads are not shown.
+/// Shows no payload.
 impl fmt::Debug for PeekedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PeekedMessage")

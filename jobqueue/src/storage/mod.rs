@@ -1,8 +1,8 @@
-//! The port: what the framework asks of a storage, in bytes and durations.
+//! Defines the port: the operations that the framework needs from a storage, in bytes and durations.
 //!
-//! Two traits, [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and blobs; the types
-//! that go in and out; and [`Storage`], the handle the rest of the framework holds. Adapters implement the
-//! traits and know nothing above them: no message types, no envelopes, no workers.
+//! The port has two traits, [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and blobs, and
+//! the types of their arguments and answers. [`Storage`] is the handle that the rest of the framework holds. Adapters
+//! implement the traits and know nothing above them: no message types, no envelopes, no workers.
 
 mod access;
 mod blob;
@@ -35,12 +35,12 @@ pub use traced::traced;
 
 pub(crate) use certainty::{Certainty, Tries};
 
-/// The most bytes the text of a message may have, as sent: 64 KiB ([Put Message]).
+/// The greatest number of bytes in the text of a message, as sent: 64 KiB ([Put Message]).
 ///
 /// [Put Message]: https://learn.microsoft.com/rest/api/storageservices/put-message
 pub const MAX_TEXT_BYTES: usize = 65_536;
 
-/// The most messages one call to get or peek returns ([Get Messages]).
+/// The greatest number of messages that one call to get or peek returns ([Get Messages]).
 ///
 /// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
 pub const MAX_MESSAGES: u32 = 32;

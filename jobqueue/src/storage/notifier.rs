@@ -1,4 +1,4 @@
-//! The wake-up bell between a storage and those who wait for messages.
+//! Wakes the callers that wait for messages of a queue.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -6,33 +6,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// The ringing side: one for each queue of a storage.
+/// The sending side of a notification: one for each queue of a storage. Cheap to clone.
 #[derive(Debug)]
-pub struct Notifier(Arc<Bell>);
+pub struct Notifier(Arc<Shared>);
 
-/// Not a `watch` channel, which wakes those who wait in a random order: a simulation must repeat.
+/// The state that a notifier shares with its subscriptions. It is no `watch` channel, which wakes waiters in random
+/// order: a simulation must repeat.
 #[derive(Debug, Default)]
-struct Bell {
-    rings: AtomicU64,
+struct Shared {
+    count: AtomicU64,
     waiting: Notify,
 }
 
 impl Notifier {
-    /// A bell nobody listens to yet.
+    /// Returns a notifier without subscriptions.
     pub fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// Wakes everyone who waits, and those who look next.
+    /// Wakes every waiting subscription, and those that wait next.
     pub fn notify(&self) {
-        self.0.rings.fetch_add(1, Ordering::AcqRel);
+        self.0.count.fetch_add(1, Ordering::AcqRel);
         self.0.waiting.notify_waiters();
     }
 
-    /// A listener that hears what rings from now on.
+    /// Returns a subscription to the notifications from now on.
     pub fn subscribe(&self) -> Subscription {
-        let heard = self.0.rings.load(Ordering::Acquire);
-        Subscription(vec![Listener { bell: Arc::clone(&self.0), heard }])
+        let heard = self.0.count.load(Ordering::Acquire);
+        Subscription(vec![Listener { shared: Arc::clone(&self.0), heard }])
     }
 }
 
@@ -42,39 +43,39 @@ impl Default for Notifier {
     }
 }
 
-/// The listening side: remembers that it rang since the last wait, so that no arrival between a look at the
-/// queue and the wait is missed.
+/// The receiving side of notifications. It remembers a notification since the last wait, so that a message that arrives
+/// between a poll of the queue and the wait is not missed.
 #[derive(Debug, Clone)]
 pub struct Subscription(Vec<Listener>);
 
 #[derive(Debug, Clone)]
 struct Listener {
-    bell: Arc<Bell>,
-    /// The number of rings that were heard.
+    shared: Arc<Shared>,
+    /// The number of notifications received.
     heard: u64,
 }
 
 impl Listener {
     async fn wait(&mut self) {
         loop {
-            let mut rung = pin!(self.bell.waiting.notified());
-            // Before the count is read, so that no ring between the two is missed.
-            rung.as_mut().enable();
-            let rings = self.bell.rings.load(Ordering::Acquire);
-            if rings != self.heard {
-                self.heard = rings;
+            let mut notified = pin!(self.shared.waiting.notified());
+            // Registered before the count is read, so that no notification between the two is missed.
+            notified.as_mut().enable();
+            let count = self.shared.count.load(Ordering::Acquire);
+            if count != self.heard {
+                self.heard = count;
                 return;
             }
-            rung.await;
+            notified.await;
         }
     }
 }
 
 impl Subscription {
-    /// Waits until the bell has rung since the last call, or for ever if the storage is gone.
+    /// Waits until a notification has come since the last call, or for ever if the storage is gone.
     ///
     /// # Cancel safety
-    /// A ring that was not returned is not lost.
+    /// A notification that was not returned is not lost.
     pub async fn wait(&mut self) {
         let waits: Vec<_> = self.0.iter_mut().map(|listener| Box::pin(listener.wait())).collect();
         if waits.is_empty() {
@@ -83,7 +84,7 @@ impl Subscription {
         futures_util::future::select_all(waits).await;
     }
 
-    /// Hears several bells as one.
+    /// Joins two subscriptions: either wakes the waiter.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);

@@ -1,4 +1,4 @@
-//! The names of the port's operations, for errors, traces and planned faults.
+//! Names the port's operations, for errors, traces and planned faults.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// All operations.
+            /// A list of all operations.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// The verb phrase, such as `put message`.
+            /// Returns the verb phrase, such as `put message`.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)+

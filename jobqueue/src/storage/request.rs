@@ -1,4 +1,4 @@
-//! What a storage is asked for with messages, and what it answers when it has done it.
+//! Defines the arguments and the answers of the operations on messages.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -9,23 +9,23 @@ use super::{MessageRef, PopReceipt};
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PutMessage {
-    /// The text, at most 65,536 bytes in UTF-8, of characters that XML 1.0 can carry.
+    /// The text: at most 65,536 bytes in UTF-8, of characters that XML 1.0 can carry.
     pub text: String,
-    /// How long it stays invisible at first: 0 to 7 days, and less than `ttl`.
+    /// The time for which the message is invisible at first: 0 to 7 days, and less than `ttl`.
     pub visibility_delay: Duration,
-    /// When it vanishes, counted from now; `None` is never. At least 1 second on Azure, positive elsewhere.
+    /// The time after which the message expires; `None` is never. At least 1 second on Azure, positive elsewhere.
     pub ttl: Option<Duration>,
-    /// What chooses the shard in a storage made of several; others ignore it.
+    /// The key that chooses the shard in a sharded storage; other storages ignore it.
     pub shard_key: Option<String>,
 }
 
 impl PutMessage {
-    /// A message that is visible at once and never expires.
+    /// Returns a message that is visible at once and never expires.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), visibility_delay: Duration::ZERO, ttl: None, shard_key: None }
     }
 
-    /// Sets how long it stays invisible at first.
+    /// Sets the time for which the message is invisible at first.
     #[must_use]
     pub fn with_visibility_delay(mut self, delay: Duration) -> Self {
         self.visibility_delay = delay;
@@ -39,7 +39,7 @@ impl PutMessage {
         self
     }
 
-    /// Sets what chooses the shard.
+    /// Sets the key that chooses the shard.
     #[must_use]
     pub fn with_shard_key(mut self, key: impl Into<Option<String>>) -> Self {
         self.shard_key = key.into();
@@ -47,7 +47,7 @@ impl PutMessage {
     }
 }
 
-/// Payloads are not shown.
+/// Shows no payload.
 impl fmt::Debug for PutMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PutMessage")
@@ -58,27 +58,27 @@ impl fmt::Debug for PutMessage {
     }
 }
 
-/// What a put returns.
+/// The answer to a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PutOutcome {
-    /// The new message, with a receipt that is good until the first get.
+    /// The new message, with a receipt that is valid until the first get.
     pub message: MessageRef,
-    /// When it was inserted, by the storage's clock.
+    /// The time at which the message was inserted, by the storage's clock.
     pub inserted: SystemTime,
-    /// When it vanishes; `None` is never.
+    /// The time at which the message expires; `None` is never.
     pub expires: Option<SystemTime>,
-    /// When it becomes visible.
+    /// The time at which the message becomes visible.
     pub next_visible: SystemTime,
 }
 
 impl PutOutcome {
-    /// A message that never expires.
+    /// Returns the answer for a message that never expires.
     pub fn new(message: MessageRef, inserted: SystemTime, next_visible: SystemTime) -> Self {
         Self { message, inserted, expires: None, next_visible }
     }
 
-    /// Sets when it vanishes; `None` is never.
+    /// Sets the time at which the message expires; `None` is never.
     #[must_use]
     pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
         self.expires = moment.into();
@@ -86,18 +86,18 @@ impl PutOutcome {
     }
 }
 
-/// How to get messages.
+/// The arguments of a get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GetMessages {
-    /// How many at most: 1–32.
+    /// The greatest number of messages: 1–32.
     pub count: u32,
-    /// How long they become invisible: up to 7 days, and at least 1 second on Azure, positive elsewhere.
+    /// The visibility timeout: up to 7 days, and at least 1 second on Azure, positive elsewhere.
     pub visibility: Duration,
 }
 
 impl GetMessages {
-    /// Up to `count` messages, invisible to others for `visibility`.
+    /// Returns the arguments to lease up to `count` messages for `visibility`.
     pub fn new(count: u32, visibility: Duration) -> Self {
         Self { count, visibility }
     }
@@ -107,16 +107,16 @@ impl GetMessages {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UpdateMessage {
-    /// In how long it becomes visible: 0 to 7 days from now.
+    /// The time after which the message becomes visible: 0 to 7 days from now.
     pub visibility: Duration,
     /// The new text; `None` keeps the present one.
     pub text: Option<String>,
-    /// What to do if the receipt has expired.
+    /// The treatment of an expired receipt.
     pub expired: ExpiredReceipt,
 }
 
 impl UpdateMessage {
-    /// Visible in so long, with the text it has; refused if the receipt has expired.
+    /// Returns a change of visibility that keeps the text and refuses an expired receipt.
     pub fn new(visibility: Duration) -> Self {
         Self { visibility, text: None, expired: ExpiredReceipt::Refuse }
     }
@@ -128,7 +128,7 @@ impl UpdateMessage {
         self
     }
 
-    /// Sets what to do if the receipt has expired.
+    /// Sets the treatment of an expired receipt.
     #[must_use]
     pub fn with_late(mut self, expired: ExpiredReceipt) -> Self {
         self.expired = expired;
@@ -136,7 +136,7 @@ impl UpdateMessage {
     }
 }
 
-/// Payloads are not shown.
+/// Shows no payload.
 impl fmt::Debug for UpdateMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UpdateMessage")
@@ -147,31 +147,32 @@ impl fmt::Debug for UpdateMessage {
     }
 }
 
-/// What an update returns.
+/// The answer to an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Updated {
     /// The new receipt.
     pub receipt: PopReceipt,
-    /// When the message becomes visible, by the storage's clock.
+    /// The time at which the message becomes visible, by the storage's clock.
     pub next_visible: SystemTime,
 }
 
 impl Updated {
-    /// An answer with the given values.
+    /// Returns an answer with the given values.
     pub fn new(receipt: PopReceipt, next_visible: SystemTime) -> Self {
         Self { receipt, next_visible }
     }
 }
 
-/// Whether a receipt is still good after its visibility timeout, as long as nobody else has got the message.
+/// The treatment of a receipt after its visibility timeout, as long as nobody else has got the message.
 ///
-/// Exhaustive, as [`Condition`](super::Condition) and [`LeaseDuration`](super::LeaseDuration): an adapter must not pass over one it does not know.
+/// The enum is exhaustive, as [`Condition`](super::Condition) and [`LeaseDuration`](super::LeaseDuration) are: an
+/// adapter must treat every variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExpiredReceipt {
-    /// It is not: an expired lease is lost.
+    /// Refuses the receipt: an expired lease is lost.
     #[default]
     Refuse,
-    /// It is, as on Azure itself.
+    /// Accepts the receipt, as Azure does.
     Allow,
 }

@@ -1,13 +1,14 @@
-//! Texts that are mostly short, such as ids and receipts: every message has two, and a text that fits needs no allocation.
+//! Stores texts that are mostly short, such as ids and receipts. Every message has two; a short one needs no
+//! allocation.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Enough for a UUID and for what the storages here write.
+/// The capacity in bytes: enough for a UUID, and for the ids of the adapters here.
 const ROOM: usize = 38;
 
-/// A text, kept in place if it is short and shared by its clones otherwise.
+/// A text, stored in place if it is short, and shared by its clones otherwise.
 #[derive(Clone)]
 pub(super) struct ShortText(Form);
 
@@ -31,7 +32,7 @@ impl ShortText {
 
     pub(super) fn as_str(&self) -> &str {
         match &self.0 {
-            // All of a text was copied, so that it still is one.
+            // The whole text was copied, so the bytes are valid UTF-8.
             Form::InPlace { length, bytes } => {
                 std::str::from_utf8(&bytes[..usize::from(*length)]).unwrap_or_default()
             }

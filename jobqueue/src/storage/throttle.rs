@@ -1,7 +1,8 @@
-//! What a storage's answers say about its load, and how long those should wait who can.
+//! Measures a storage's load by its answers, and tells callers that can wait how long to wait.
 //!
-//! Renewing and settling leases cannot wait; polling and sending can. [`Observed`] listens to every answer of the
-//! queues, whoever asked, and those who can wait ask [`Throttle::relief`] before they send. Knows nothing of workers.
+//! Renewing and settling leases cannot wait; polling and sending can. [`Observed`] reads every answer of the queues,
+//! whoever asked. Callers that can wait call [`Throttle::until_ready`] before they send. The module knows nothing of
+//! workers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,44 +20,46 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::sync::lock;
 
-/// How long the storage is spared when it does not say: doubling to a minute.
+/// The pause when the storage names none: from a second doubling to a minute.
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
 
-/// The least pause, and the longest that the storage may ask for.
+/// The shortest pause, and the longest that the storage may ask for.
 const BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
 
-/// The load of one storage, for all who use it in this process.
+/// The load of one storage, shared by all its users in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     state: Mutex<State>,
-    /// Whether requests for single messages go to one of several queues or accounts, whose load says nothing of the others'.
-    /// Those that get and put have then tried all of them.
+    /// True if the storage is sharded. A throttled request for a single message then says nothing about the other
+    /// shards; a throttled get or put has tried all of them.
     of_shards: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those who can wait do so until then.
+    /// The time until which callers that can wait do so.
     until: Option<Instant>,
-    /// How often the storage has asked to slow down again after a pause.
+    /// The number of times the storage has throttled again after a pause.
     repeated: u32,
 }
 
 impl Throttle {
-    /// The load of a storage made of several.
+    /// Returns the load of a sharded storage.
     pub(crate) fn of_shards() -> Self {
         Self { of_shards: true, ..Self::default() }
     }
 
-    /// How much longer those should wait who can.
+    /// Returns the time for which callers that can wait should still wait.
     pub(crate) fn left(&self) -> Duration {
         let state = lock(&self.state);
         state.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until the storage may be asked for what can wait. Not all who wait go on at the same moment.
+    /// Waits until the storage may receive requests that can wait. Waiting callers do not all continue at the same
+    /// moment.
     ///
-    /// Cancel-safe.
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
     pub(crate) async fn until_ready(&self) {
         loop {
             let left = self.left();
@@ -72,7 +75,7 @@ impl Throttle {
             Err(error) if error.is_throttled() && (may_wait || !self.of_shards) => {
                 self.throttled(error.retry_after())
             }
-            // A renewal that got through says nothing about polling.
+            // A successful renewal says nothing about polling.
             Ok(_) if may_wait => lock(&self.state).repeated = 0,
             _ => {}
         }
@@ -81,7 +84,7 @@ impl Throttle {
     fn throttled(&self, asked: Option<Duration>) {
         let mut state = lock(&self.state);
         let now = Instant::now();
-        // Requests that were under way together are one occasion.
+        // Requests that ran at the same time count as one occasion.
         if state.until.is_none_or(|until| until <= now) {
             state.repeated = state.repeated.saturating_add(1);
         } else if asked.is_none() {
@@ -93,7 +96,7 @@ impl Throttle {
     }
 }
 
-/// Queues whose answers are noted.
+/// A queue store whose answers are noted.
 #[derive(Debug)]
 pub(super) struct Observed {
     inner: Arc<dyn QueueStore>,
@@ -232,7 +235,7 @@ mod tests {
         let (one, sharded) = (Throttle::default(), Throttle::of_shards());
         assert!(!after(&one, false).is_zero());
         assert!(after(&sharded, false).is_zero());
-        // Those that get and put have tried all shards.
+        // A failed get or put has tried all shards.
         assert!(!after(&sharded, true).is_zero());
     }
 }

@@ -1,7 +1,7 @@
-//! A storage whose operations are traced.
+//! Wraps a storage so that its operations are traced.
 //!
-//! One span an operation, at DEBUG, with OpenTelemetry's messaging names. Ids of queues and blobs are in it; receipts,
-//! lease ids, metadata and payloads never are. Tracing changes no answer.
+//! Each operation is one span at DEBUG level, with OpenTelemetry's messaging names. It contains the names of queues and
+//! blobs; it never contains receipts, lease ids, metadata or payloads. Tracing changes no answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::{
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::settings::metadata::Metadata;
 
-/// Wraps `storage` so that each operation is a span; `system` is what `messaging.system` says, such as `sqlite`.
+/// Returns `storage` with a span for each operation; `system` is the value of `messaging.system`, such as `sqlite`.
 pub fn traced(storage: &Storage, system: &'static str) -> Storage {
     let queues = Traced { inner: Arc::clone(storage.queues()), system };
     let blobs = Traced { inner: Arc::clone(storage.blobs()), system };

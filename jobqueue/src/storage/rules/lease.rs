@@ -12,8 +12,8 @@
 //!     └─────────────── Breaking ──────────────────────► Broken
 //! ```
 //!
-//! A write without lease id takes `Expired` and `Broken` back to `Available`, after which the former holder can
-//! no longer renew: somebody has written what it believed was protected.
+//! A write without a lease id takes `Expired` and `Broken` back to `Available`. After it the former holder can no
+//! longer renew: somebody has written what the holder believed was protected.
 //!
 //! [lease states]: https://learn.microsoft.com/rest/api/storageservices/lease-blob
 
@@ -21,28 +21,29 @@ use std::time::{Duration, SystemTime};
 
 use crate::storage::{LeaseDuration, LeaseId, LeaseState, StoreErrorKind};
 
-/// A blob's lease as it is kept. Time moves it on without a write: ask [`state`](Self::state) what it is now.
+/// The lease of a blob as it is stored. Time changes its state without a write: [`state`](Self::state) returns the
+/// state at a given time.
 ///
-/// Every method is a pure function of this value, the time and the arguments; the result is the value to keep.
+/// Every method is a pure function of this value, the time and the arguments; the result is the value to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BlobLease {
-    /// Nobody holds it.
+    /// The lease has no holder.
     #[default]
     Available,
-    /// Taken, and expired from `until` on.
+    /// The lease was taken, and expires at `until`.
     Held {
         /// The holder.
         id: LeaseId,
-        /// For how long it was taken; a renewal begins this anew.
+        /// The duration for which it was taken; a renewal restarts it.
         duration: LeaseDuration,
-        /// When it expires; `None` for an infinite lease.
+        /// The time at which it expires; `None` for an infinite lease.
         until: Option<SystemTime>,
     },
-    /// Being broken, and broken from `until` on.
+    /// The lease is being broken, and is broken from `until` on.
     Breaking {
         /// The holder.
         id: LeaseId,
-        /// When the break is complete.
+        /// The time at which the break is complete.
         until: SystemTime,
     },
 }
@@ -50,7 +51,7 @@ pub enum BlobLease {
 type Refused = StoreErrorKind;
 
 impl BlobLease {
-    /// The state at `now`.
+    /// Returns the state at `now`.
     pub fn state(&self, now: SystemTime) -> LeaseState {
         match *self {
             Self::Available => LeaseState::Available,
@@ -61,10 +62,10 @@ impl BlobLease {
         }
     }
 
-    /// Takes the lease. Repeating it with the same id begins the time anew.
+    /// Takes the lease. Repeating the call with the same id restarts the duration.
     ///
     /// # Errors
-    /// `LeaseAlreadyPresent` while another holds it or it is being broken.
+    /// `LeaseAlreadyPresent` while another holder has it or it is being broken.
     pub fn acquire(
         &self,
         now: SystemTime,
@@ -80,10 +81,10 @@ impl BlobLease {
         }
     }
 
-    /// Begins the lease's time anew; an expired one comes back to life if nothing was written since.
+    /// Restarts the duration of the lease. An expired lease becomes active again if nothing was written since.
     ///
     /// # Errors
-    /// `LeaseNotPresent`, `LeaseIdMismatch`, `LeaseBroken`.
+    /// `LeaseNotPresent` if there is no lease, `LeaseIdMismatch` for another id, `LeaseBroken` once it is being broken.
     pub fn renew(&self, now: SystemTime, lease: LeaseId) -> Result<Self, Refused> {
         match *self {
             Self::Available => Err(Refused::LeaseNotPresent),
@@ -93,10 +94,11 @@ impl BlobLease {
         }
     }
 
-    /// Changes the id of an active lease; repeating it is accepted. The time goes on.
+    /// Changes the id of an active lease. Repeating the call is accepted. The duration is not restarted.
     ///
     /// # Errors
-    /// `LeaseNotPresent`, `LeaseIdMismatch`, `LeaseBroken`.
+    /// `LeaseNotPresent` if there is no active lease, `LeaseIdMismatch` for another id, `LeaseBroken` once it is being
+    /// broken.
     pub fn change(&self, now: SystemTime, lease: LeaseId, proposed: LeaseId) -> Result<Self, Refused> {
         match (*self, self.state(now)) {
             (Self::Held { id, duration, until }, LeaseState::Leased) => {
@@ -111,10 +113,10 @@ impl BlobLease {
         }
     }
 
-    /// Gives the lease up, whatever state it is in.
+    /// Releases the lease in any state.
     ///
     /// # Errors
-    /// `LeaseNotPresent`, `LeaseIdMismatch`.
+    /// `LeaseNotPresent` if there is no lease, `LeaseIdMismatch` for another id.
     pub fn release(&self, lease: LeaseId) -> Result<Self, Refused> {
         match self.id() {
             None => Err(Refused::LeaseNotPresent),
@@ -123,10 +125,10 @@ impl BlobLease {
         }
     }
 
-    /// Begins to end the lease, or ends it; returns the time left. The shorter of several breaks wins.
+    /// Breaks the lease, now or within the period; returns the time left. The shorter of several breaks is used.
     ///
     /// # Errors
-    /// `LeaseNotPresent` when nobody has held it.
+    /// `LeaseNotPresent` if the lease has no holder.
     pub fn break_within(
         &self,
         now: SystemTime,
@@ -145,10 +147,11 @@ impl BlobLease {
         Ok((Self::Breaking { id, until: now + left }, left))
     }
 
-    /// The lease after a write or delete of the blob under `lease`.
+    /// Returns the lease after a write or delete of the blob under `lease`.
     ///
     /// # Errors
-    /// `LeaseIdMissing`, `LeaseIdMismatch`, `LeaseNotPresent`.
+    /// `LeaseIdMissing` if there is an active lease and none is named, `LeaseIdMismatch` for another id,
+    /// `LeaseNotPresent` if there is none.
     pub fn write(&self, now: SystemTime, lease: Option<LeaseId>) -> Result<Self, Refused> {
         let active = matches!(self.state(now), LeaseState::Leased | LeaseState::Breaking);
         match (active, lease) {

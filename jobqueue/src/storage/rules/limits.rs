@@ -1,7 +1,7 @@
-//! Checks of arguments, in the order and with the limits Azure documents.
+//! Checks arguments in the order and with the limits that Azure documents.
 //!
-//! Azure counts in whole seconds; storages with clocks of their own take milliseconds, so that tests need not
-//! wait for seconds. Only zero is refused where Azure asks for at least one second.
+//! Azure counts in whole seconds. Storages with clocks of their own take milliseconds, so that tests need not wait for
+//! seconds; they refuse only zero where Azure requires at least one second.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,13 +19,13 @@ pub const BLOB_LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1
 /// The longest break period of a blob lease.
 pub const MAX_BREAK_PERIOD: Duration = Duration::from_secs(60);
 
-/// The most blobs in a page of a listing.
+/// The greatest number of blobs in a page of a listing.
 pub const MAX_LISTED_BLOBS: usize = 5_000;
 
 /// Checks a message to add.
 ///
 /// # Errors
-/// `TooLarge` for the text; `InvalidInput` for its characters, the delay and the time to live.
+/// `TooLarge` for the size of the text; `InvalidInput` for its characters, the delay or the time to live.
 pub fn check_put(queue: &QueueName, message: &PutMessage) -> Result<(), StoreError> {
     let fail = |detail: &str| Err(invalid(Operation::Put, queue, detail));
     check_text(Operation::Put, queue, &message.text)?;
@@ -35,13 +35,13 @@ pub fn check_put(queue: &QueueName, message: &PutMessage) -> Result<(), StoreErr
     match message.ttl {
         Some(ttl) if ttl.is_zero() => fail("the time to live is zero; it must be positive"),
         Some(ttl) if message.visibility_delay >= ttl => {
-            fail("the delay is not shorter than the time to live; the message would never be seen")
+            fail("the delay is not shorter than the time to live; the message would expire before it is visible")
         }
         _ => Ok(()),
     }
 }
 
-/// Checks how messages are to be got.
+/// Checks the arguments of a get.
 ///
 /// # Errors
 /// `InvalidInput` unless the count is 1–32 and the visibility timeout is positive and at most 7 days.
@@ -53,7 +53,7 @@ pub fn check_get(queue: &QueueName, options: &GetMessages) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Checks how many messages are to be peeked at.
+/// Checks the count of a peek.
 ///
 /// # Errors
 /// `InvalidInput` unless the count is 1–32.
@@ -61,10 +61,10 @@ pub fn check_peek(queue: &QueueName, count: u32) -> Result<(), StoreError> {
     check_count(Operation::Peek, queue, count)
 }
 
-/// Checks a change to a message, all but [`check_before_expiry`].
+/// Checks a change to a message, except for [`check_before_expiry`].
 ///
 /// # Errors
-/// `TooLarge` for the text; `InvalidInput` for its characters and the visibility timeout.
+/// `TooLarge` for the size of the text; `InvalidInput` for its characters or the visibility timeout.
 pub fn check_update(queue: &QueueName, change: &UpdateMessage) -> Result<(), StoreError> {
     if let Some(text) = &change.text {
         check_text(Operation::Update, queue, text)?;
@@ -75,7 +75,7 @@ pub fn check_update(queue: &QueueName, change: &UpdateMessage) -> Result<(), Sto
     Ok(())
 }
 
-/// Checks that an update does not hide a message until after its end.
+/// Checks that an update does not hide a message until after its expiry.
 ///
 /// # Errors
 /// `InvalidInput` if `next_visible` is later than `expires`.
@@ -94,10 +94,10 @@ pub fn check_before_expiry(
     }
 }
 
-/// Checks metadata of a queue or blob.
+/// Checks the metadata of a queue or blob.
 ///
 /// # Errors
-/// `InvalidInput` by [`Metadata::check`].
+/// `InvalidInput` if [`Metadata::check`] refuses it.
 pub fn check_metadata(
     operation: Operation,
     subject: &dyn std::fmt::Display,
@@ -143,7 +143,7 @@ pub fn check_text(operation: Operation, queue: &QueueName, text: &str) -> Result
     if text.len() > MAX_TEXT_BYTES {
         return large(format!("the text has {} bytes; {MAX_TEXT_BYTES} are allowed", text.len()));
     }
-    // A byte becomes five at most, so that short texts need no counting.
+    // Escaping makes at most five bytes of one, so that short texts need no counting.
     let escaped = if text.len() <= MAX_ESCAPED_BYTES / 5 { text.len() } else { escaped_bytes(text) };
     if escaped > MAX_ESCAPED_BYTES {
         return large(format!("the text has {escaped} bytes in XML; {MAX_ESCAPED_BYTES} are allowed"));

@@ -1,7 +1,7 @@
-//! The rules of Azure Storage that a strict adapter must apply itself, as pure functions.
+//! Implements, as pure functions, the rules of Azure Storage that a strict adapter must apply itself.
 //!
-//! Knows limits and state transitions; knows no clock, no table, no map. Memory and SQLite both use it, so that
-//! they cannot disagree; an adapter of your own may use it too.
+//! The rules know limits and state transitions, but no clock and no storage. The memory and SQLite adapters share them,
+//! so that both behave alike; your own adapter may use them too.
 
 pub mod lease;
 pub mod limits;

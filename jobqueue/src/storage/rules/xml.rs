@@ -1,16 +1,16 @@
-//! What a message's text may be, given that Azure carries it in an XML document.
+//! Checks the characters and the size of a message's text, which Azure carries in an XML document.
 
-/// The most bytes a text may have once escaped for XML: the service's limit of 131,584 for a request, less the
+/// The greatest number of bytes of a text once escaped for XML: the service's limit of 131,584 for a request, less the
 /// elements around the text.
 pub const MAX_ESCAPED_BYTES: usize = 131_000;
 
-/// The first character that XML 1.0 cannot carry in any form, and its place in bytes.
+/// Returns the first character that XML 1.0 cannot carry in any form, with its byte offset.
 ///
 /// Legal are tab, line feed, carriage return and everything from U+0020 except U+FFFE and U+FFFF
 /// ([XML 1.0, production 2](https://www.w3.org/TR/xml/#NT-Char)).
 pub fn illegal_character(text: &str) -> Option<(usize, char)> {
-    // Every message passes here, and nearly none has a suspect byte: U+FFFE and U+FFFF begin with 0xEF. Looking at
-    // all bytes without stopping lets the compiler look at many at once.
+    // Every message passes here, and few have a suspect byte: U+FFFE and U+FFFF begin with 0xEF. A loop over all bytes
+    // without a break lets the compiler vectorise it.
     let suspect = text.bytes().fold(false, |suspect, byte| suspect | (byte < b' ') | (byte == 0xEF));
     if !suspect {
         return None;
@@ -26,7 +26,8 @@ fn is_legal(c: char) -> bool {
     }
 }
 
-/// How many bytes `text` has as the content of an XML element: `&`, `<`, `>` and carriage returns are escaped.
+/// Returns the number of bytes of `text` as the content of an XML element: `&`, `<`, `>` and carriage returns are
+/// escaped.
 pub fn escaped_bytes(text: &str) -> usize {
     let extra = |byte: u8| match byte {
         b'&' | b'\r' => 4, // &amp; &#13;

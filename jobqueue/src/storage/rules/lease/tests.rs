@@ -1,4 +1,4 @@
-//! Every cell of CONTRACT 1.3: rows are actions, columns are states.
+//! Checks every cell of CONTRACT 1.3: rows are actions, columns are states.
 
 use super::*;
 use StoreErrorKind as K;
@@ -17,7 +17,7 @@ fn ids() -> (LeaseId, LeaseId) {
 
 const TERM: LeaseDuration = LeaseDuration::Finite(Duration::from_secs(30));
 
-/// The five states at second 100, held by A where anybody holds it.
+/// Returns the five states at second 100; A is the holder if there is one.
 fn states() -> [BlobLease; 5] {
     let (a, _) = ids();
     [
