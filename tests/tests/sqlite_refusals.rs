@@ -69,7 +69,7 @@ async fn a_folder_that_everybody_may_write_is_refused() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(refused(&path).await.to_string().contains("anybody may replace"));
+    assert!(refused(&path).await.to_string().contains("other users may replace"));
     assert!(!path.exists());
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     Options::new(&path).open().await.unwrap();

@@ -1,4 +1,4 @@
-//! The blob half of the port over a map of maps.
+//! Implements the blob half of the port over a map of maps.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -159,7 +159,7 @@ impl BlobStore for MemoryBlobs {
         let mut state = self.lock();
         let now = self.clock.now();
         let rows = state.container(Operation::ListBlobs, container)?;
-        // The marker is the last name of the page before.
+        // The marker is the last name of the previous page.
         let start = match marker {
             Some(marker) if marker >= prefix => Bound::Excluded(marker),
             _ => Bound::Included(prefix),

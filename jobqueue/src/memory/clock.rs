@@ -1,4 +1,4 @@
-//! The time that a storage in memory goes by.
+//! Clocks of the memory storage.
 
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -19,13 +19,13 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that shows the system's time now and tokio's progress from here.
+    /// Returns a clock that shows the system's time now and follows tokio's clock from here.
     pub fn new() -> Self {
         Self::at(SystemTime::now())
     }
 
-    /// A clock that shows `moment` now, and tokio's progress from here: for tests that depend on the time of day, as those of
-    /// schedules do. Give the same clock to [`open_with_clock`](super::open_with_clock) and to
+    /// Returns a clock that shows `moment` now and follows tokio's clock from here: for tests that depend on the time
+    /// of day, such as those of schedules. Give the same clock to [`open_with_clock`](super::open_with_clock) and to
     /// [`virtual_time`](crate::WorkerBuilder::virtual_time).
     pub fn at(moment: SystemTime) -> Self {
         Self { wall: moment, start: Instant::now() }
@@ -44,7 +44,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// A clock that never goes backwards: a step back stands still until the former time is reached again.
+/// A clock that never goes backwards: after a step back it stands still until the former time is reached again.
 #[derive(Debug)]
 pub(super) struct Steady {
     clock: Arc<dyn Clock>,

@@ -1,6 +1,6 @@
-//! The messages of one queue, ordered by when they become visible.
+//! The messages of one queue, ordered by the time at which they become visible.
 //!
-//! Plain data: takes the time as an argument, knows no locks and no names.
+//! The table is plain data: it takes the time as an argument, and knows no locks and no names.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
@@ -11,8 +11,8 @@ use crate::storage::{
     StoreErrorKind, Updated,
 };
 
-/// The messages of one queue. Every method but [`forget_expired`](Self::forget_expired) expects that expired ones have
-/// been forgotten.
+/// The messages of one queue. Every method but [`forget_expired`](Self::forget_expired) expects that expired messages
+/// have been forgotten.
 #[derive(Debug, Default)]
 pub(super) struct MessageTable {
     rows: HashMap<u64, Row>,
@@ -25,7 +25,7 @@ pub(super) struct MessageTable {
 #[derive(Debug)]
 struct Row {
     message: MessageRef,
-    /// Until when the receipt is good; `None` for a put's, which is good until the first get.
+    /// The time until which the receipt is valid; `None` for a put's, which is valid until the first get.
     good_until: Option<SystemTime>,
     text: String,
     visible_at: SystemTime,
@@ -94,7 +94,7 @@ impl MessageTable {
         .collect()
     }
 
-    /// In how long the next message becomes visible, of those that are not and will be before they expire.
+    /// Returns the time until the next hidden message becomes visible, except for messages that expire before.
     pub(super) fn next_visible_in(&self, now: SystemTime) -> Option<Duration> {
         let later = self.by_visibility.range((now, u64::MAX)..);
         let lives = |&&(at, number): &&(SystemTime, u64)| {
@@ -103,7 +103,7 @@ impl MessageTable {
         later.into_iter().find(lives).and_then(|(at, _)| at.duration_since(now).ok())
     }
 
-    /// When the message expires, if `message` is the right to change it.
+    /// Checks that `message` is the right to change the message; returns the time at which it expires.
     pub(super) fn authorize(
         &self,
         now: SystemTime,
@@ -121,7 +121,7 @@ impl MessageTable {
         Ok(row.expires)
     }
 
-    /// Until when a message is hidden.
+    /// Returns the time until which a message is hidden.
     pub(super) fn hidden_until(&self, message: &MessageRef) -> Option<SystemTime> {
         let row = self.by_id.get(&message.id).and_then(|number| self.rows.get(number))?;
         Some(row.visible_at)
@@ -180,7 +180,7 @@ impl MessageTable {
     }
 }
 
-/// Hides a message until `visible_at`, under a new receipt that is good so long.
+/// Hides a message until `visible_at`, under a new receipt that is valid until then.
 fn move_to(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, visible_at: SystemTime) {
     order.remove(&(row.visible_at, number));
     order.insert((visible_at, number));
@@ -189,7 +189,7 @@ fn move_to(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, 
     row.message.receipt = new_receipt();
 }
 
-/// 128 random bits: nothing about one receipt tells anything about another.
+/// Returns a receipt of 128 random bits: one receipt says nothing about another.
 fn new_receipt() -> PopReceipt {
     PopReceipt::new(format!("{:032x}", entropy::random::<u128>()))
 }

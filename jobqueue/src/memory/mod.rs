@@ -1,11 +1,11 @@
-//! A storage in memory: the strict reference of what the port promises, for tests, simulations and throw-away work.
+//! A storage in memory: the strict reference of the port's promises, for tests, simulations and throw-away work.
 //!
-//! Applies every documented rule of Azure Storage, in milliseconds or finer where Azure counts in seconds. Knows
-//! nothing of disks: when the last clone of the [`Storage`] is dropped, everything in it is gone. Deletions
-//! take effect at once, so `QueueBeingDeleted` never occurs.
+//! It applies every documented rule of Azure Storage, in milliseconds or finer where Azure counts in seconds. Nothing
+//! is written to disk: when the last clone of the [`Storage`] is dropped, its content is gone. Deletions take effect at
+//! once, so `QueueBeingDeleted` never occurs.
 //!
-//! Messages are delivered in order of the time from which they are visible, then of insertion; the port promises no
-//! order, and this is only so that tests repeat.
+//! Messages are delivered in the order in which they become visible, then of insertion. The port promises no order;
+//! this order makes tests repeatable.
 
 mod blob;
 mod clock;
@@ -19,14 +19,15 @@ use crate::storage::Storage;
 
 pub use clock::TokioClock;
 
-/// Opens an empty storage whose time is tokio's, so that it stands still and moves as a test's paused runtime does.
+/// Opens an empty storage that takes the time from tokio's clock, which stands still and moves as a test's paused
+/// runtime does.
 ///
 /// See [`TokioClock`] for what that means to threads outside the runtime.
 pub fn open() -> Storage {
     open_with_clock(Arc::new(TokioClock::new()))
 }
 
-/// Opens an empty storage that takes the time from `clock`. Time that goes backwards is taken to stand still.
+/// Opens an empty storage that takes the time from `clock`. A time that goes backwards is treated as standing still.
 pub fn open_with_clock(clock: Arc<dyn Clock>) -> Storage {
     let clock = Arc::new(clock::Steady::new(clock));
     let queues = queue::MemoryQueues::new(Arc::clone(&clock));

@@ -1,4 +1,4 @@
-//! Copying a store while it is in use.
+//! Copies a store while it is in use.
 
 use std::path::{Path, PathBuf};
 
@@ -9,19 +9,19 @@ use super::process_guard::ProcessGuard;
 use super::{open, schema};
 use crate::storage::{StoreError, StoreErrorKind};
 
-/// Copies the store in the file `from` to a new file `to`, as it is at one moment, while others go on using it.
+/// Copies the store in the file `from` to a new file `to`: its state at one moment, while others continue to use it.
 ///
-/// Never copy the file itself while it is open anywhere: the copy lacks what is in the log, and closing the copied
-/// file ends all locks that SQLite holds on it in this process, after which acknowledged work can be lost.
+/// Never copy the file itself while any process has it open: the copy lacks the content of the log, and closing the
+/// copied file ends all locks that SQLite holds on it in this process, after which acknowledged work can be lost.
 ///
-/// The copy can be read by its owner only, as the store itself.
+/// Only the owner can read the copy, like the store itself.
 ///
 /// # Errors
-/// `InvalidInput` when `to` exists or is no path of a file (`:memory:`, a URI), or when `from` is no store; `Full` when there
-/// is no room.
+/// `InvalidInput` when `to` exists or is not the path of a file (`:memory:`, a URI), or when `from` is not a store;
+/// `Full` when the disk has no room.
 ///
 /// # Cancel safety
-/// When dropped, the copy is finished in the background.
+/// If the future is dropped, the copy is finished in the background.
 pub async fn backup(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Result<(), StoreError> {
     let (from, to) = (from.into(), to.into());
     let subject = from.display().to_string();
@@ -41,7 +41,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
     schema::require_current(&connection)?;
-    // SQLite writes into an empty file. One that it made itself could be read by everybody.
+    // SQLite writes into an existing empty file. A file that SQLite creates itself could be read by everybody.
     open::create_private(&to)?;
     let copied = connection.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map_err(from_sql);
     if copied.is_err() {

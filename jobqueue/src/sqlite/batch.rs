@@ -1,6 +1,6 @@
-//! One write transaction, in which many operations may run: its time, its source of ids, and the queues it touches.
+//! One write transaction in which many operations may run: its time, its source of ids, and the queues it changes.
 //!
-//! What arrives in a queue is noted here, and told when the transaction is committed.
+//! The batch notes the queues in which messages arrive; subscribers are notified when the transaction is committed.
 
 use std::time::SystemTime;
 
@@ -16,20 +16,21 @@ use crate::storage::{Operation, StoreError, StoreErrorKind};
 /// An open write transaction.
 pub(super) struct Batch<'c> {
     connection: &'c Connection,
-    /// The newest time the file has seen.
+    /// The newest time that the file has seen.
     seen: i64,
     now: i64,
     ids: Ids,
-    /// The first number that nobody has set aside, as the file has it.
+    /// The first number in the file that no process has reserved.
     sequence: i64,
-    /// Whether the row of the store is to be written: not in each transaction, for its page would be synced each time.
+    /// True if the row of the store is to be written. It is not written in each transaction, since its page would be
+    /// synced each time.
     note: bool,
     changed: bool,
     queues: Vec<(QueueName, Option<QueueRow>)>,
-    /// The statements used so far. They go back to the connection's cache when the transaction ends: looking them up there
-    /// for every message is a good part of what a message costs.
+    /// The statements used so far. They return to the connection's cache when the transaction ends: looking them up
+    /// there for every message is a considerable part of the cost of a message.
     statements: Vec<(&'static str, CachedStatement<'c>)>,
-    /// Messages that were put and are yet to be inserted.
+    /// Messages that were put and are not inserted yet.
     pending: Vec<Pending>,
 }
 
@@ -37,25 +38,25 @@ pub(super) struct Batch<'c> {
 #[derive(Clone, Copy)]
 struct QueueRow {
     id: i64,
-    /// Whether messages have arrived, and whether some of them are not visible at once.
+    /// True if messages have arrived, and true if some of them are not visible at once.
     arrived: bool,
     delayed: bool,
 }
 
-/// What a transaction leaves, if it is committed.
+/// The results of a transaction, for use after its commit.
 pub(super) struct Finished {
-    /// Where messages arrived.
+    /// The queues in which messages arrived.
     pub(super) arrived: Vec<QueueName>,
-    /// What is left of the numbers that were set aside.
+    /// The reserved numbers that are left.
     pub(super) ids: Ids,
 }
 
-/// How much older than the present the newest time in the file may be, in milliseconds. After the wall clock was set back, a
-/// process that begins then may see so much time once more; with a clock that goes on, nobody notices.
+/// The greatest age of the newest time in the file, in milliseconds. After the wall clock is set back, a process that
+/// starts then may observe up to so much time twice.
 const NOTE_EVERY: i64 = 1_000;
 
 impl<'c> Batch<'c> {
-    /// Begins to use a transaction that holds the write lock.
+    /// Wraps a transaction that holds the write lock.
     pub(super) fn begin(connection: &'c Connection, clock: &StoreClock, ids: Ids) -> rusqlite::Result<Self> {
         let (seen, sequence): (i64, i64) = connection
             .prepare_cached("SELECT now, sequence FROM jobqueue_store WHERE id = 1")?
@@ -76,21 +77,21 @@ impl<'c> Batch<'c> {
         Ok(batch)
     }
 
-    /// Makes it the present again, for operations that were asked for after the transaction began: a lease must not end before
-    /// its owner thinks so.
+    /// Reads the present time again, for operations that were requested after the transaction began: a lease must not
+    /// end before its owner thinks so.
     pub(super) fn look_at(&mut self, clock: &StoreClock) {
         self.now = clock.now(self.now);
         self.note |= self.now - self.seen >= NOTE_EVERY || clock.is_ahead();
     }
 
-    /// The connection, for statements.
+    /// Returns the connection, for statements.
     pub(super) fn connection(&self) -> &'c Connection {
         self.connection
     }
 
-    /// A statement, prepared once a connection and looked up once a transaction.
+    /// Returns a statement: prepared once per connection, and looked up once per transaction.
     pub(super) fn statement(&mut self, sql: &'static str) -> rusqlite::Result<&mut CachedStatement<'c>> {
-        // The same text at another address is only prepared twice.
+        // The same text at another address is merely prepared twice.
         let at = match self.statements.iter().position(|(known, _)| std::ptr::eq(*known, sql)) {
             Some(at) => at,
             None => {
@@ -101,17 +102,17 @@ impl<'c> Batch<'c> {
         Ok(&mut self.statements[at].1)
     }
 
-    /// The present, in milliseconds since 1970.
+    /// Returns the present time in milliseconds since 1970.
     pub(super) fn now(&self) -> i64 {
         self.now
     }
 
-    /// The present.
+    /// Returns the present time.
     pub(super) fn instant(&self) -> SystemTime {
         to_instant(self.now)
     }
 
-    /// A number nobody has had before, for a message or a tag.
+    /// Returns a number that no message or tag has had before.
     pub(super) fn next(&mut self) -> Applied<i64> {
         self.changed = true;
         if let Some(next) = self.ids.allocate() {
@@ -123,7 +124,7 @@ impl<'c> Batch<'c> {
             self.ids.allocate()
         });
         next.ok_or_else(|| {
-            let full = StoreError::new(StoreErrorKind::Full, "draw a number", "");
+            let full = StoreError::new(StoreErrorKind::Full, "allocate a number", "");
             full.with_detail("all numbers are used up").into()
         })
     }
@@ -133,10 +134,10 @@ impl<'c> Batch<'c> {
         self.changed = true;
     }
 
-    /// The row id of a queue.
+    /// Returns the row id of a queue.
     ///
     /// # Errors
-    /// `QueueNotFound`.
+    /// `QueueNotFound` if there is no queue of this name.
     pub(super) fn queue(&mut self, operation: Operation, name: &QueueName) -> Applied<i64> {
         match self.row(name)? {
             Some(row) => Ok(row.id),
@@ -144,7 +145,7 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Notes that messages of the queue have become visible at `visible_at` at the latest, or will then.
+    /// Notes that messages of the queue become visible at `visible_at` at the latest.
     pub(super) fn arrive(&mut self, name: &QueueName, visible_at: i64) -> rusqlite::Result<()> {
         self.changed = true;
         let delayed = visible_at > self.now;
@@ -155,7 +156,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Writes what is noted about a queue and forgets it, before its row is changed directly.
+    /// Writes the notes about a queue and forgets them, before its row is changed directly.
     pub(super) fn flush(&mut self, name: &QueueName) -> rusqlite::Result<()> {
         if let Some(at) = self.queues.iter().position(|(known, _)| known == name)
             && let (_, Some(row)) = self.queues.swap_remove(at)
@@ -170,7 +171,7 @@ impl<'c> Batch<'c> {
         self.pending.push(message);
     }
 
-    /// Inserts the messages that were put off.
+    /// Inserts the messages that were noted.
     pub(super) fn insert_pending(&mut self) -> rusqlite::Result<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -179,7 +180,7 @@ impl<'c> Batch<'c> {
         insert_pending(self, &pending)
     }
 
-    /// Writes what was gathered; `None` when nothing was changed and there is nothing to commit.
+    /// Writes all notes; returns `None` when nothing was changed and there is nothing to commit.
     pub(super) fn finish(mut self) -> rusqlite::Result<Option<Finished>> {
         self.insert_pending()?;
         if !self.changed {
@@ -202,7 +203,7 @@ impl<'c> Batch<'c> {
     }
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {
-        // Few queues in a transaction: looking through them is quicker than hashing.
+        // A transaction changes few queues: a linear search is quicker than hashing.
         let known = self.queues.iter().position(|(known, _)| known == name);
         let at = match known {
             Some(at) => at,
@@ -234,7 +235,7 @@ impl<'c> Batch<'c> {
     }
 }
 
-/// A refusal of `operation` on `subject`.
+/// Returns a refusal of `operation` on `subject`.
 pub(super) fn refuse(kind: StoreErrorKind, operation: Operation, subject: impl std::fmt::Display) -> Failure {
     Failure::Refused(StoreError::new(kind, operation.as_str(), subject))
 }

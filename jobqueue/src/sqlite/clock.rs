@@ -1,13 +1,13 @@
-//! Time as the file knows it: milliseconds since 1970 that never run backwards.
+//! The time of the file: milliseconds since 1970 that never run backwards.
 //!
-//! Leases and delays are compared with the wall clock, since several processes and several lives of a process share
-//! them. When the wall clock steps back, below what this process or the file has seen, the difference is added from
-//! then on: time neither repeats, which would give leased messages out twice, nor stands still until the
-//! wall clock has caught up, which would freeze delayed ones.
+//! Leases and delays are compared with the wall clock, since several processes, and successive runs of one, share them.
+//! When the wall clock steps back below the time that this process or the file has seen, the difference is added from
+//! then on. So time does not repeat, which would deliver leased messages twice. Nor does it stand still until the wall
+//! clock has caught up, which would freeze delayed messages.
 //!
-//! A step of the wall clock ahead by more than ten seconds is not believed for a minute, in which time goes on at the pace of the
-//! monotonic clock: a clock that is wrong for a moment expires no message. A process that has just started has nothing to
-//! compare with, and believes its clock at once.
+//! A step of the wall clock ahead by more than ten seconds is ignored for a minute, in which time follows the monotonic
+//! clock: a clock that is wrong for a moment expires no message. A process that has just started has nothing to compare
+//! with, and believes its clock at once.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::clock::Clock;
 use crate::sync::lock;
 
-/// The end of the year 9999: no instant lies behind it, and so no sum overflows.
+/// The end of the year 9999: no instant is later, so no sum overflows.
 pub(super) const LAST_INSTANT: i64 = 253_402_300_799_999;
 
 /// The clock of an open store.
@@ -27,23 +27,23 @@ pub(super) struct StoreClock {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How far ahead of the wall clock we are.
+    /// The difference by which this clock is ahead of the wall clock, in milliseconds.
     ahead: i64,
-    /// The newest time given out.
+    /// The newest time returned.
     last: i64,
-    /// When `last` was given out; `None` for clocks that need no watching.
+    /// The time at which `last` was returned; `None` for clocks that are not watched.
     at: Option<Instant>,
-    /// Since when the wall clock is ahead of what can have passed.
+    /// The time since which the wall clock is ahead of the time that can have passed.
     doubted_since: Option<Instant>,
 }
 
-/// A step ahead of more than this, in milliseconds, is doubted.
+/// The greatest step ahead that is believed at once, in milliseconds.
 const STEP: i64 = 10_000;
-/// How long it is doubted.
+/// The time for which a greater step is doubted.
 const DOUBT: Duration = Duration::from_secs(60);
 
 impl State {
-    /// The wall clock's time as far as it is believed. `present` is the monotonic time.
+    /// Returns the wall clock's time as far as it is believed. `present` is the monotonic time.
     fn believe(&mut self, wall: i64, present: Instant) -> i64 {
         let Some(at) = self.at else { return wall };
         let passed = i64::try_from(present.saturating_duration_since(at).as_millis()).unwrap_or(LAST_INSTANT);
@@ -72,12 +72,12 @@ impl StoreClock {
         Self { wall, state: Mutex::default() }
     }
 
-    /// Whether the wall clock has stepped back, so that this clock is ahead of those that have not seen it.
+    /// Returns whether the wall clock has stepped back, so that this clock is ahead of the clocks of later processes.
     pub(super) fn is_ahead(&self) -> bool {
         lock(&self.state).ahead > 0
     }
 
-    /// The time now, which is never below `seen`, the newest time in the file.
+    /// Returns the time now, which is never below `seen`, the newest time in the file.
     pub(super) fn now(&self, seen: i64) -> i64 {
         let mut state = lock(&self.state);
         let wall = to_millis(self.wall.now());
@@ -94,23 +94,23 @@ impl StoreClock {
     }
 }
 
-/// An instant as milliseconds since 1970, within what the file can hold.
+/// Returns an instant as milliseconds since 1970, within the range of the file.
 pub(super) fn to_millis(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(LAST_INSTANT).min(LAST_INSTANT)
 }
 
-/// The instant that [`to_millis`] wrote.
+/// Returns the instant that [`to_millis`] wrote.
 pub(super) fn to_instant(millis: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + to_duration(millis)
 }
 
-/// A span in milliseconds; a negative one is none.
+/// Returns a span of milliseconds as a duration; a negative one is zero.
 pub(super) fn to_duration(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
-/// The instant `wait` after `now`, rounded up so that nothing happens early.
+/// Returns the instant `wait` after `now`, rounded up so that nothing happens early.
 pub(super) fn after(now: i64, wait: Duration) -> i64 {
     let millis = wait.as_nanos().div_ceil(1_000_000);
     now.saturating_add(i64::try_from(millis).unwrap_or(LAST_INSTANT)).min(LAST_INSTANT)

@@ -1,4 +1,4 @@
-//! What SQLite's errors mean: the one place where they become [`StoreError`]s.
+//! Translates SQLite's errors into [`StoreError`]s. No other place does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::storage::{StoreError, StoreErrorKind};
 
-/// Why an operation has no answer of its own; it becomes an error for each operation that it concerns.
+/// A failure that concerns several operations; each of them gets an error of its own from it.
 #[derive(Debug, Clone)]
 pub(super) struct Cause {
     kind: StoreErrorKind,
@@ -40,17 +40,17 @@ impl Cause {
         self.kind
     }
 
-    /// Whether SQLite said so, and not we.
+    /// Returns whether SQLite reported the failure, and not this adapter.
     pub(super) fn is_of_sqlite(&self) -> bool {
         self.source.is_some()
     }
 
-    /// Whether nothing may be trusted any more until the file is opened anew.
+    /// Returns whether the store must stop until the file is opened again.
     pub(super) fn is_fatal(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Corrupt | StoreErrorKind::Stopped)
     }
 
-    /// The error of `operation` on `subject`.
+    /// Returns the error of `operation` on `subject`.
     pub(super) fn error(&self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
         let mut error = StoreError::new(self.kind, operation, subject).with_ambiguous(self.ambiguous);
         if let Some(detail) = &self.detail {
@@ -63,7 +63,7 @@ impl Cause {
     }
 }
 
-/// The cause behind an error of SQLite.
+/// Returns the cause behind an error of SQLite.
 pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
     use StoreErrorKind as K;
     let extended = error.sqlite_error().map_or(0, |error| error.extended_code);
@@ -92,16 +92,16 @@ pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
     Cause { kind, detail: Some(detail.into()), ambiguous: false, source: Some(Arc::new(error)) }
 }
 
-/// Why an operation on the file did not give a value.
+/// The reason why an operation on the file returned no value.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The rules refuse it: nothing was written on its behalf, and the transaction goes on.
+    /// The rules refuse the operation: nothing was written for it, and the transaction continues.
     Refused(StoreError),
-    /// SQLite failed: the transaction cannot go on.
+    /// SQLite failed: the transaction cannot continue.
     Sql(rusqlite::Error),
 }
 
-/// What an operation inside a transaction gives.
+/// The result of an operation inside a transaction.
 pub(super) type Applied<T> = Result<T, Failure>;
 
 impl From<rusqlite::Error> for Failure {
@@ -116,7 +116,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// What an operation is about, for its errors.
+/// The queue or blob that an operation concerns, for its errors.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
     Storage,

@@ -1,4 +1,4 @@
-//! Whether an open store may still be used.
+//! Decides whether an open store may still be used.
 
 use std::sync::OnceLock;
 
@@ -13,13 +13,13 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// The health of a store that this process has just opened.
+    /// Returns the health of a store that this process has just opened.
     pub(super) fn new() -> Self {
         Self { process: std::process::id(), poison: OnceLock::new() }
     }
 
-    /// Whether the process that opened the store is this one: a child made by `fork` shares the parent's locks and has
-    /// none of its threads.
+    /// Returns whether this process opened the store. A child made by `fork` shares the parent's locks and has none of
+    /// its threads.
     pub(super) fn is_own_process(&self) -> bool {
         self.process == std::process::id()
     }
@@ -40,8 +40,8 @@ impl Health {
         self.poison.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// Stops the store if `cause` is one after which nothing can be trusted: damage in the file, or a failed write or
-    /// sync, after which the kernel may have forgotten pages that SQLite takes for written.
+    /// Stops the store if `cause` makes it unusable: damage in the file, or a failed write or sync, after which the
+    /// kernel may have forgotten pages that SQLite believes written.
     pub(super) fn note(&self, cause: &Cause) {
         if !cause.is_fatal() {
             return;
@@ -53,7 +53,7 @@ impl Health {
             _ => cause.clone(),
         };
         if self.poison.set(kept.ambiguous(false)).is_ok() {
-            tracing::error!(kind = ?cause.kind(), "the store stops, and must be opened anew");
+            tracing::error!(kind = ?cause.kind(), "the store stops for good; open it again");
         }
     }
 }

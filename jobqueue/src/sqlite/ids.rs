@@ -1,10 +1,10 @@
-//! Numbers for messages and tags, set aside in blocks, so that not every transaction has to write down how far they are
-//! used. What a process had set aside when it ended is never used.
+//! Reserves numbers for messages and tags in blocks, so that not every transaction has to write the next free number.
+//! Numbers that a process had reserved when it ended are never used.
 
-/// How many numbers a writer sets aside at once.
+/// The number of numbers that a writer reserves at once.
 const BLOCK: i64 = 1_024;
 
-/// Numbers that nobody else will use.
+/// Numbers reserved for one writer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ids {
     next: i64,
@@ -13,17 +13,17 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// None yet; blocks later.
+    /// Returns an empty source that reserves blocks.
     pub(super) fn in_blocks() -> Self {
         Self { next: 0, end: 0, block: BLOCK }
     }
 
-    /// None yet; one by one later, for who needs few.
+    /// Returns an empty source that reserves one number at a time, for callers that need few.
     pub(super) fn one_by_one() -> Self {
         Self { next: 0, end: 0, block: 1 }
     }
 
-    /// The next number, if one is left.
+    /// Returns the next number, if one is left.
     pub(super) fn allocate(&mut self) -> Option<i64> {
         (self.next < self.end).then(|| {
             self.next += 1;
@@ -31,7 +31,8 @@ impl Ids {
         })
     }
 
-    /// Sets a block aside from `sequence` on; gives the first number that is not in it, or `None` when all are used up.
+    /// Reserves a block that starts at `sequence`; returns the first number after it, or `None` when all numbers are
+    /// used up.
     pub(super) fn reserve(&mut self, sequence: i64) -> Option<i64> {
         let end = sequence.saturating_add(self.block);
         *self = Self { next: sequence, end, ..*self };

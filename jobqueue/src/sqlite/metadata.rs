@@ -1,17 +1,17 @@
-//! Metadata as the file holds it: a JSON list of pairs, so that names keep their case.
+//! Stores metadata as a JSON list of pairs, so that names keep their case.
 
 use crate::settings::metadata::Metadata;
 
-/// Metadata as text.
+/// Returns the text of the metadata.
 pub(super) fn to_text(metadata: &Metadata) -> String {
     serde_json::Value::from_iter(metadata.iter().map(|(name, value)| serde_json::json!([name, value])))
         .to_string()
 }
 
-/// Metadata from text.
+/// Parses metadata.
 ///
 /// # Errors
-/// When somebody else has written there.
+/// An error if another program has written the text and it is not a list of pairs.
 pub(super) fn from_text(text: &str) -> rusqlite::Result<Metadata> {
     let pairs: Vec<(String, String)> = serde_json::from_str(text).map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))

@@ -1,4 +1,4 @@
-//! Queues and blobs in one SQLite file, on one machine, shared by any number of processes.
+//! A storage of queues and blobs in one SQLite file on one machine, shared by any number of processes.
 //!
 //! ```no_run
 //! # async fn open() -> Result<(), jobqueue::storage::StoreError> {
@@ -13,26 +13,27 @@
 //! - **Strictness.** An expired receipt is refused in the statement itself; receipts are 128 random bits.
 //! - **Several processes.** Any number may open the file at once. A commit in one wakes those who wait in others. While
 //!   another holds the write lock, operations wait as long as [`Options::busy_timeout`] says.
-//! - **Loud failure.** A full disk fails the operation and applies nothing. Damage in the file, or a failed
-//!   write or sync, stops the store until it is opened anew ([`Stopped`](crate::storage::StoreErrorKind::Stopped)); nothing is synced again as if
-//!   it had not failed, and damage is never read as an empty queue.
-//! - **One schema.** When a newer program brings up the file's tables while this one has it open, the next operation is
-//!   refused; nothing is written to tables this program does not know.
+//! - **Loud failure.** A full disk fails the operation, which is then not applied. Damage in the file, or a failed
+//!   write or sync, stops the store until it is opened again ([`Stopped`](crate::storage::StoreErrorKind::Stopped)). A
+//!   failed sync is never repeated as if it had not failed, and damage is never read as an empty queue.
+//! - **One schema.** When a newer program migrates the file's tables while this one has it open, the next operation is
+//!   refused. A program never writes to tables of a schema that it does not know.
 //! - **Time never runs backwards**, whatever the system's clock does.
 //!
 //! # How it works
-//! One thread per open store writes. It takes every operation that waits, and those that come meanwhile, and does them in one
-//! transaction, so that many tasks share one sync. Another thread reads, from a snapshot of its own, and never waits for writes.
-//! Checkpoints run between transactions. Expired messages are removed a few at a time.
+//! One thread per open store writes. It takes all waiting operations, and those that arrive meanwhile, and runs them in
+//! one transaction, so that many tasks share one sync. Another thread reads from a snapshot of its own, and never waits
+//! for writes. Checkpoints run between transactions. Expired messages are removed a few at a time.
 //!
 //! # Limits
 //! - The file must be on a local disk: SQLite's log needs shared memory. Network file systems are refused.
-//! - A write-ahead log that was cut off or deleted while no process had the file open reads as if its last
-//!   commits had not happened: SQLite cannot tell it from a crash. Keep `-wal` and `-shm` beside the file.
-//! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one open; both are
-//!   refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is opened.
-//! - Counting a queue ([`Queue::len`](crate::Queue::len)) takes the longer the more there is in it, some 40 ms for a million
-//!   messages on a machine with nothing else to do. It is done on the thread that reads.
+//! - A write-ahead log that was cut off or deleted while no process had the file open reads as if its last commits had
+//!   not happened: SQLite cannot distinguish this from a crash. Keep `-wal` and `-shm` beside the file.
+//! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one open;
+//!   both are refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is
+//!   opened.
+//! - The time to count a queue ([`Queue::len`](crate::Queue::len)) grows with its length: some 40 ms for a million
+//!   messages on an idle machine. The reading thread counts.
 //! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
 //!   closing it would end SQLite's locks on it in this process.
 //! - The application may keep tables of its own in the file and join transactions with [`put_in`]. The file's

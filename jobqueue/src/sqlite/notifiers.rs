@@ -1,5 +1,5 @@
-//! The bells of a store's queues, and who rings them: the writer for this process's own commits, the watcher for
-//! those of others.
+//! The notifiers of a store's queues. The writer notifies of this process's own commits, the watcher of those of
+//! others.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -8,32 +8,32 @@ use crate::name::QueueName;
 use crate::storage::{Notifier, Subscription};
 use crate::sync::lock;
 
-/// One bell for each queue somebody listens to.
+/// One notifier for each queue that has a subscription.
 #[derive(Debug, Default)]
 pub(super) struct Notifiers(Mutex<HashMap<QueueName, Entry>>);
 
 #[derive(Debug, Default)]
 struct Entry {
     notifier: Notifier,
-    /// The count of delayed arrivals for which it has rung.
+    /// The count of delayed arrivals for which subscribers were notified.
     rung: i64,
 }
 
-/// A queue as the watcher found it.
+/// The state of a queue as the watcher found it.
 pub(super) struct Seen {
     /// The count of transactions that put messages which are not visible at once.
     pub(super) delayed: i64,
-    /// Whether there is a visible message.
+    /// True if the queue has a visible message.
     pub(super) visible: bool,
 }
 
 impl Notifiers {
-    /// A listener to `queue`.
+    /// Returns a subscription to `queue`.
     pub(super) fn listen(&self, queue: &QueueName) -> Subscription {
         self.lock().entry(queue.clone()).or_default().notifier.subscribe()
     }
 
-    /// Rings for what this process has just committed.
+    /// Notifies of the messages that this process has just committed.
     pub(super) fn ring_own(&self, arrived: &[QueueName]) {
         if arrived.is_empty() {
             return;
@@ -46,12 +46,13 @@ impl Notifiers {
         }
     }
 
-    /// The queues somebody listens to.
+    /// Returns the queues that have a subscription.
     pub(super) fn queues(&self) -> Vec<QueueName> {
         self.lock().keys().cloned().collect()
     }
 
-    /// Rings if a message is visible, or delayed ones have arrived for which we have not rung: another process has committed.
+    /// Notifies if a message is visible, or if delayed messages have arrived of which subscribers were not notified:
+    /// another process has committed.
     pub(super) fn ring_for_others(&self, queue: &QueueName, seen: &Seen) {
         if let Some(entry) = self.lock().get_mut(queue)
             && (seen.visible || seen.delayed > entry.rung)

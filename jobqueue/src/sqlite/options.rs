@@ -1,4 +1,4 @@
-//! How to open a store.
+//! Options for opening a store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,17 +8,18 @@ use super::store::Store;
 use crate::clock::{Clock, SystemClock};
 use crate::storage::{Storage, StoreError};
 
-/// What a commit waits for.
+/// The point up to which a commit waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// For the disk to have the data: what was acknowledged survives a power cut.
+    /// Waits until the disk has the data: acknowledged operations survive a power cut.
     #[default]
     Full,
-    /// For the operating system to have the data. About twice as fast from one task, and **a power cut or a crash of
-    /// the system loses the last acknowledged operations**: messages sent are gone, messages deleted come back.
-    /// A crash of the process alone loses nothing, and the file is never damaged. Who opens it with `Full` after a power
-    /// cut may be refused, since the log then looks damaged; opening it with `Normal` once accepts the loss.
+    /// Waits until the operating system has the data. This is about twice as fast for one task, and **a power cut or a
+    /// crash of the system loses the last acknowledged operations**: sent messages are gone, deleted messages come
+    /// back. A crash of the process alone loses nothing, and the file is never damaged. After a power cut, opening the
+    /// file with `Full` may be refused, since the log then looks damaged; opening it once with `Normal` accepts the
+    /// loss.
     Normal,
 }
 
@@ -31,7 +32,7 @@ impl Synchronous {
     }
 }
 
-/// Opens queues and blobs in one SQLite file.
+/// Options that open queues and blobs in one SQLite file.
 ///
 /// ```no_run
 /// # async fn open() -> Result<(), jobqueue::storage::StoreError> {
@@ -53,7 +54,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The file at `path`, which is created if it is missing; its folder must exist, on a disk of this machine.
+    /// Returns options for the file at `path`, which is created if it is missing. Its folder must exist on a disk of
+    /// this machine.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -64,27 +66,27 @@ impl Options {
         }
     }
 
-    /// Where the time comes from; by default the system's clock. All who use a file at once must agree on the time.
+    /// Sets the clock, by default the system's. All processes that use a file at once must agree on the time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What a commit waits for; by default [`Synchronous::Full`].
+    /// Sets the point up to which a commit waits, by default [`Synchronous::Full`].
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
     }
 
-    /// How long an operation waits while another process or transaction writes, before it fails with
-    /// `Timeout`; by default 10 seconds. It was then certainly not applied.
+    /// Sets the time that an operation waits while another process or transaction writes, by default 10 seconds. After
+    /// it the operation fails with `Timeout`, and was certainly not applied.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self
     }
 
-    /// How large the file may grow by what this handle writes, its log not counted; by default as large as the disk.
-    /// What does not fit fails with `Full` and is not applied; deleting makes room.
+    /// Sets the size in bytes up to which this handle may grow the file, without its log; by default it is limited only
+    /// by the disk. A larger write fails with `Full` and is not applied; deleting makes room.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
@@ -93,13 +95,13 @@ impl Options {
     /// Opens the file, and creates it, readable only by its owner, if it is missing.
     ///
     /// # Errors
-    /// `InvalidInput` for what cannot hold a store: a link, folder or pipe; a read-only file; a folder that everybody may
-    /// write; a network file system; the database of another program; a schema newer than this program.
-    /// `Corrupt` for a damaged file, `Stopped` when its disk fails, `Timeout` when another process keeps it locked, `Unsupported` for a SQLite
-    /// library older than 3.51.3.
+    /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a folder that
+    /// everybody may write; a network file system; the database of another program; a schema newer than this program.
+    /// `Corrupt` for a damaged file, `Stopped` when its disk fails, `Timeout` when another process keeps it locked,
+    /// `Unsupported` for a SQLite library older than 3.51.3.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the file unopened, or opened and closed again; it may have been created.
+    /// If the future is dropped, the file is not opened, or opened and closed again; it may have been created.
     pub async fn open(self) -> Result<Storage, StoreError> {
         let description = format!("sqlite:{}", self.path.display());
         let store = Arc::new(Store::open(self).await?);

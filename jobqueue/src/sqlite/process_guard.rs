@@ -1,8 +1,8 @@
-//! Which process may have stores open.
+//! Decides which process may have stores open.
 //!
-//! SQLite keeps the locks it holds on files in its memory, one list for the whole process. A child made by `fork` inherits the
-//! list and not the locks: what it opened would take the parent's locks for its own. So as long as the parent had a
-//! store open when it forked, its child can have none.
+//! SQLite keeps the locks it holds on files in its memory, one list for the whole process. A child made by `fork`
+//! inherits the list and not the locks: a store opened there would take the parent's locks for its own. So a child that
+//! was forked while its parent had a store open can have none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::error::Cause;
 use crate::storage::StoreErrorKind;
 
-/// The process that has stores open, in the upper half, and how many, in the lower. One number, since a child of `fork` would wait
-/// for ever for a mutex that another thread held.
+/// The id of the process that has stores open (upper half) and their number (lower half). It is one number, since a
+/// child of `fork` would wait for ever for a mutex that another thread held.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 
-/// Held by whoever has the file open.
+/// A guard that every user of the open file holds.
 #[derive(Debug)]
 pub(super) struct ProcessGuard(());
 
 impl ProcessGuard {
-    /// Says that this process has one more open.
+    /// Registers one more open store of this process.
     ///
     /// # Errors
-    /// `Stopped` in the child of a process that has some.
+    /// `Stopped` in the child of a process that has stores open.
     pub(super) fn claim() -> Result<Arc<Self>, Cause> {
         let own = u64::from(std::process::id()) << 32;
         let claim = |open: u64| match open & u64::from(u32::MAX) {

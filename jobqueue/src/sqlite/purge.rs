@@ -1,5 +1,5 @@
-//! Removes, a bounded number of rows at a time, what nobody can reach any more: expired messages, and what was in
-//! queues and containers that are gone.
+//! Removes unreachable rows, a bounded number at a time: expired messages, and the content of deleted queues and
+//! containers.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -9,13 +9,13 @@ use super::error::{Cause, from_sql};
 use super::ids::Ids;
 use super::schema;
 
-/// How many messages to remove in one transaction.
+/// The number of messages removed in one transaction.
 const MESSAGES: usize = 500;
 
-/// How many blobs to remove in one transaction.
+/// The number of blobs removed in one transaction.
 const BLOBS: usize = 16;
 
-/// Does one step; true if there is more to do. Does nothing while another holds the write lock.
+/// Runs one step; returns true if there is more to do. Does nothing while another process holds the write lock.
 pub(super) fn step(connection: &Connection, clock: &StoreClock) -> Result<bool, Cause> {
     if !is_needed(connection, clock).map_err(from_sql)? {
         return Ok(false);

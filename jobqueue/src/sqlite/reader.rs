@@ -1,4 +1,4 @@
-//! The thread that reads, on a connection of its own, so that looks never wait for writes.
+//! The thread that reads on a connection of its own, so that reads never wait for writes.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -21,20 +21,20 @@ pub(super) struct Reader {
     pub(super) connection: Connection,
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
-    /// Given up after the connection is closed, which is declared before.
+    /// Released after the connection is closed, which is declared before.
     pub(super) _presence: Arc<ProcessGuard>,
 }
 
-/// One state of the file, and the time at which to look at it.
+/// A snapshot of the file, and the time at which it is read.
 pub(super) struct View<'c> {
     /// The connection, inside a read transaction.
     pub(super) connection: Transaction<'c>,
-    /// Milliseconds since 1970.
+    /// The time in milliseconds since 1970.
     pub(super) now: i64,
 }
 
 impl Reader {
-    /// Answers until nobody can ask any more.
+    /// Answers questions until nobody can ask any more.
     pub(super) fn run(mut self, questions: &Receiver<Question>) {
         for question in questions {
             question(&mut self);

@@ -1,4 +1,4 @@
-//! Receipts and identities of messages, between text and what the file holds.
+//! Converts receipts and ids of messages between text and the form in the file.
 
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -6,27 +6,27 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use crate::storage::{MessageId, MessageRef, PopReceipt};
 use crate::trace::digits::{Decimal, read_hex, write_hex};
 
-/// A receipt: 128 random bits, drawn anew for each get and each update.
+/// A receipt: 128 random bits, new for each get and each update.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Receipt([u8; 16]);
 
 impl Receipt {
-    /// A receipt nobody can guess.
+    /// Returns a receipt that nobody can guess.
     pub(super) fn random() -> Self {
         Self(crate::entropy::random())
     }
 
-    /// The receipt behind its text; `None` for what we never wrote.
+    /// Parses a receipt; returns `None` for text that this adapter never wrote.
     pub(super) fn parse(text: &str) -> Option<Self> {
         read_hex(text.as_bytes()).map(Self)
     }
 
-    /// As the file holds it.
+    /// Returns the bytes that the file holds.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// As the caller holds it.
+    /// Returns the text that the caller holds.
     pub(super) fn expose(&self) -> PopReceipt {
         let mut digits = [0; 32];
         write_hex(&self.0, &mut digits);
@@ -34,26 +34,27 @@ impl Receipt {
     }
 }
 
-/// As the file holds it.
+/// Writes the bytes that the file holds.
 impl ToSql for Receipt {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(ValueRef::Blob(&self.0)))
     }
 }
 
-/// The identity of the message in row `id`.
+/// Returns the id of the message in row `id`.
 pub(super) fn message_id(id: i64) -> MessageId {
     // Rows have positive numbers.
     let digits = Decimal::of(id.unsigned_abs());
     MessageId::new(std::str::from_utf8(digits.as_bytes()).unwrap_or_default())
 }
 
-/// The row of a message; `None` for an identity that we never wrote.
+/// Returns the row of a message; `None` for an id that this adapter never wrote.
 fn row_id(id: &MessageId) -> Option<i64> {
     id.as_str().parse().ok().filter(|row: &i64| *row > 0)
 }
 
-/// What a caller presents, read before the one thread that writes has it. `None` is what we never wrote.
+/// The id and receipt that a caller presents, parsed before the single writing thread gets them. `None` is text that
+/// this adapter never wrote.
 #[derive(Clone, Copy)]
 pub(super) struct Presented {
     pub(super) id: Option<i64>,
@@ -66,7 +67,7 @@ impl Presented {
     }
 }
 
-/// One delivery, as the caller holds it.
+/// Returns one delivery, as the caller holds it.
 pub(super) fn message_ref(id: i64, receipt: &Receipt) -> MessageRef {
     MessageRef { id: message_id(id), receipt: receipt.expose() }
 }

@@ -1,8 +1,8 @@
-//! How much of its volume the store may fill, so that what is in the log always fits into the file.
+//! Limits the part of its volume that the store may fill, so that the content of the log always fits into the file.
 //!
-//! A commit goes to the write-ahead log, and a checkpoint copies the log into the file. On a small volume the log alone could
-//! take all room: then nothing can be copied, and the file cannot be opened again before the volume grows. So the log is kept
-//! short where there is little room, and the file may grow only as far as the log can still be copied.
+//! A commit goes to the write-ahead log, and a checkpoint copies the log into the file. On a small volume the log alone
+//! could take all room: then nothing can be copied, and the file cannot be opened again before the volume grows. So the
+//! log is kept short where there is little room, and the file may grow only as far as the log can still be copied.
 
 use std::path::PathBuf;
 
@@ -10,31 +10,31 @@ use rusqlite::Connection;
 
 use super::open::platform;
 
-/// After how many pages in the log to checkpoint where there is room: 8 MiB.
+/// The number of pages in the log after which to checkpoint where there is room: 8 MiB.
 const CHECKPOINT_PAGES: u32 = 1_000;
-/// The fewest pages: below, checkpoints would cost more than they spare.
+/// The smallest number of pages after which to checkpoint: below, checkpoints would cost more than they gain.
 const FEWEST_PAGES: u32 = 16;
-/// With more room than this, in bytes, nothing has to be kept free.
+/// The free bytes above which no room has to be reserved.
 const PLENTY: u64 = 256 << 20;
-/// SQLite's own bound on the number of pages.
+/// SQLite's own limit on the number of pages.
 const ALL_PAGES: i64 = 0xffff_fffe;
 
 /// The room of one store.
 #[derive(Debug)]
 pub(super) struct Space {
     folder: PathBuf,
-    /// The most pages that the application allows.
+    /// The greatest number of pages that the application allows.
     max_pages: i64,
     page: u64,
-    /// Free bytes when they were last asked for; `None` where they cannot be told.
+    /// The free bytes when last asked; `None` where they cannot be known.
     free: Option<u64>,
 }
 
 impl Space {
-    /// The room in the folder of the store that `connection` has open. The file may have `max_bytes` at most.
+    /// Returns the room in the folder of the store that `connection` has open. The file may have at most `max_bytes`.
     ///
     /// # Errors
-    /// What SQLite says when it is asked for the size of its pages.
+    /// SQLite's error when it is asked for the size of its pages.
     pub(super) fn new(
         connection: &Connection,
         folder: PathBuf,
@@ -49,10 +49,10 @@ impl Space {
         Ok(space)
     }
 
-    /// Looks at the room anew. Called after a checkpoint.
+    /// Measures the room again. Called after a checkpoint.
     ///
     /// # Errors
-    /// What SQLite says when it is given its bound.
+    /// SQLite's error when its limit is set.
     pub(super) fn look(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let had_plenty = self.has_plenty();
         self.free = platform::free_bytes(&self.folder);
@@ -63,15 +63,15 @@ impl Space {
         connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
     }
 
-    /// Looks again before a transaction where room is short: others fill and empty the volume, too.
+    /// Measures the room again before a transaction where it is short, since others fill and empty the volume too.
     ///
     /// # Errors
-    /// As [`look`](Self::look).
+    /// Those of [`look`](Self::look).
     pub(super) fn look_if_short(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         if self.has_plenty() { Ok(()) } else { self.look(connection) }
     }
 
-    /// After how many pages in the log to checkpoint.
+    /// Returns the number of pages in the log after which to checkpoint.
     pub(super) fn checkpoint_pages(&self) -> u32 {
         let share = self.free.map_or(u64::MAX, |free| free / 16 / self.page);
         u32::try_from(share).unwrap_or(u32::MAX).clamp(FEWEST_PAGES, CHECKPOINT_PAGES)
@@ -81,7 +81,8 @@ impl Space {
         self.free.is_none_or(|free| free >= PLENTY)
     }
 
-    /// The pages that the file may have: those it has, and those there is room for beside a log of full length.
+    /// Returns the number of pages that the file may have: its present ones, and those for which there is room beside a
+    /// log of full length.
     fn allowed_pages(&self, connection: &Connection) -> rusqlite::Result<i64> {
         let Some(free) = self.free.filter(|free| *free < PLENTY) else { return Ok(self.max_pages) };
         let present: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;

@@ -29,7 +29,7 @@ use crate::name::QueueName;
 use crate::storage::{Operation, StoreError, StoreErrorKind, Subscription};
 use crate::sync::lock;
 
-/// Queues and blobs in one file. Dropping the last handle closes it.
+/// A store of queues and blobs in one file. Dropping the last handle closes it.
 pub(super) struct Store {
     file: PathBuf,
     tasks: Option<Sender<Box<dyn Work>>>,
@@ -39,12 +39,12 @@ pub(super) struct Store {
     clock: Arc<StoreClock>,
     watch: OnceLock<Watch>,
     writer: OnceLock<JoinHandle<()>>,
-    /// Those that only read.
+    /// The threads that only read.
     readers: Mutex<Vec<JoinHandle<()>>>,
     presence: Weak<ProcessGuard>,
 }
 
-/// The watcher's strings.
+/// The handle that stops the watcher.
 struct Watch {
     stop: Arc<AtomicBool>,
     stopper: platform::Stopper,
@@ -68,7 +68,7 @@ impl Store {
         }
     }
 
-    /// Has the writer do `work` in a transaction with whatever else waits, and returns what it gave, after the commit.
+    /// Runs `work` on the writer, in a transaction with whatever else waits; returns its result after the commit.
     pub(super) async fn write<T, F>(
         &self,
         operation: Operation,
@@ -90,7 +90,7 @@ impl Store {
         answer.await.unwrap_or_else(|_| Err(fail(gone().ambiguous(true))))
     }
 
-    /// Has the reader look.
+    /// Runs a read on the reader.
     pub(super) async fn read<T, F>(
         &self,
         operation: Operation,
@@ -117,7 +117,7 @@ impl Store {
         answer.await.unwrap_or_else(|_| Err(fail(gone())))
     }
 
-    /// A listener to `queue`. The first one starts the watcher: who only sends needs none.
+    /// Returns a subscription to `queue`. The first one starts the watcher: a process that only sends needs none.
     pub(super) fn listen(&self, queue: &QueueName) -> Subscription {
         if self.health.is_own_process() && self.watch.get().is_none() {
             match self.start_watching() {
@@ -155,13 +155,14 @@ impl Store {
     }
 }
 
-/// Closes the file: what was asked for is done, the log is copied into the file as far as it can be.
+/// Closes the file: finishes the requested operations and copies the log into the file as far as possible.
 ///
-/// Outside of a runtime this waits for it. Inside, waiting would hold up other tasks; there the runtime's own end waits.
+/// Outside of a runtime this waits until the file is closed. Inside, waiting would block other tasks; there the end of
+/// the runtime waits.
 impl Drop for Store {
     fn drop(&mut self) {
         if !self.health.is_own_process() {
-            // The threads are the parent's.
+            // The threads belong to the parent process.
             return;
         }
         let tasks = self.tasks.take();
@@ -172,7 +173,7 @@ impl Drop for Store {
         }
         let readers = std::mem::take(&mut *lock(&self.readers));
         let writer = self.writer.take();
-        // The writer closes the file last: of two that close it at once, each leaves the log to the other.
+        // The writer closes the file last: if both closed it at once, each would leave the log to the other.
         let join = move || {
             readers.into_iter().for_each(|thread| drop(thread.join()));
             drop(tasks);
@@ -191,7 +192,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// Opens the file, tells whether that worked, and goes on as the writer.
+/// Opens the file, reports whether that worked, and continues as the writer.
 fn start(options: Options, presence: Arc<ProcessGuard>, opened: oneshot::Sender<Result<Store, Cause>>) {
     match assemble(options, presence) {
         Ok((store, writer)) => {

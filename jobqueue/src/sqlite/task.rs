@@ -1,4 +1,4 @@
-//! An operation on its way to the writer: what to do, what it gave, and who waits for the answer.
+//! An operation on its way to the writer: its work, its result, and the caller that waits for the answer.
 
 use std::time::Instant;
 
@@ -10,26 +10,26 @@ use crate::storage::{Operation, StoreError};
 
 /// A task whose answer's type the writer need not know.
 pub(super) trait Work: Send {
-    /// Does it inside the transaction and keeps the answer. It may be called again, after a rollback.
+    /// Runs the work inside the transaction and keeps the answer. It may be called again after a rollback.
     fn apply(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()>;
 
-    /// Gives the kept answer, after the commit.
+    /// Sends the kept answer, after the commit.
     fn answer(self: Box<Self>);
 
-    /// Gives an error instead.
+    /// Sends an error instead.
     fn fail(self: Box<Self>, cause: &Cause);
 
-    /// When it was asked for.
+    /// Returns the time of the request.
     fn since(&self) -> Instant;
 
-    /// How many bytes it writes, roughly.
+    /// Returns the approximate number of bytes that the work writes.
     fn weight(&self) -> usize;
 
-    /// Whether nobody waits for the answer any more.
+    /// Returns whether nobody waits for the answer any more.
     fn is_abandoned(&self) -> bool;
 }
 
-/// A task that gives a `T`.
+/// A task whose result is a `T`.
 pub(super) struct Task<T, F> {
     operation: Operation,
     subject: Subject,
@@ -45,7 +45,7 @@ where
     T: Send + 'static,
     F: FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
 {
-    /// A task and the place where its answer will come.
+    /// Returns a task, and the receiver of its answer.
     pub(super) fn prepare(
         operation: Operation,
         subject: Subject,
@@ -65,7 +65,7 @@ where
 {
     fn apply(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()> {
         if self.operation != Operation::Put {
-            // Whatever else looks at the messages has to find them.
+            // Any other operation that reads the messages has to find the pending ones.
             batch.insert_pending()?;
         }
         self.result = Some(match (self.work)(batch) {
@@ -78,7 +78,7 @@ where
 
     fn answer(self: Box<Self>) {
         if let Some(result) = self.result {
-            // Whoever stopped waiting does not want to know.
+            // A caller that stopped waiting needs no answer.
             let _ = self.reply.send(result);
         }
     }

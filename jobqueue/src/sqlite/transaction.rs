@@ -1,4 +1,4 @@
-//! Sending from within the caller's own transaction.
+//! Sends from within the caller's own transaction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::name::{BlobName, QueueName};
 use crate::storage::rules::limits;
 use crate::storage::{BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError};
 
-/// Adds a message within a transaction of the caller's own connection to the store's file: it is there if and only if
-/// the transaction commits, together with whatever else the transaction writes. Workers in this and other processes
+/// Adds a message within a transaction of the caller's own connection to the store's file. The message exists if and
+/// only if the transaction commits, together with the transaction's other writes. Workers in this and other processes
 /// wake up when it does.
 ///
-/// The file must have been opened by [`Options`](super::Options) before, by this or another program; the application's
-/// tables live in the same file, under names that do not begin with `jobqueue_`. Waiting for locks and
-/// committing stay with the caller: begin with
-/// [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate), set a busy timeout, and commit soon,
-/// since nobody else can write meanwhile. Leave the connection's `synchronous` at `FULL`, SQLite's default: with less, a power
-/// cut may take the commit, and leave a log that looks damaged. The time is the system's.
+/// The file must have been opened by [`Options`](super::Options) before, by this or another program. The application's
+/// tables live in the same file, under names that do not begin with `jobqueue_`. The caller waits for locks and
+/// commits: begin with [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate), set a busy
+/// timeout, and commit soon, since nobody else can write meanwhile. Leave the connection's `synchronous` at `FULL`,
+/// SQLite's default: with less, a power cut may lose the commit and leave a log that looks damaged. The time is the
+/// system's.
 ///
 /// ```no_run
 /// # fn order() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,8 +43,8 @@ use crate::storage::{BlobProperties, Operation, PutBlob, PutMessage, PutOutcome,
 /// ```
 ///
 /// # Errors
-/// As [`QueueStore::put`](crate::storage::QueueStore::put), and `InvalidInput` when the file has no or another schema.
-/// After an error from SQLite the transaction should be rolled back; after any other it can go on.
+/// Those of [`QueueStore::put`](crate::storage::QueueStore::put), and `InvalidInput` when the file has no schema or
+/// another one. After an error from SQLite roll the transaction back; after any other it can continue.
 pub fn put_in(
     transaction: &Transaction<'_>,
     queue: &QueueName,
@@ -59,7 +59,7 @@ pub fn put_in(
 /// Writes a blob within a transaction of the caller's own connection to the store's file; see [`put_in`].
 ///
 /// # Errors
-/// As [`BlobStore::put_blob`](crate::storage::BlobStore::put_blob), and as [`put_in`].
+/// Those of [`BlobStore::put_blob`](crate::storage::BlobStore::put_blob), and those of [`put_in`].
 pub fn put_blob_in(
     transaction: &Transaction<'_>,
     blob: &BlobName,

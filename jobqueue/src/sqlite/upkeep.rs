@@ -1,7 +1,7 @@
-//! What the writer does between transactions: checkpoints, and removing what has expired.
+//! The writer's chores between transactions: checkpoints, and the removal of expired messages.
 //!
-//! Checkpoints run after the answers, so that nobody waits for them but those who come next, and on the writer's own
-//! thread, so that a log under constant load can be finished and begun anew.
+//! Checkpoints run after the answers, so that only later operations wait for them, and on the writer's own thread, so
+//! that a log under constant load can be finished and begun anew.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,34 +15,34 @@ use super::health::Health;
 use super::purge;
 use super::space::Space;
 
-/// From how many pages on to warn that the log cannot be cut: 64 MiB.
+/// The number of pages from which to warn that the log cannot be cut: 64 MiB.
 const WARN_PAGES: u32 = 8_000;
 
-/// After how long without work the log is emptied.
+/// The time without work after which the log is emptied.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// How often to look for expired messages.
+/// The period of the search for expired messages.
 const PURGE_EVERY: Duration = Duration::from_secs(1);
 
-/// How often to look while nothing is asked for.
+/// The period of the search while no operation is requested.
 const SLOW: Duration = Duration::from_secs(60);
 
 /// The state of the chores.
 pub(super) struct Upkeep {
-    /// Pages in the log after the last commit.
+    /// The number of pages in the log after the last commit.
     pages: Arc<AtomicU32>,
-    /// At how many pages to checkpoint next.
+    /// The number of pages at which to checkpoint next.
     next_checkpoint: u32,
     next_warning: u32,
     last_purge: Instant,
-    /// Whether there is something to do as soon as nobody asks for anything.
+    /// True if there is something to do as soon as no operation is requested.
     pending: bool,
     health: Arc<Health>,
     space: Space,
 }
 
 impl Upkeep {
-    /// Takes over checkpointing of `connection`.
+    /// Takes over the checkpointing of `connection`.
     pub(super) fn new(
         connection: &mut Connection,
         health: Arc<Health>,
@@ -65,7 +65,7 @@ impl Upkeep {
         })
     }
 
-    /// Before each transaction: where room is short, the bound on the file's size is set anew.
+    /// Sets the limit of the file's size again before each transaction where room is short.
     pub(super) fn before_transaction(&mut self, connection: &Connection) {
         let looked = self.space.look_if_short(connection);
         self.note_space(looked);
@@ -77,12 +77,12 @@ impl Upkeep {
         }
     }
 
-    /// How long the writer may sleep when nobody asks for anything.
+    /// Returns the time that the writer may sleep when no operation is requested.
     pub(super) fn pause(&self) -> Duration {
         if self.pending { IDLE } else { SLOW }
     }
 
-    /// After each transaction, and when nobody has asked for anything for [`pause`](Self::pause).
+    /// Runs the chores: after each transaction, and when no operation was requested for [`pause`](Self::pause).
     pub(super) fn run(&mut self, idle: bool, connection: &Connection, clock: &StoreClock) {
         if idle {
             self.when_idle(connection, clock);
@@ -110,12 +110,12 @@ impl Upkeep {
         }
     }
 
-    /// Before the file is closed.
+    /// Runs the last chores before the file is closed.
     pub(super) fn at_end(&mut self, connection: &Connection) {
         self.try_checkpoint(connection, "PASSIVE");
     }
 
-    /// True if there is more to do.
+    /// Removes some expired rows; returns true if there is more to do.
     fn purge(&mut self, connection: &Connection, clock: &StoreClock) -> bool {
         self.last_purge = Instant::now();
         purge::step(connection, clock).unwrap_or_else(|cause| {
@@ -131,7 +131,7 @@ impl Upkeep {
         if done >= pages {
             return self.cut(connection);
         }
-        // Somebody still reads an old state. Trying again at every commit would be for nothing.
+        // A reader still uses an old state. Trying again at every commit would be useless.
         self.next_checkpoint = pages.saturating_add(self.space.checkpoint_pages());
         if pages >= self.next_warning {
             self.next_warning = pages.saturating_mul(2);
@@ -142,8 +142,8 @@ impl Upkeep {
         }
     }
 
-    /// The log keeps what is committed, so nothing is lost when this fails. But nobody can tell what a failed sync has left
-    /// undone, and so the store stops.
+    /// Tries a checkpoint. The log keeps the commits, so nothing is lost when it fails. But the effect of a failed sync
+    /// is unknown, and so the store stops.
     fn try_checkpoint(&self, connection: &Connection, mode: &str) -> Option<Progress> {
         checkpoint(connection, mode)
             .inspect_err(|cause| {
@@ -162,7 +162,7 @@ impl Upkeep {
     }
 }
 
-/// Whether a checkpoint was held up, pages in the log, pages of them now in the file.
+/// The result of a checkpoint: whether it was blocked, the pages in the log, and the pages of them now in the file.
 type Progress = (bool, u32, u32);
 
 /// Copies the log into the file.

@@ -1,7 +1,7 @@
 //! The thread that notices commits of other processes, and of this process's other connections to the file.
 //!
-//! `PRAGMA data_version` tells without reading a table whether anybody else has committed. When to ask is told by
-//! the file system where it can ([`Changes`]), else by a short period.
+//! `PRAGMA data_version` says without reading a table whether another connection has committed. The file system says
+//! when to ask, where it can ([`Changes`]); otherwise a short period does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +24,9 @@ pub(super) struct Watcher {
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
     pub(super) changes: Changes,
-    /// Set when the store is closed.
+    /// The flag that is set when the store is closed.
     pub(super) stop: Arc<AtomicBool>,
-    /// Given up after the connection is closed, which is declared before.
+    /// Released after the connection is closed, which is declared before.
     pub(super) _presence: Arc<ProcessGuard>,
 }
 

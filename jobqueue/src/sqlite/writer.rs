@@ -1,5 +1,5 @@
-//! The one thread that writes: it takes everything that waits, and what comes while it works, does it in one transaction, and
-//! answers after COMMIT.
+//! The one thread that writes. It takes all waiting operations, and those that arrive while it works, runs them in one
+//! transaction, and answers after COMMIT.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -21,13 +21,13 @@ use super::task::Work;
 use super::upkeep::Upkeep;
 use crate::storage::StoreErrorKind;
 
-/// The most operations in one transaction: more would delay the first for little gain.
+/// The greatest number of operations in one transaction: more would delay the first for little gain.
 const MAX_OPERATIONS: usize = 1024;
 
-/// The most bytes in one transaction, roughly, before no further operation is added.
+/// The approximate number of bytes in one transaction above which no further operation is added.
 const MAX_BYTES: usize = 8 << 20;
 
-/// How long to sleep between tries for the write lock, at first and at most.
+/// The first and the longest pause between tries for the write lock.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LAST_PAUSE: Duration = Duration::from_millis(4);
 
@@ -41,29 +41,29 @@ pub(super) struct Writer {
     pub(super) upkeep: Upkeep,
     pub(super) ids: Ids,
     pub(super) files: OpenFiles,
-    /// How long an operation waits for the write lock before it fails.
+    /// The time that an operation waits for the write lock before it fails.
     pub(super) patience: Duration,
-    /// Given up after the connection is closed, which is declared before.
+    /// Released after the connection is closed, which is declared before.
     pub(super) _presence: Arc<ProcessGuard>,
 }
 
-/// Whether operations that are asked for while a transaction runs may take part in it.
+/// Decides whether operations that arrive while a transaction runs may join it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Joining {
     Allowed,
     Exclusive,
 }
 
-/// Why a transaction was not committed.
+/// The reason why a transaction was not committed.
 enum Abort {
-    /// The lock is held by another.
+    /// Another process or transaction holds the lock.
     Busy,
-    /// Something failed; the cause says whether the commit may have happened all the same.
+    /// Something failed; the cause says whether the commit may have happened nevertheless.
     Failed(Cause),
 }
 
 impl Writer {
-    /// Works until nobody can ask for anything any more, then closes the file.
+    /// Works until no operation can be requested any more, then closes the file.
     pub(super) fn run(mut self) {
         loop {
             let first = self.inbox.recv_timeout(self.upkeep.pause());
@@ -77,7 +77,7 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            // Once the disk has failed, nothing more is done to the file.
+            // Once the disk has failed, nothing more is written to the file.
             if self.health.poisoned().is_ok() {
                 self.upkeep.run(idle, &self.connection, &self.clock);
             }
@@ -90,7 +90,7 @@ impl Writer {
         }
     }
 
-    /// Adds what waits to `tasks`, as far as there is room; true if it was anything.
+    /// Adds waiting operations to `tasks`, as far as there is room; returns true if there were any.
     fn gather(&self, tasks: &mut Vec<Box<dyn Work>>) -> bool {
         let before = tasks.len();
         let mut weight: usize = tasks.iter().map(|task| task.weight()).sum();
@@ -104,9 +104,9 @@ impl Writer {
         tasks.len() > before
     }
 
-    /// Does all tasks in one transaction, and with open doors those that come meanwhile. When that fails for reasons that may
-    /// lie with one of them (a full disk), each is tried in a transaction of its own, so that a small delete does not fail
-    /// because of a large put.
+    /// Runs all tasks in one transaction. If `joining` allows it, operations that arrive before COMMIT join it. When
+    /// the transaction fails for a reason that may lie with one task (a full disk), each task runs in a transaction of
+    /// its own, so that a small delete does not fail because of a large put.
     fn serve(&mut self, mut tasks: Vec<Box<dyn Work>>, joining: Joining) {
         if let Err(cause) = self.health.poisoned() {
             return fail_all(tasks, &cause);
@@ -127,7 +127,7 @@ impl Writer {
         }
     }
 
-    /// Tries for the write lock until each task's patience is over; those over time are failed and taken out.
+    /// Tries for the write lock until each task's patience is over; fails and removes the tasks whose time is up.
     fn try_until_deadline(&mut self, tasks: &mut Vec<Box<dyn Work>>, joining: Joining) -> Result<(), Cause> {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -143,7 +143,7 @@ impl Writer {
                     return Ok(());
                 }
                 Err(Abort::Failed(cause)) => {
-                    // Some of them may be in the file all the same.
+                    // Some of them may be in the file nevertheless.
                     self.ids = Ids::in_blocks();
                     return Err(cause);
                 }
@@ -166,7 +166,7 @@ impl Writer {
             ),
         );
         tasks.extract_if(.., expired).for_each(|task| task.fail(&cause));
-        // Those who come meanwhile have deadlines of their own.
+        // Tasks that arrive meanwhile have deadlines of their own.
         if joining == Joining::Allowed {
             self.gather(tasks);
         }
@@ -204,7 +204,8 @@ impl Writer {
             }
             batch.insert_pending()?;
             applied = tasks.len();
-            // Those who came while this was done need no sync of their own. Many of them were answered after the last one.
+            // Operations that arrived meanwhile need no sync of their own. Many of them were requested after the last
+            // answer.
             if joining == Joining::Exclusive || !self.gather(tasks) {
                 return batch.finish();
             }
@@ -221,8 +222,8 @@ impl Writer {
         if is_busy(&error) {
             return Err(Abort::Busy);
         }
-        // What found no room was not committed. Of any other failure nobody can tell: the frames of the commit may be
-        // in the file, and a recovery may find them.
+        // A transaction that found no room was not committed. After any other failure the outcome is unknown: the
+        // frames of the commit may be in the file, and a recovery may find them.
         let full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
         Err(Abort::Failed(from_sql(error).ambiguous(!full)))
     }

@@ -1,4 +1,4 @@
-//! Making and removing containers.
+//! Creates and removes containers.
 
 use rusqlite::{Connection, OptionalExtension};
 
@@ -7,7 +7,7 @@ use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::Applied;
 use crate::storage::{Operation, StoreErrorKind};
 
-/// Makes a container if it is missing.
+/// Creates a container if it is missing.
 pub(in crate::sqlite) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
     let made = batch
         .connection()
@@ -19,7 +19,7 @@ pub(in crate::sqlite) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> 
     Ok(())
 }
 
-/// Removes a container. Its blobs are out of reach at once, and are removed bit by bit.
+/// Removes a container. Its blobs are unreachable at once, and are removed bit by bit.
 pub(super) fn delete(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
     let id = find(batch.connection(), Operation::DeleteContainer, name)?;
     batch.touch();
@@ -29,10 +29,10 @@ pub(super) fn delete(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()>
     Ok(())
 }
 
-/// The row id of a container.
+/// Returns the row id of a container.
 ///
 /// # Errors
-/// `ContainerNotFound`.
+/// `ContainerNotFound` if there is no container of this name.
 pub(super) fn find(connection: &Connection, operation: Operation, name: &ContainerName) -> Applied<i64> {
     connection
         .prepare_cached("SELECT id FROM jobqueue_container WHERE name = ?1")?

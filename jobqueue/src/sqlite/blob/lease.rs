@@ -1,4 +1,4 @@
-//! Leases of blobs: the shared rules, kept in the row.
+//! Applies the shared lease rules to the row of a blob.
 
 use std::time::SystemTime;
 
@@ -11,7 +11,7 @@ use crate::sqlite::error::Applied;
 use crate::storage::rules::lease::BlobLease;
 use crate::storage::{Operation, StoreErrorKind};
 
-/// Moves a blob's lease by `rule`, which gives the new lease and an answer. Tag and content stay.
+/// Moves a blob's lease by `rule`, which returns the new lease and an answer. Tag and content do not change.
 pub(super) fn apply<T>(
     batch: &mut Batch<'_>,
     operation: Operation,

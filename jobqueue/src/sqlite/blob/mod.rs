@@ -1,4 +1,4 @@
-//! Operations on blobs, each as a function inside a transaction, and the port over them.
+//! Operations on blobs, each a function inside a transaction, and the port over them.
 
 mod container;
 mod lease;

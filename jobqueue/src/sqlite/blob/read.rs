@@ -1,4 +1,4 @@
-//! Reading and listing blobs.
+//! Reads and lists blobs.
 
 use bytes::Bytes;
 use rusqlite::params;
@@ -11,7 +11,7 @@ use crate::sqlite::reader::View;
 use crate::storage::rules::limits::MAX_LISTED_BLOBS;
 use crate::storage::{Blob, BlobListing, BlobProperties, Operation, StoreError, StoreErrorKind};
 
-/// Reads a blob, if it has at most `max_bytes`; the content of a longer one is not touched.
+/// Reads a blob of at most `max_bytes` bytes; the content of a longer one is not read.
 pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {
     let row = BlobRow::require(&view.connection, Operation::GetBlob, blob)?;
     if row.length > max_bytes {
@@ -26,12 +26,12 @@ pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<B
     Ok(Blob { data: Bytes::from(data), properties: row.properties(view.now) })
 }
 
-/// What is known about a blob.
+/// Returns the properties of a blob without its content.
 pub(super) fn properties(view: &View<'_>, blob: &BlobName) -> Applied<BlobProperties> {
     Ok(BlobRow::require(&view.connection, Operation::BlobProperties, blob)?.properties(view.now))
 }
 
-/// A page of names that begin with `prefix`, after `marker`, which is the last name of the page before.
+/// Returns a page of names that begin with `prefix`, after `marker`, the last name of the previous page.
 pub(super) fn list(
     view: &View<'_>,
     name: &ContainerName,
@@ -42,7 +42,7 @@ pub(super) fn list(
     let mut statement = view
         .connection
         .prepare_cached(select_blob!("WHERE container = ?1 AND name >= ?2 AND name > ?3 ORDER BY name"))?;
-    // No name is empty: all are greater.
+    // No name is empty, so the empty marker is less than all names.
     let mut rows = statement.query(params![container, prefix, marker.unwrap_or("")])?;
     let mut listing = BlobListing::default();
     while let Some(row) = rows.next()? {

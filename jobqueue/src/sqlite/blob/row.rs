@@ -1,4 +1,4 @@
-//! A blob's row without its content.
+//! The row of a blob without its content.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::sqlite::metadata;
 use crate::storage::rules::lease::BlobLease;
 use crate::storage::{BlobProperties, ETag, LeaseDuration, LeaseId, Operation, StoreErrorKind};
 
-/// What [`BlobRow::read`] reads, in its order.
+/// Builds a query whose columns [`BlobRow::read`] reads, in its order.
 macro_rules! select_blob {
     ($rest:literal) => {
         concat!(
@@ -52,10 +52,10 @@ impl BlobRow {
         })
     }
 
-    /// Finds a blob; `None` if its container has none of that name.
+    /// Finds a blob; returns `None` if its container has none of that name.
     ///
     /// # Errors
-    /// `ContainerNotFound`.
+    /// `ContainerNotFound` if there is no such container.
     pub(super) fn find(
         connection: &Connection,
         operation: Operation,
@@ -71,13 +71,13 @@ impl BlobRow {
     /// Finds a blob.
     ///
     /// # Errors
-    /// `ContainerNotFound`, `BlobNotFound`.
+    /// `ContainerNotFound` if there is no such container, `BlobNotFound` if it has no such blob.
     pub(super) fn require(connection: &Connection, operation: Operation, blob: &BlobName) -> Applied<Self> {
         Self::find(connection, operation, blob)?
             .ok_or_else(|| refuse(StoreErrorKind::BlobNotFound, operation, blob))
     }
 
-    /// What the port tells of it.
+    /// Returns the properties that the port shows.
     pub(super) fn properties(&self, now: i64) -> BlobProperties {
         BlobProperties {
             length: self.length,
@@ -89,15 +89,15 @@ impl BlobRow {
     }
 }
 
-/// A tag as the port shows it.
+/// Returns the tag with this number.
 pub(super) fn tag(number: i64) -> ETag {
     ETag::new(format!("\"0x{number:016X}\""))
 }
 
-/// A lease as the row's columns `lease_id`, `lease_breaking`, `lease_millis`, `lease_until`.
+/// The lease columns of a row: `lease_id`, `lease_breaking`, `lease_millis`, `lease_until`.
 pub(super) type LeaseColumns = (Option<String>, bool, Option<i64>, Option<i64>);
 
-/// A lease for the row.
+/// Returns the columns of a lease.
 pub(super) fn write_lease(lease: &BlobLease) -> LeaseColumns {
     match lease {
         BlobLease::Available => (None, false, None, None),

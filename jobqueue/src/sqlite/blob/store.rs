@@ -1,4 +1,4 @@
-//! The blob half of the port: checks arguments, then hands the work to the writer or the reader.
+//! Implements the blob half of the port: checks arguments, then passes the work to the writer or the reader.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use crate::storage::{
     StoreError, StoreErrorKind,
 };
 
-/// What an operation writes besides content, roughly, in bytes.
+/// The approximate number of bytes that an operation writes besides content.
 const ROW: usize = 256;
 
 #[async_trait]
@@ -123,11 +123,11 @@ impl BlobStore for Store {
         self.lease(Operation::BreakLease, blob, move |lease, now| lease.break_within(now, period)).await
     }
 
-    /// The same threads and connections: they serve any runtime, and none of them can be held up by one.
     async fn check_access(&self, _container: &ContainerName, _access: Access) -> Result<(), StoreError> {
         Ok(())
     }
 
+    /// Returns this store: its threads and connections serve any runtime, and no runtime can block them.
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {
         self
     }
@@ -154,7 +154,7 @@ pub(in crate::sqlite) fn check_put(
 ) -> Result<(), StoreError> {
     limits::check_metadata(Operation::PutBlob, blob, &options.metadata)?;
     if data.len() > write::MAX_BLOB_BYTES {
-        let detail = format!("it has {} bytes; SQLite holds {}", data.len(), write::MAX_BLOB_BYTES);
+        let detail = format!("the blob has {} bytes; {} are allowed in SQLite", data.len(), write::MAX_BLOB_BYTES);
         let error = StoreError::new(StoreErrorKind::TooLarge, Operation::PutBlob.as_str(), blob);
         return Err(error.with_detail(detail));
     }

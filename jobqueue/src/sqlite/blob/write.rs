@@ -1,4 +1,4 @@
-//! Writing and deleting blobs.
+//! Writes and deletes blobs.
 
 use bytes::Bytes;
 use rusqlite::params;
@@ -12,10 +12,10 @@ use crate::sqlite::metadata;
 use crate::storage::rules::lease::BlobLease;
 use crate::storage::{BlobProperties, Condition, ETag, LeaseId, Operation, PutBlob, StoreErrorKind};
 
-/// The most bytes SQLite holds in a row, with some room for the other columns.
+/// The greatest number of bytes of a blob: SQLite's limit for a row, less some room for the other columns.
 pub(in crate::sqlite) const MAX_BLOB_BYTES: usize = 1_000_000_000 - 64 * 1024;
 
-/// Writes a whole blob whose arguments were checked.
+/// Writes a whole blob. The caller has checked the arguments.
 pub(in crate::sqlite) fn put(
     batch: &mut Batch<'_>,
     blob: &BlobName,

@@ -1,7 +1,7 @@
-//! What a path may name, checked before SQLite sees it.
+//! Checks a path before SQLite sees it.
 //!
-//! SQLite's locks belong to the process and end when any descriptor of the file is closed, whoever opened it. So
-//! nothing here opens an existing file; what can be asked is asked by path.
+//! SQLite's locks belong to the process, and end when any descriptor of the file is closed, whoever opened it. So
+//! nothing here opens an existing file; all checks use the path.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::platform::{self, Place};
 use crate::sqlite::error::Cause;
 use crate::storage::StoreErrorKind;
 
-/// Checks `path`, makes an empty file there if there is none, and returns it with its folder resolved.
+/// Checks `path`, creates an empty file there if there is none, and returns the path with its folder resolved.
 pub(super) fn check(path: &Path) -> Result<PathBuf, Cause> {
     let file = resolve(path)?;
     check_folder(file.parent().unwrap_or(Path::new("/")))?;
@@ -18,7 +18,7 @@ pub(super) fn check(path: &Path) -> Result<PathBuf, Cause> {
     Ok(file)
 }
 
-/// Resolves the folder of `path`. SQLite would read some names as something else than a path; those are refused.
+/// Resolves the folder of `path`. Refuses names that SQLite would not read as a path.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, Cause> {
     let name = path.file_name().ok_or_else(|| refuse("the path names no file"))?;
     let text = path.as_os_str().to_string_lossy();
@@ -39,10 +39,10 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, Cause> {
 fn check_folder(folder: &Path) -> Result<(), Cause> {
     let metadata = folder.metadata().map_err(|error| refuse(format!("its folder: {error}")))?;
     if !metadata.is_dir() {
-        return Err(refuse("what should be its folder is none"));
+        return Err(refuse("the parent of the path is not a folder"));
     }
     if platform::is_open_to_all(&metadata) {
-        return Err(refuse("anybody may replace files in its folder; take the right to write from others"));
+        return Err(refuse("other users may replace files in its folder; remove their write permission"));
     }
     match platform::place(folder) {
         Ok(Place::Local) => Ok(()),
@@ -69,16 +69,16 @@ fn check_file(file: &Path) -> Result<(), Cause> {
         Err(error) => return Err(refuse(error.to_string())),
     };
     if metadata.is_symlink() {
-        return Err(refuse("it is a symbolic link; name the file itself"));
+        return Err(refuse("the path is a symbolic link; name the file itself"));
     }
     if metadata.is_dir() {
-        return Err(refuse("it is a folder; name a file in it"));
+        return Err(refuse("the path is a folder; name a file in it"));
     }
     if !metadata.is_file() {
-        return Err(refuse("it is no regular file but a pipe, socket or device"));
+        return Err(refuse("the path is a pipe, socket or device; name a regular file"));
     }
     if metadata.permissions().readonly() {
-        return Err(refuse("it is read-only; work cannot be taken from a file that cannot be written"));
+        return Err(refuse("the file is read-only; make it writable"));
     }
     Ok(())
 }
@@ -86,9 +86,9 @@ fn check_file(file: &Path) -> Result<(), Cause> {
 fn create(file: &Path) -> Result<(), Cause> {
     match platform::create_private(file) {
         Ok(()) => Ok(()),
-        // Another process was faster.
+        // Another process created the file first.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_file(file),
-        Err(error) => Err(refuse(format!("it cannot be created: {error}"))),
+        Err(error) => Err(refuse(format!("the file cannot be created: {error}"))),
     }
 }
 

@@ -1,15 +1,16 @@
-//! The write-ahead log that an earlier life of the store has left: whether it lost committed work to damage, and that what is
-//! read from it is on the disk.
+//! Checks the write-ahead log that an earlier process has left: whether damage lost committed work, and that its
+//! content is on the disk.
 //!
-//! SQLite reads the log up to the first frame whose checksum is wrong and takes the rest for what a crash left unfinished.
-//! After a flipped bit, committed transactions would vanish without a word. They can be told from a crash: with
-//! `synchronous=FULL` nothing is written after a commit before that commit is synced. So when the frame that follows a commit
-//! was written as its successor, all before that commit was once right. What crashes have left behind the end of the
-//! log is no successor of anything, since it was written after other frames than those that stand before it now.
+//! SQLite reads the log up to the first frame whose checksum is wrong, and takes the rest for the remains of a crash.
+//! After a flipped bit, committed transactions would vanish silently. They can be distinguished from a crash: with
+//! `synchronous=FULL` nothing is written after a commit before that commit is synced. So when the frame that follows a
+//! commit was written as its successor, everything before that commit was once right. Remains of crashes behind the end
+//! of the log are successors of nothing, since they were written after other frames than those that stand before them
+//! now.
 //!
-//! What is right may still be in the system's memory alone: written by a process that was killed before it synced, or by
-//! one whose sync failed, after which the system takes pages for written that are not. SQLite would build on them, and the
-//! next power cut would take what was built. So the log is written again, byte by byte, before it is synced.
+//! A correct log may be in the system's memory alone: a process wrote it and was killed before it synced, or its sync
+//! failed, after which the system believes pages written that are not. SQLite would build on them, and the next power
+//! cut would lose the result. So the log is written again, byte by byte, before it is synced.
 //!
 //! The format is described in SQLite's [file format, section 4](https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
 //! SQLite keeps no locks on the log itself, so opening it here ends none.
@@ -23,17 +24,17 @@ use rusqlite::Connection;
 use crate::sqlite::error::{Cause, from_sql};
 use crate::storage::StoreErrorKind;
 
-/// A larger log is not looked through.
+/// The size up to which a log is checked, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 
-/// How much of the log to write again at once, in bytes.
+/// The amount of the log that is written again at once, in bytes.
 const CHUNK: usize = 1 << 20;
 
-/// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while `connection` keeps others
-/// from writing to it. True if there is one: it must be synced afterwards.
+/// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while `connection` keeps
+/// others from writing to it. Returns true if there is a log: it must be synced afterwards.
 ///
 /// # Errors
 /// `Corrupt` when committed work was lost; `Unavailable` or `Full` when it cannot be written.
@@ -93,7 +94,7 @@ fn find_damage(log: &[u8]) -> Option<String> {
     let order = match word(header, 0) {
         0x377f_0682 => u32::from_le_bytes,
         0x377f_0683 => u32::from_be_bytes,
-        _ => return Some("its header is no header".to_owned()),
+        _ => return Some("its header is not that of a write-ahead log".to_owned()),
     };
     let sum = checksum(order, [0, 0], &header[..24]);
     if sum != [word(header, 24), word(header, 28)] {
@@ -114,14 +115,14 @@ fn find_damage(log: &[u8]) -> Option<String> {
         if after_lost_commit && right {
             return wrong.map(|number| format!("frame {number} is wrong, and transactions follow it"));
         }
-        // A commit behind the wrong frame: right by itself, or itself the wrong one.
+        // A commit behind the wrong frame: correct by itself, or itself the wrong frame.
         after_lost_commit = wrong.is_some() && ours && word(frame, 4) != 0;
         before = stored;
     }
     None
 }
 
-/// SQLite's checksum over words in the order the log's header names, beginning at `sum`.
+/// Computes SQLite's checksum over words in the order that the log's header names, beginning at `sum`.
 fn checksum(order: fn([u8; 4]) -> u32, sum: [u32; 2], data: &[u8]) -> [u32; 2] {
     let (pairs, _) = data.as_chunks::<8>();
     pairs.iter().fold(sum, |[a, b], pair| {
@@ -132,7 +133,7 @@ fn checksum(order: fn([u8; 4]) -> u32, sum: [u32; 2], data: &[u8]) -> [u32; 2] {
     })
 }
 
-/// The big-endian word at `at`; zero beyond the end.
+/// Returns the big-endian word at `at`; zero beyond the end.
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes)
 }
@@ -143,16 +144,17 @@ mod tests {
 
     const PAGE: usize = 512;
 
-    /// Behind which frame it begins, the content of its frames, of which the last is a commit, and which of them a crash keeps.
+    /// One writer of a log: the frame behind which it begins, the content of its frames, of which the last is a commit,
+    /// and the frames that a crash keeps.
     type Writer<'a> = (usize, &'a [u8], fn(usize) -> bool);
 
-    /// A log written by successive writers.
+    /// Returns a log written by successive writers.
     fn written(writers: &[Writer<'_>]) -> Vec<u8> {
         let mut log = [0x377f_0682_u32, 3_007_000, 512, 0, 7, 8].map(u32::to_be_bytes).concat();
         let sum = checksum(u32::from_le_bytes, [0, 0], &log);
         log.extend(sum.map(u32::to_be_bytes).concat());
         for (behind, contents, kept) in writers {
-            // Each trusts what stands there, as SQLite does after its recovery.
+            // Each writer trusts the frames before its own, as SQLite does after its recovery.
             let at = |frame: usize| HEADER + frame * (FRAME_HEADER + PAGE);
             let mut sum = match behind {
                 0 => sum,
@@ -184,7 +186,7 @@ mod tests {
         assert_eq!(find_damage(&whole), None);
         // The last commit is torn.
         assert_eq!(find_damage(&written(&[(0, b"ab", all), (2, b"cdefgh", but_first)])), None);
-        // And so is another, shorter one in its place: behind it stands the end of the first.
+        // Another, shorter commit in its place is torn too: behind it is the end of the first.
         let twice = written(&[(0, b"ab", all), (2, b"cdefgh", but_first), (2, b"ijk", but_first)]);
         assert_eq!(find_damage(&twice), None);
         let whole = written(&[(0, b"ab", all), (2, b"cdefgh", but_first), (2, b"ijk", all)]);
@@ -202,7 +204,7 @@ mod tests {
             damaged[at] ^= 1;
             assert!(find_damage(&damaged).is_some(), "byte {at}");
         }
-        // Nothing follows that would tell it from a crash.
+        // Nothing follows that would distinguish it from a crash.
         let mut damaged = log.clone();
         damaged[frame(3) + 100] ^= 1;
         assert_eq!(find_damage(&damaged), None);

@@ -1,4 +1,4 @@
-//! Opening the file: everything that must hold before the first operation, and the settings of each connection.
+//! Opens the file: checks everything that must hold before the first operation, and configures each connection.
 
 mod file;
 mod log;
@@ -18,25 +18,26 @@ use super::{schema, upkeep};
 use crate::storage::StoreErrorKind;
 use crate::sync::lock;
 
-/// 3.51.3, the first without the bug by which a checkpoint could lose a whole write-ahead log.
+/// SQLite 3.51.3, the first without the bug by which a checkpoint could lose a whole write-ahead log.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 
-/// Up to what size a file is checked throughout when it is opened.
+/// The size up to which a file is checked completely when it is opened, in bytes.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// How long a statement waits inside SQLite for a lock; what is longer, the writer does by itself.
+/// The time that a statement waits inside SQLite for a lock. The writer itself waits for longer ones.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often to try again what SQLite's own waiting does not cover.
+/// The pause between tries where SQLite's own waiting does not apply.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The page size of new files, in bytes. With its event a message of 200 bytes has about 600: of pages of 4 KiB each holds six.
+/// The page size of new files, in bytes. A message of 200 bytes takes about 600 with its event; a page of 4 KiB holds
+/// six of these.
 const PAGE: i64 = 8_192;
 
-/// Opens go one after the other: a new file is made by hand, and closing it must not end another's locks.
+/// Serialises opens: a new file is created by hand, and closing it must not end another's locks.
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// Opens the file for writing, makes or brings up its tables, and checks it.
+/// Opens the file for writing, creates or migrates its tables, and checks it.
 pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> {
     check_library(rusqlite::version_number())?;
     let _one_by_one = lock(&OPENING);
@@ -62,28 +63,28 @@ fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Re
     settle(connection, options.synchronous).map_err(from_sql)?;
     let is_full = options.synchronous == Synchronous::Full;
     if retry(patience, || log::secure(connection, &log_of(file), is_full))? {
-        // This syncs the log, unless another process is just doing so, and empties it, unless somebody is using it.
+        // This syncs the log, unless another process is just doing so, and empties it, unless a reader is using it.
         connection.busy_timeout(Duration::ZERO).map_err(from_sql)?;
         retry(patience, || upkeep::checkpoint(connection, "TRUNCATE"))?;
         connection.busy_timeout(READ_PATIENCE).map_err(from_sql)?;
     }
     if retry(patience, || schema::prepare(connection))? {
-        // So that the file alone, without its log, says what it is.
+        // The file alone, without its log, then shows that it is a store.
         retry(patience, || upkeep::checkpoint(connection, "TRUNCATE"))?;
     }
-    // The writer waits for locks by itself, between which it can answer those who have waited too long.
+    // The writer waits for locks itself, so that it can answer operations that have waited too long.
     connection.busy_timeout(Duration::ZERO).map_err(from_sql)
 }
 
-/// Has `connection` close the file without copying its log into it, after a failure: the next who opens the file finds
-/// everything as it was.
+/// Makes `connection` close the file without copying its log into it, after a failure: the next process that opens the
+/// file finds everything unchanged.
 pub(super) fn leave_log(connection: &Connection) {
     if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
         tracing::debug!(%error, "the log may be copied into the file when it is closed");
     }
 }
 
-/// Opens the file once more, for reading only.
+/// Opens the file once more, read-only.
 pub(super) fn reader(file: &Path) -> Result<Connection, Cause> {
     let connection = connect(file)?;
     settle(&connection, Synchronous::Full)
@@ -92,17 +93,17 @@ pub(super) fn reader(file: &Path) -> Result<Connection, Cause> {
     Ok(connection)
 }
 
-/// Opens a file that must exist, to look at it once.
+/// Opens a file that must exist, to read it once.
 pub(super) fn existing(path: &Path) -> Result<Connection, Cause> {
     let file =
         path.canonicalize().map_err(|error| Cause::new(StoreErrorKind::InvalidInput, error.to_string()))?;
     connect(&file)
 }
 
-/// The path of a file that is to be made, with its folder resolved, so that SQLite takes it for nothing else.
+/// Returns the path of a file to be created, with its folder resolved, so that SQLite reads it as nothing but a path.
 ///
 /// # Errors
-/// `InvalidInput` when it exists, or names no file.
+/// `InvalidInput` when the file exists, or the path names no file.
 pub(super) fn target(path: &Path) -> Result<PathBuf, Cause> {
     if path.symlink_metadata().is_ok() {
         return Err(Cause::new(StoreErrorKind::InvalidInput, "the file to copy to exists; name a new one"));
@@ -110,16 +111,16 @@ pub(super) fn target(path: &Path) -> Result<PathBuf, Cause> {
     file::resolve(path)
 }
 
-/// Makes an empty file that only its owner can read.
+/// Creates an empty file that only its owner can read.
 ///
 /// # Errors
-/// `InvalidInput` when it exists or cannot be made.
+/// `InvalidInput` when the file exists or cannot be created.
 pub(super) fn create_private(file: &Path) -> Result<(), Cause> {
     platform::create_private(file)
-        .map_err(|error| Cause::new(StoreErrorKind::InvalidInput, format!("it cannot be created: {error}")))
+        .map_err(|error| Cause::new(StoreErrorKind::InvalidInput, format!("the file cannot be created: {error}")))
 }
 
-/// The write-ahead log beside the file.
+/// Returns the path of the write-ahead log beside the file.
 pub(super) fn log_of(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push("-wal");
@@ -137,14 +138,14 @@ fn connect(file: &Path) -> Result<Connection, Cause> {
 
 fn settle(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", synchronous.pragma())?;
-    // Without these, macOS only hands the data to the disk's cache.
+    // Without these, macOS passes the data only to the disk's cache.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
-    // An I/O error in a mapped file is a signal that ends the process.
+    // An I/O error in a mapped file raises a signal that ends the process.
     connection.pragma_update(None, "mmap_size", 0)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    // Otherwise statements are planned anew when their parameters change, which is at each use.
+    // Otherwise statements are planned again when their parameters change, which is at each use.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "cache_size", -16_000)
 }
@@ -164,7 +165,8 @@ fn use_log(connection: &Connection) -> Result<(), Cause> {
     ))
 }
 
-/// A large file is only looked at here and there, so that opening stays quick; each page is checked again when read.
+/// Checks the content. A large file is only checked in part, so that opening stays quick; each page is checked again
+/// when read.
 fn check_content(connection: &Connection, file: &Path) -> Result<(), Cause> {
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
     let problem: String = if bytes <= CHECKED_BYTES {

@@ -1,8 +1,8 @@
-//! Whether the database file and its write-ahead log are still the files that SQLite writes to.
+//! Checks whether the database file and its write-ahead log are still the files that SQLite writes to.
 //!
-//! Somebody may delete or replace them: an operator who takes the log for rubbish, a script that clears a folder, or a program
-//! with an old SQLite that takes itself for the last to close the database. SQLite does not notice, and what is committed from
-//! then on goes to files without a name.
+//! Somebody may delete or replace them: an operator who deletes the log as useless, a script that clears a folder, or a
+//! program with an old SQLite that believes itself the last to close the database. SQLite does not notice, and later
+//! commits go to files without a name.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub(in crate::sqlite) struct OpenFiles {
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
-    /// `None` where files cannot be told apart, or could not be when the store was opened.
+    /// The identities; `None` where files cannot be told apart, or could not be when the store was opened.
     identity: Option<platform::Identity>,
 }
 
@@ -43,7 +43,7 @@ impl OpenFiles {
     /// Checks after a commit that both files are still in their places.
     ///
     /// # Errors
-    /// `Stopped`, and ambiguous: the commit may be lost.
+    /// `Stopped` if a file is not in its place; it is ambiguous, since the commit may be lost.
     pub(in crate::sqlite) fn check(&self) -> Result<(), Cause> {
         if !self.database.is_in_place() {
             return Err(stopped(

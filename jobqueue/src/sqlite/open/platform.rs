@@ -1,4 +1,4 @@
-//! What is particular to an operating system: where a file lies, who may write its folder, and when it changes.
+//! Wraps the functions of the operating system: where a file lies, who may write its folder, and when it changes.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -6,18 +6,18 @@ use std::path::Path;
 
 pub(in crate::sqlite) use changes::{Changes, Stopper, watch};
 
-/// Where a folder lies.
+/// The kind of file system that holds a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// On a disk of this machine, as far as can be told.
+    /// A disk of this machine, as far as can be known.
     Local,
-    /// In memory: gone at the next start of the machine.
+    /// Memory: its content is lost at the next start of the machine.
     Memory,
-    /// On another machine, or behind a driver whose locks and shared memory cannot be relied on.
+    /// Another machine, or a driver whose locks and shared memory are unreliable.
     Network(&'static str),
 }
 
-/// Creates an empty file that only its owner can read; an error if it exists.
+/// Creates an empty file that only its owner can read; fails if it exists.
 pub(super) fn create_private(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -26,7 +26,7 @@ pub(super) fn create_private(path: &Path) -> io::Result<()> {
     options.open(path).map(drop)
 }
 
-/// The bytes that are free on the volume of `folder`, if that can be told.
+/// Returns the free bytes on the volume of `folder`, if they can be known.
 pub(in crate::sqlite) fn free_bytes(folder: &Path) -> Option<u64> {
     #[cfg(unix)]
     {
@@ -40,13 +40,13 @@ pub(in crate::sqlite) fn free_bytes(folder: &Path) -> Option<u64> {
     }
 }
 
-/// What tells a file from all others on this machine, whatever its name.
+/// The numbers that distinguish a file from all others on this machine, whatever its name.
 pub(super) type Identity = (u64, u64);
 
-/// The identity of the file at `path`, if it can be had.
+/// Returns the identity of the file at `path`, if it can be known.
 pub(super) fn identity(path: &Path) -> Option<Identity> {
-    // Asked after every commit, so only for what is needed: whoever asks for the times of a file makes newer kernels
-    // note the next change of it precisely, and that makes the next sync half as slow again.
+    // This runs after every commit, so it asks only for what is needed: a request for the times of a file makes newer
+    // kernels note its next change precisely, and that makes the next sync half as slow again.
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -59,7 +59,7 @@ pub(super) fn identity(path: &Path) -> Option<Identity> {
         use std::os::unix::fs::MetadataExt;
         path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
     }
-    // Windows lets nobody delete a file that is open.
+    // Windows does not let anybody delete a file that is open.
     #[cfg(not(unix))]
     {
         let _ = path;
@@ -67,7 +67,7 @@ pub(super) fn identity(path: &Path) -> Option<Identity> {
     }
 }
 
-/// Whether anybody on the machine may replace files in this folder.
+/// Returns whether any user of the machine may replace files in this folder.
 pub(super) fn is_open_to_all(folder: &std::fs::Metadata) -> bool {
     #[cfg(unix)]
     {
@@ -82,14 +82,14 @@ pub(super) fn is_open_to_all(folder: &std::fs::Metadata) -> bool {
     }
 }
 
-/// Where `folder` lies.
+/// Returns the kind of file system that holds `folder`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn place(folder: &Path) -> io::Result<Place> {
     let magic = u32::try_from(rustix::fs::statfs(folder)?.f_type & 0xffff_ffff).unwrap_or_default();
     Ok(by_magic(magic))
 }
 
-/// See statfs(2) for the numbers.
+/// Maps the numbers of statfs(2).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn by_magic(magic: u32) -> Place {
     match magic {
@@ -111,7 +111,7 @@ fn by_magic(magic: u32) -> Place {
     }
 }
 
-/// Where `folder` lies.
+/// Returns the kind of file system that holds `folder`.
 #[cfg(target_vendor = "apple")]
 pub(super) fn place(folder: &Path) -> io::Result<Place> {
     const MNT_LOCAL: u32 = 0x1000;
@@ -119,7 +119,8 @@ pub(super) fn place(folder: &Path) -> io::Result<Place> {
     Ok(if local { Place::Local } else { Place::Network("a network volume") })
 }
 
-/// Where `folder` lies: a path that names a server is on it; mapped drives cannot be told from disks.
+/// Returns the kind of file system that holds `folder`: a path that names a server is on a network; mapped drives
+/// cannot be distinguished from disks.
 #[cfg(windows)]
 pub(super) fn place(folder: &Path) -> io::Result<Place> {
     use std::path::{Component, Prefix};
@@ -132,7 +133,7 @@ pub(super) fn place(folder: &Path) -> io::Result<Place> {
     })
 }
 
-/// Where `folder` lies cannot be told here.
+/// Returns [`Place::Local`]: the kind cannot be known here.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows)))]
 pub(super) fn place(_folder: &Path) -> io::Result<Place> {
     Ok(Place::Local)
@@ -148,8 +149,8 @@ mod changes {
     use rustix::fd::OwnedFd;
     use rustix::fs::inotify;
 
-    /// How long to wait between looks after a change was seen. The file system tells of a write before its commit
-    /// counts: the sync lies between. So one looks several times, less and less often.
+    /// The pauses between checks after a change was seen. The file system reports a write before its commit counts,
+    /// since the sync comes in between. So the watcher checks several times, less and less often.
     const AFTER_CHANGE: &[Duration] = &[
         Duration::from_millis(1),
         Duration::from_millis(2),
@@ -161,24 +162,24 @@ mod changes {
         Duration::from_millis(64),
     ];
 
-    /// Up to this long a wait is slept through, whatever changes meanwhile; longer ones end at the next change.
+    /// The longest wait that is slept through, whatever changes meanwhile; longer ones end at the next change.
     const SHORT: Duration = Duration::from_millis(2);
-    /// How long to wait after a change that is one of many, so that a process that is busy itself is not held up by looking.
+    /// The wait after a change that is one of many, so that checking does not slow down a process that is busy itself.
     const AMONG_MANY: Duration = Duration::from_millis(5);
-    /// After so many looks in a row that met a new change, changes are many.
+    /// The number of successive checks that met a new change, after which changes count as many.
     const MANY: u32 = 8;
-    /// How long to wait when nothing changes: only a safety net where changes are told, else the period.
+    /// The wait when nothing changes: a safety net where the system reports changes, otherwise the period.
     const NET: Duration = Duration::from_millis(500);
     const PERIOD: Duration = Duration::from_millis(15);
 
-    /// Tells when to look at the file again.
+    /// Decides when to check the file again.
     #[derive(Debug)]
     pub(in crate::sqlite) struct Changes {
         stop: Arc<OwnedFd>,
         told: Option<OwnedFd>,
-        /// Index into [`AFTER_CHANGE`].
+        /// The index into [`AFTER_CHANGE`].
         step: usize,
-        /// Looks in a row that met a new change.
+        /// The number of successive checks that met a new change.
         met: u32,
     }
 
@@ -188,7 +189,7 @@ mod changes {
 
     impl Stopper {
         pub(in crate::sqlite) fn stop(&self) {
-            // It can only fail when the counter is full, and then the other side wakes anyway.
+            // The write can fail only when the counter is full, and then the other side wakes anyway.
             let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
         }
     }
@@ -211,7 +212,7 @@ mod changes {
     }
 
     impl Changes {
-        /// Waits until it is time to look again.
+        /// Waits until the next check is due.
         pub(in crate::sqlite) fn wait(&mut self) {
             let Some(told) = &self.told else { return self.sleep(PERIOD) };
             match AFTER_CHANGE.get(self.step) {
@@ -219,7 +220,7 @@ mod changes {
                     self.sleep(AMONG_MANY);
                     self.step += 1;
                 }
-                // So short that a busy log wakes us once for many changes.
+                // So short that a busy log wakes the thread once for many changes.
                 Some(&pause) if pause <= SHORT => {
                     self.sleep(pause);
                     self.step += 1;
@@ -267,10 +268,10 @@ mod changes {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// How often to look.
+    /// The period of checks.
     const PERIOD: Duration = Duration::from_millis(15);
 
-    /// Tells when to look at the file again.
+    /// Decides when to check the file again.
     #[derive(Debug)]
     pub(in crate::sqlite) struct Changes(mpsc::Receiver<()>);
 
@@ -284,14 +285,14 @@ mod changes {
         }
     }
 
-    /// Looks at a fixed period, since the system has no word of changes that we use.
+    /// Checks at a fixed period, since no reports of changes from this system are used.
     pub(in crate::sqlite) fn watch(_log: &Path) -> std::io::Result<(Changes, Stopper)> {
         let (stopper, changes) = mpsc::channel();
         Ok((Changes(changes), Stopper(stopper)))
     }
 
     impl Changes {
-        /// Waits until it is time to look again.
+        /// Waits until the next check is due.
         pub(in crate::sqlite) fn wait(&mut self) {
             let _ = self.0.recv_timeout(PERIOD);
         }

@@ -1,4 +1,4 @@
-//! Making, changing and removing queues.
+//! Creates, changes and removes queues.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -16,7 +16,7 @@ pub(super) struct Found {
     metadata: String,
 }
 
-/// Makes a queue unless it is there with the same metadata.
+/// Creates a queue unless it exists with the same metadata.
 pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata) -> Applied<Created> {
     batch.flush(name)?;
     let present: Option<String> = batch
@@ -26,7 +26,7 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
         .optional()?;
     match present {
         None => {
-            // Never below that of a former queue of this name, for which bells have rung.
+            // The count is never below that of a former queue of this name, for which subscribers were notified.
             let delayed = batch.next()?;
             insert(batch, name, &metadata::to_text(wanted), delayed)?;
             Ok(Created::New)
@@ -36,14 +36,15 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
     }
 }
 
-/// Removes a queue. Its messages are out of reach at once, and are removed bit by bit.
+/// Removes a queue. Its messages are unreachable at once, and are removed bit by bit.
 pub(super) fn delete(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     let id = batch.queue(Operation::DeleteQueue, name)?;
     discard(batch, name, id)?;
     Ok(())
 }
 
-/// Gives the name a new, empty queue with the same metadata: that takes no longer with a million messages.
+/// Gives the name a new, empty queue with the same metadata: the time this takes does not grow with the number of
+/// messages.
 pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     let id = batch.queue(Operation::Clear, name)?;
     batch.flush(name)?;
@@ -68,13 +69,13 @@ pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &M
     Ok(())
 }
 
-/// Metadata alone, without counting.
+/// Returns the metadata alone, without counting.
 pub(super) fn metadata(view: &View<'_>, name: &QueueName) -> Applied<Metadata> {
     Ok(metadata::from_text(&find(view, Operation::QueueMetadata, name)?.metadata)?)
 }
 
-/// Metadata and count. The messages are counted in their index (some 40 ms for a million); expired ones that are not yet removed
-/// apart, in theirs: they are few.
+/// Returns metadata and count. The messages are counted in their index (some 40 ms for a million), the few expired ones
+/// that are not yet removed in theirs.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
     let found = find(view, Operation::QueueProperties, name)?;
     let messages: i64 = view
@@ -89,7 +90,7 @@ pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProp
     Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
 }
 
-/// All names that begin with `prefix`.
+/// Returns all names that begin with `prefix`.
 pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
     let mut statement =
         view.connection.prepare_cached("SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name")?;
@@ -106,10 +107,10 @@ pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
     Ok(names)
 }
 
-/// Looks a queue up.
+/// Finds a queue.
 ///
 /// # Errors
-/// `QueueNotFound`.
+/// `QueueNotFound` if there is no queue of this name.
 pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> Applied<Found> {
     view.connection
         .prepare_cached("SELECT id, metadata FROM jobqueue_queue WHERE name = ?1")?

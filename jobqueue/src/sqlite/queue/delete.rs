@@ -1,4 +1,4 @@
-//! Deleting leased messages.
+//! Deletes leased messages.
 
 use rusqlite::params;
 
@@ -35,7 +35,7 @@ pub(super) fn delete(
     Ok(())
 }
 
-/// Deletes many messages, each with an answer of its own.
+/// Deletes many messages; each has an answer of its own.
 pub(super) fn delete_all(
     batch: &mut Batch<'_>,
     name: &QueueName,

@@ -1,4 +1,4 @@
-//! Leasing messages.
+//! Leases messages.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::sqlite::error::Applied;
 use crate::sqlite::receipt::{Receipt, message_ref};
 use crate::storage::{GetMessages, LeasedMessage, Operation, Received};
 
-/// How many expired messages one get may meet and remove before it returns with what it has.
+/// The number of expired messages that one get may meet and remove before it returns with the messages it has.
 const MAX_EXPIRED: usize = 1_000;
 
 const VISIBLE: &str = "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
@@ -26,7 +26,7 @@ const NEXT: &str = "SELECT visible_at FROM jobqueue_message
     WHERE queue = ?1 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > visible_at)
     ORDER BY visible_at LIMIT 1";
 
-/// What a get leased. The caller makes the answer of it, so that the one thread that writes need not.
+/// The messages that a get leased. The caller makes the answer from them, so that the single writing thread need not.
 pub(super) struct Leased {
     rows: Vec<LeasedRow>,
     visible_at: i64,
@@ -63,7 +63,7 @@ struct Candidate {
     expires_at: Option<i64>,
 }
 
-/// Leases up to `count` messages, in the order in which they became visible.
+/// Leases up to `count` messages in the order in which they became visible.
 pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages) -> Applied<Leased> {
     let queue = batch.queue(Operation::Get, name)?;
     let wanted = options.count as usize;
@@ -109,7 +109,8 @@ fn candidates(batch: &mut Batch<'_>, queue: i64, limit: usize) -> rusqlite::Resu
         .collect()
 }
 
-/// A text that is none, because another program wrote it, is told and does not fail the other messages.
+/// Reads a text. One that another program wrote and that is not UTF-8 is reported, and does not fail the other
+/// messages.
 pub(super) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<String, String>> {
     let value = row.get_ref(column)?;
     Ok(value.as_str().map(str::to_owned).map_err(|error| error.to_string()))
@@ -137,7 +138,8 @@ mod tests {
     use super::*;
     use rusqlite::{Connection, StatementStatus};
 
-    /// A queue with so many messages, a third each visible, leased and expired, and others of another queue around them.
+    /// Returns a queue with so many messages, a third each visible, leased and expired, surrounded by messages of
+    /// another queue.
     fn filled(messages: u32) -> Connection {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();
@@ -154,7 +156,7 @@ mod tests {
         connection
     }
 
-    /// What one claim of 32 messages costs in steps of SQLite's machine.
+    /// Returns the cost of one claim of 32 messages in steps of SQLite's virtual machine.
     fn steps_of_a_claim(connection: &Connection) -> i32 {
         let transaction = connection.unchecked_transaction().unwrap();
         let mut steps = 0;

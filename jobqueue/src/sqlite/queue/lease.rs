@@ -1,4 +1,4 @@
-//! Whether a receipt is good, and if not, why.
+//! Checks receipts, and finds the reason when one is not valid.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -8,8 +8,8 @@ use crate::sqlite::error::{Applied, Failure};
 use crate::sqlite::receipt::{Presented, Receipt};
 use crate::storage::{Operation, StoreErrorKind};
 
-/// A statement on row ?1 of queue ?2 that may be changed with receipt ?3 at time ?4; ?5 accepts late receipts. The
-/// receipt of a put is not `leased` and does not expire.
+/// Builds a statement on row ?1 of queue ?2 that may be changed with receipt ?3 at time ?4; ?5 accepts expired
+/// receipts. The receipt of a put is not `leased` and does not expire.
 macro_rules! where_receipt_is_good {
     ($statement:literal) => {
         concat!(
@@ -28,10 +28,11 @@ pub(super) struct Claim {
     pub(super) receipt: Receipt,
 }
 
-/// Looks at what the caller presents.
+/// Checks the id and the receipt that the caller presents.
 ///
 /// # Errors
-/// `QueueNotFound`; `MessageNotFound` and `PopReceiptMismatch` for what we never gave out.
+/// `QueueNotFound` if there is no such queue; `MessageNotFound` and `PopReceiptMismatch` for ids and receipts that this
+/// adapter never returned.
 pub(super) fn claim(
     batch: &mut Batch<'_>,
     operation: Operation,
@@ -50,7 +51,8 @@ pub(super) fn claim(
     }
 }
 
-/// Why the receipt may not change the message, after a statement with `where_receipt_is_good!` has found no row.
+/// Returns the reason why the receipt may not change the message, after a statement with `where_receipt_is_good!` has
+/// found no row.
 pub(super) fn why_not(batch: &Batch<'_>, operation: Operation, name: &QueueName, claim: &Claim) -> Failure {
     let newest = batch
         .connection()

@@ -1,4 +1,4 @@
-//! Operations on queues, each as a function inside a transaction, and the port over them.
+//! Operations on queues, each a function inside a transaction, and the port over them.
 
 mod admin;
 mod delete;

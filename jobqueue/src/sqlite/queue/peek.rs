@@ -1,4 +1,4 @@
-//! Looking at messages without leasing them.
+//! Reads messages without leasing them.
 
 use rusqlite::params;
 
@@ -11,7 +11,7 @@ use crate::sqlite::reader::View;
 use crate::sqlite::receipt::message_id;
 use crate::storage::{Operation, PeekedMessage};
 
-/// The first `count` visible messages.
+/// Returns the first `count` visible messages.
 pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {
     let queue = find(view, Operation::Peek, name)?.id;
     let mut statement = view.connection.prepare_cached(

@@ -1,4 +1,4 @@
-//! Adding messages.
+//! Adds messages.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,11 +15,11 @@ const INSERT: &str = "INSERT INTO jobqueue_message
     (queue, inserted_at, dequeue_count, leased, id, visible_at, expires_at, receipt, text)
     VALUES (?1, ?2, 0, 0, ?3, ?4, ?5, ?6, ?7)";
 
-/// Parameters of a row besides the queue and the time, which all rows share.
+/// The number of parameters of a row besides the queue and the time, which all rows share.
 const OWN: usize = 5;
 
-/// Statements for many rows at once: starting and ending one is a third of what a row costs. For still more rows, preparing
-/// the statement costs more than it saves.
+/// A statement for many rows at once: starting and ending one is a third of the cost of a row. For still more rows,
+/// preparing the statement costs more than it saves.
 static INSERT_16: LazyLock<String> = LazyLock::new(|| insert_many(16));
 static INSERT_4: LazyLock<String> = LazyLock::new(|| insert_many(4));
 
@@ -33,7 +33,7 @@ fn insert_many(rows: usize) -> String {
     format!("{head}{}", rows.join(", "))
 }
 
-/// A new row. The caller makes the answer of it, so that the one thread that writes need not.
+/// A new row. The caller makes the answer from it, so that the single writing thread need not.
 #[derive(Clone, Copy)]
 pub(in crate::sqlite) struct NewRow {
     now: i64,
@@ -65,14 +65,14 @@ impl NewRow {
     }
 }
 
-/// A row that a transaction is yet to insert: together with those that are put next, by one statement.
+/// A row that a transaction has not inserted yet: one statement inserts it together with those that are put next.
 pub(in crate::sqlite) struct Pending {
     queue: i64,
     row: NewRow,
     message: Arc<PutMessage>,
 }
 
-/// Adds a message whose arguments were checked, before anything but another put looks at the messages.
+/// Adds a message whose arguments were checked. It is inserted before any operation but another put reads the messages.
 pub(in crate::sqlite) fn put(
     batch: &mut Batch<'_>,
     name: &QueueName,
@@ -85,7 +85,7 @@ pub(in crate::sqlite) fn put(
     Ok(row)
 }
 
-/// Inserts what was put off.
+/// Inserts the pending messages.
 pub(in crate::sqlite) fn insert_pending(batch: &mut Batch<'_>, pending: &[Pending]) -> rusqlite::Result<()> {
     for of_queue in pending.chunk_by(|one, next| one.queue == next.queue) {
         let rows: Vec<_> = of_queue.iter().map(|one| (one.row, &one.message.text)).collect();
@@ -94,7 +94,7 @@ pub(in crate::sqlite) fn insert_pending(batch: &mut Batch<'_>, pending: &[Pendin
     Ok(())
 }
 
-/// Adds many, whose arguments were checked; all or none.
+/// Adds many messages whose arguments were checked; all or none.
 pub(super) fn put_all<'m>(
     batch: &mut Batch<'_>,
     name: &QueueName,
@@ -110,7 +110,7 @@ pub(super) fn put_all<'m>(
     Ok(rows.into_iter().map(|(row, _)| row).collect())
 }
 
-/// Inserts rows of one transaction, and so of one time.
+/// Inserts rows of one transaction, which share one time.
 fn insert(batch: &mut Batch<'_>, queue: i64, rows: &[(NewRow, &String)]) -> rusqlite::Result<()> {
     let now = batch.now();
     let mut left = rows;
@@ -152,7 +152,7 @@ mod tests {
         }
         let queues: [QueueName; 2] = ["first".parse().unwrap(), "second".parse().unwrap()];
         let clock = StoreClock::new(Arc::new(ManualClock::new()));
-        // So many that each of the statements is needed, and in two queues by turns of 27.
+        // So many that each of the statements is needed, alternating between two queues by 27.
         let mut batch = Batch::begin(&connection, &clock, Ids::in_blocks()).unwrap();
         let mut answers = Vec::new();
         for number in 0..108 {

@@ -1,4 +1,4 @@
-//! The queue half of the port: checks arguments, then hands the work to the writer or the reader.
+//! Implements the queue half of the port: checks arguments, then passes the work to the writer or the reader.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::storage::{
     PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
 
-/// What an operation writes besides a text, roughly, in bytes.
+/// The approximate number of bytes that an operation writes besides a text.
 const ROW: usize = 128;
 
 #[async_trait]
@@ -80,7 +80,7 @@ impl QueueStore for Store {
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let count = messages.len();
         let name = queue.clone();
-        // Checked here: the writer has better to do. A refused message is no reason to refuse the others.
+        // Checked here, to spare the writing thread the work. A refused message does not refuse the others.
         let checked: Vec<_> =
             messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
         let wanted: Vec<bool> = checked.iter().map(Option::is_none).collect();
@@ -178,7 +178,7 @@ impl QueueStore for Store {
         true
     }
 
-    /// The same threads and connections: they serve any runtime, and none of them can be held up by one.
+    /// Returns this store: its threads and connections serve any runtime, and no runtime can block them.
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         self
     }

@@ -1,4 +1,4 @@
-//! Changing a leased message.
+//! Changes a leased message.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -16,7 +16,7 @@ const FIND: &str = where_receipt_is_good!("SELECT expires_at, visible_at FROM jo
 const CHANGE: &str = "UPDATE jobqueue_message
     SET visible_at = ?2, receipt = ?3, leased = 1, text = coalesce(?4, text) WHERE id = ?1";
 
-/// Moves the visibility, and the text if there is a new one, and gives the message a new receipt.
+/// Changes the visibility, and the text if there is a new one, and gives the message a new receipt.
 pub(super) fn update(
     batch: &mut Batch<'_>,
     name: &QueueName,
@@ -44,7 +44,8 @@ pub(super) fn update(
         return Err(rusqlite::Error::StatementChangedRows(changed).into());
     }
     batch.touch();
-    // Whoever waits for the queue waits until the former time; a renewal, which moves it away, wakes nobody.
+    // Waiting callers would otherwise wait until the former time; a renewal, which moves that time away, notifies
+    // nobody.
     if visible_at < hidden_until || visible_at <= now {
         batch.arrive(name, visible_at)?;
     }

@@ -1,7 +1,7 @@
-//! The tables of the file, and which version of them it has.
+//! Manages the tables of the file and their version.
 //!
-//! The file's `application_id` says that it is ours, its `user_version` which schema it has. A new version of the
-//! schema is a file `vN.sql` that changes version N−1, added to [`MIGRATIONS`].
+//! The file's `application_id` says that it belongs to jobqueue, its `user_version` is the version of the schema. A new
+//! version of the schema is a file `vN.sql` that changes version N−1, added to [`MIGRATIONS`].
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
@@ -11,24 +11,24 @@ use crate::storage::StoreErrorKind;
 /// `jobq` in ASCII.
 const APPLICATION_ID: i32 = 0x6a6f_6271;
 
-/// Each brings a file from the version before to its own; the first makes the tables.
+/// The migrations. Each changes a file from the version before to its own; the first creates the tables.
 const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
 
-/// What kind of file it is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It has no tables at all.
+    /// The file has no tables at all.
     Empty,
-    /// It is ours, with this version.
+    /// The file belongs to jobqueue, and has this version.
     Version(usize),
 }
 
-/// Looks at the file without changing it.
+/// Inspects the file without changing it.
 ///
 /// # Errors
-/// Says what to do about a file that is not ours or is newer than this program.
+/// `InvalidInput` for a file that belongs to another program or is newer than this one; the text says what to do.
 pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
-    // By one statement: between two, another process may make the tables.
+    // One statement reads both: between two, another process may create the tables.
     let (application, version, tables): (i32, i32, i64) = connection
         .query_row(
             "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),
@@ -59,11 +59,11 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
     ))
 }
 
-/// Refuses a file in which something else than jobqueue decides what happens to its tables: a trigger on one of them, or a
+/// Refuses a file in which objects of others decide what happens to jobqueue's tables: a trigger on one of them, or a
 /// view in the place of one.
 ///
 /// # Errors
-/// `InvalidInput`, with the name of what is in the way.
+/// `InvalidInput`, with the name of the trigger or view.
 fn refuse_foreign(connection: &Connection) -> Result<(), Cause> {
     let found: Option<(String, String)> = connection
         .query_row(
@@ -85,10 +85,10 @@ fn refuse_foreign(connection: &Connection) -> Result<(), Cause> {
     }
 }
 
-/// Whether the file has the newest schema, for connections that did not open it through [`prepare`].
+/// Checks that the file has the newest schema, for connections that did not open it through [`prepare`].
 ///
 /// # Errors
-/// As [`inspect`], and when the file has no or an older schema.
+/// Those of [`inspect`]; also `InvalidInput` when the file has no schema or an older one.
 pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
     match inspect(connection)? {
         Found::Version(version) if version == MIGRATIONS.len() => Ok(()),
@@ -98,11 +98,11 @@ pub(super) fn require_current(connection: &Connection) -> Result<(), Cause> {
     }
 }
 
-/// Whether the file still has the schema it had when it was opened, for the beginning of each transaction: a newer program may
-/// bring it up while this one has it open.
+/// Checks at the beginning of each transaction that the file still has the schema it had when it was opened: a newer
+/// program may migrate it while this one has it open.
 ///
 /// # Errors
-/// `Stopped`, when somebody has changed it.
+/// `Stopped`, when another program has changed the schema.
 pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     let version: i64 = connection
         .prepare_cached("PRAGMA user_version")
@@ -121,7 +121,8 @@ pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     ))
 }
 
-/// Brings the file to the newest schema; true if anything was done. Of several processes that try at once, one does it.
+/// Migrates the file to the newest schema; returns true if anything was done. Of several processes that try at once,
+/// one does it.
 pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
     if inspect(connection)? == Found::Version(MIGRATIONS.len()) {
         return Ok(false);
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Several processes begin with a new file at once, and each sees it empty or complete.
+    /// Checks that several processes that begin with a new file at once see it empty or complete.
     #[test]
     fn a_file_that_others_are_making_is_not_taken_for_that_of_another_program() {
         for _ in 0..50 {

@@ -26,7 +26,7 @@ async fn write<T: Send + 'static>(
     store.write(Operation::Update, Subject::Storage, 1, work).await
 }
 
-/// An operation that says when it runs, and waits each time until it may go on.
+/// An operation that reports when it runs, and waits each time until it may continue.
 struct Held {
     running: Receiver<()>,
     go_on: Sender<()>,
