@@ -1,4 +1,4 @@
-//! Which storage account, at which addresses, with which right.
+//! The storage account, its addresses and its credential.
 
 use url::Url;
 
@@ -10,29 +10,29 @@ use super::secret::Secret;
 pub(super) struct Account {
     /// The account's name, for descriptions and signatures.
     pub(super) name: String,
-    /// Where its queues are, without a slash at the end of the path.
+    /// The address of its queues, without a slash at the end of the path.
     pub(super) queues: Url,
-    /// Where its blobs are.
+    /// The address of its blobs.
     pub(super) blobs: Url,
-    /// By what right it is used.
+    /// The credential for all requests.
     pub(super) credential: Credential,
 }
 
-/// By what right the account is used.
+/// The credential of an account.
 #[derive(Debug, Clone)]
 pub(super) enum Credential {
-    /// The account's key: the right to everything, signed into each request.
+    /// The account's key, which grants everything and signs each request.
     SharedKey(Secret<Vec<u8>>),
-    /// A shared access signature: a query string that is sent along with each request.
+    /// A shared access signature: a query string that is added to each request.
     Sas(Secret<String>),
     /// Tokens of Entra ID.
     Token(TokenSource),
 }
 
-/// Why an address cannot be used.
+/// The reason why an address cannot be used.
 pub(super) type Problem = String;
 
-/// Reads one endpoint. `part` names it in the reason; the reason never repeats the text, which may hold a secret.
+/// Parses one endpoint. `part` names it in the reason; the reason never repeats the text, which may hold a secret.
 pub(super) fn endpoint(part: &str, text: &str) -> Result<Url, Problem> {
     let mut url = Url::parse(text.trim()).map_err(|error| format!("{part} is not a URL ({error})"))?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -61,7 +61,7 @@ pub(super) fn endpoint(part: &str, text: &str) -> Result<Url, Problem> {
     Ok(url)
 }
 
-/// Whether the host is this machine, so that nothing leaves it.
+/// Returns whether the host is this machine, so that no request leaves it.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => {
@@ -73,7 +73,7 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// The sister endpoint: `ACCOUNT.queue.…` ↔ `ACCOUNT.blob.…`; `None` when the host does not say which it is.
+/// Returns the sister endpoint: `ACCOUNT.queue.…` ↔ `ACCOUNT.blob.…`; `None` when the host does not show which it is.
 pub(super) fn sister(url: &Url, from: &str, to: &str) -> Option<Url> {
     let host = url.host_str()?;
     let (head, tail) = host.split_once(&format!(".{from}."))?;
@@ -82,7 +82,7 @@ pub(super) fn sister(url: &Url, from: &str, to: &str) -> Option<Url> {
     Some(sister)
 }
 
-/// The account's name out of an endpoint: the last path segment of a path-style address, else the first label.
+/// Returns the account's name in an endpoint: the last path segment of a path-style address, else the first label.
 pub(super) fn account_name(url: &Url) -> Option<String> {
     let from_path =
         url.path_segments().and_then(|mut parts| parts.next_back()).filter(|part| !part.is_empty());

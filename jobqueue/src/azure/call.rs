@@ -1,4 +1,4 @@
-//! One call to the service: its deadline, and what its failure means.
+//! One call to the service: its deadline, and the meaning of its failure.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -12,31 +12,31 @@ use super::pipeline::{AnswerLimit, Receipt};
 use crate::entropy;
 use crate::storage::{PopReceipt, StoreError, StoreErrorKind};
 
-/// The longest a call may take when its caller has no shorter deadline: the service itself gives up after 30
+/// The longest duration of a call when its caller has no shorter deadline: the service itself gives up after 30
 /// seconds.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How often a call that may be repeated is made, at most.
+/// The greatest number of times that a repeatable call is made.
 const ATTEMPTS: u32 = 3;
 
-/// What a lost answer leaves open.
+/// The effect that a call may have had when its answer is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing: the call only reads.
+    /// The call only reads, so it has no effect.
     Reads,
     /// The call may have been applied; making it again is harmless.
     Repeatable,
-    /// The call may have been applied, and making it again is another matter.
+    /// The call may have been applied, and making it again may have another effect.
     Once,
 }
 
-/// One call: what it does to what.
+/// One call: its operation and its subject.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) operation: &'static str,
     pub(super) subject: &'a (dyn Display + Sync),
     pub(super) effect: Effect,
-    /// What it means when the answer is longer than allowed.
+    /// The kind of error when the answer is longer than allowed.
     pub(super) too_long: StoreErrorKind,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Call<'a> {
         Self { operation, subject, effect: Effect::Once, too_long: StoreErrorKind::Protocol }
     }
 
-    /// The same call, in which a long answer is long content.
+    /// Returns the same call; an answer that is too long is an error of `kind`.
     pub(super) fn with_long_answers_as(self, kind: StoreErrorKind) -> Self {
         Self { too_long: kind, ..self }
     }
@@ -101,38 +101,38 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An error of this call.
+    /// Returns an error of this call.
     pub(super) fn error(self, kind: StoreErrorKind) -> StoreError {
         StoreError::new(kind, self.operation, self.subject)
     }
 
-    /// An argument that was refused before anything was sent.
+    /// Returns the error of an argument that was refused before anything was sent.
     pub(super) fn refuse(self, detail: impl Into<String>) -> StoreError {
         self.error(StoreErrorKind::InvalidInput).with_detail(detail)
     }
 
-    /// An answer that was received and not understood.
+    /// Returns the error of an answer that was received and not understood.
     pub(super) fn unreadable(self, detail: impl Into<String>) -> StoreError {
         self.error(StoreErrorKind::Protocol).with_detail(detail).with_ambiguous(self.changes())
     }
 
-    /// Whether the call may have changed something.
+    /// Returns whether the call may have changed something.
     pub(super) fn changes(self) -> bool {
         self.effect != Effect::Reads
     }
 }
 
-/// Options for a call with a receipt, which must not stand in the request before the SDK has logged it.
+/// Returns options for a call with a receipt, which must not stand in the request before the SDK has logged it.
 pub(super) fn with_receipt(receipt: &PopReceipt) -> ClientMethodOptions<'static> {
     ClientMethodOptions { context: Context::new().with_value(Receipt(receipt.clone())) }
 }
 
-/// Options for a call whose answer may have up to `bytes` bytes.
+/// Returns options for a call whose answer may have up to `bytes` bytes.
 pub(super) fn with_limit(bytes: u64) -> ClientMethodOptions<'static> {
     ClientMethodOptions { context: limited(bytes) }
 }
 
-/// The same for calls that take the context alone.
+/// Returns the context for a call whose answer may have up to `bytes` bytes.
 pub(super) fn limited(bytes: u64) -> Context<'static> {
     Context::new().with_value(AnswerLimit(bytes))
 }
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// F8: no call outlives the cap, and what it did is open unless it only reads.
+    /// Checks F8: no call outlives the cap, and its outcome is unknown unless it only reads.
     #[tokio::test(start_paused = true)]
     async fn a_call_that_hangs_ends() {
         for (call, open) in
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((tried.get(), error.is_ambiguous()), (3, true));
     }
 
-    /// A refusal after a lost answer says nothing about the first attempt.
+    /// Checks that a refusal after a lost answer says nothing about the first attempt.
     #[tokio::test(start_paused = true)]
     async fn an_earlier_attempt_stays_open() {
         let tried = Cell::new(0);

@@ -12,36 +12,36 @@ use super::pipeline;
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::storage::{StoreError, StoreErrorKind};
 
-/// The version of the service's protocol: the oldest that has all that is used here, so that emulators and
-/// Azure Stack keep up.
+/// The version of the service's protocol: the oldest with all features that are used here, so that emulators and Azure
+/// Stack support it.
 const API_VERSION: &str = "2021-12-02";
 
-/// How long making a connection may take.
+/// The time limit for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection to an emulator may be idle before it is given up. Azurite closes its own after 5 seconds (Node's
-/// `server.keepAliveTimeout`), and a request on one that is just being closed gets no answer.
+/// The time that a connection to an emulator may be idle before it is closed. Azurite closes its own after 5 seconds
+/// (Node's `server.keepAliveTimeout`), and a request on a connection that is just being closed gets no answer.
 const EMULATOR_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// An account and the clients that speak to it. Clones of the `Arc` share connections and tokens.
+/// An account and the clients for it. Clones of the `Arc` share connections and tokens.
 pub(super) struct Connection {
     setup: Setup,
     queues: QueueServiceClient,
     blobs: BlobServiceClient,
 }
 
-/// What a connection is made from, and can be made from again.
+/// The parts of a connection, from which another can be made.
 #[derive(Debug, Clone)]
 pub(super) struct Setup {
     pub(super) account: Account,
     pub(super) roots: Vec<reqwest::Certificate>,
-    /// Who answers instead of the network.
+    /// The client that answers instead of the network.
     #[cfg(feature = "testing")]
     pub(super) in_process: Option<Arc<dyn azure_core::http::HttpClient>>,
 }
 
 impl Connection {
-    /// Makes the clients; contacts nobody.
+    /// Creates the clients; sends no request.
     pub(super) fn open(setup: Setup) -> Result<Arc<Self>, StoreError> {
         let failed = |what: &str, source: Box<dyn std::error::Error + Send + Sync>| {
             StoreError::new(StoreErrorKind::InvalidInput, "open storage", &setup.account.name)
@@ -77,7 +77,7 @@ impl Connection {
         Ok(Arc::new(Self { setup, queues, blobs }))
     }
 
-    /// The same account over connections of its own; the same connections if that cannot be had.
+    /// Returns the same account over connections of its own, or over these if no others can be made.
     pub(super) fn again(self: &Arc<Self>) -> Arc<Self> {
         Self::open(self.setup.clone()).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot open a second connection to the storage; sharing the first");
@@ -115,13 +115,13 @@ impl fmt::Debug for Connection {
 fn http_client(setup: &Setup) -> reqwest::Result<reqwest::Client> {
     let account = &setup.account;
     let mut builder = reqwest::Client::builder()
-        // A redirect would carry signature and token to whoever the answer names.
+        // A redirect would send signature and token to the host that the answer names.
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .referer(false)
         .http1_only();
     if account::is_loopback(&account.queues) && account::is_loopback(&account.blobs) {
-        // What is meant for this machine does not go to a proxy.
+        // Requests to this machine do not go to a proxy.
         builder = builder.no_proxy().pool_idle_timeout(EMULATOR_IDLE_TIMEOUT);
     } else {
         builder = builder.https_only(true);

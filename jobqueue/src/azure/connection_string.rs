@@ -1,7 +1,7 @@
-//! Azure's connection strings: `Name=Value` settings separated by semicolons.
+//! Parses Azure's connection strings: `Name=Value` settings separated by semicolons.
 //!
-//! A wrong string is refused with the name of the wrong setting. Values, and names nobody knows, are never
-//! repeated: either may be a piece of a key.
+//! A wrong string is refused with the name of the wrong setting. Values and unknown names are never repeated: either
+//! may be a piece of a key.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use url::Url;
 use super::account::{self, Account, Credential, Problem};
 use super::secret::Secret;
 
-/// The emulator's account and its key, which Microsoft publishes: no secret.
+/// The emulator's account. Microsoft publishes its key, so it is not secret.
 const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
 const EMULATOR_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -29,7 +29,7 @@ const KNOWN: [&str; 9] = [
     "BlobEndpoint",
 ];
 
-/// Settings other services of an account use; accepted, so that a portal's string works as it is.
+/// Settings for other services of an account. They are accepted, so that a portal's string works unchanged.
 const IGNORED: [&str; 7] = [
     "TableEndpoint",
     "FileEndpoint",
@@ -40,7 +40,7 @@ const IGNORED: [&str; 7] = [
     "FileSecondaryEndpoint",
 ];
 
-/// Reads a connection string.
+/// Parses a connection string.
 pub(super) fn parse(text: &str) -> Result<Account, Problem> {
     let settings = Settings::read(text)?;
     if let Some(value) = settings.get("UseDevelopmentStorage") {

@@ -1,4 +1,4 @@
-//! The service's failures in the port's words: by `x-ms-error-code` first, by status second.
+//! Translates the service's failures into the port's errors: by `x-ms-error-code` first, by status second.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -13,13 +13,13 @@ use super::call::Call;
 use super::pipeline::{ExchangeError, is_of_the_service};
 use crate::storage::{StoreError, StoreErrorKind};
 
-/// A larger difference between the clocks than this makes the service refuse every signature.
+/// The greatest difference between the clocks at which the service accepts signatures.
 const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
 
-/// The longest pause that is taken over from the service.
+/// The longest pause that is accepted from the service.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
-/// What `error` means for `call`. Nothing of the SDK's own text is kept where it may hold a URL or a body.
+/// Returns the meaning of `error` for `call`. The SDK's own text is dropped where it may hold a URL or a body.
 pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError {
     if let Some(exchange) = exchange_error(error) {
         return from_exchange(call, exchange);
@@ -31,7 +31,7 @@ pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError 
         ErrorKind::Credential => call
             .error(StoreErrorKind::Unauthorized)
             .with_detail(format!("the credential gave no token: {error}")),
-        ErrorKind::DataConversion => call.unreadable("the answer is not what the operation answers"),
+        ErrorKind::DataConversion => call.unreadable("the answer does not have the form of this operation's answers"),
         // The SDK refused the call, or the pipeline failed, before anything was sent.
         _ => call.error(StoreErrorKind::InvalidInput).with_detail("the request could not be made"),
     }
@@ -57,13 +57,13 @@ fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
         ExchangeError::NotConnected(_) => (StoreErrorKind::Unavailable, false),
         ExchangeError::Lost(_) => (StoreErrorKind::Unavailable, call.changes()),
         ExchangeError::TooLong { .. } => (call.too_long, call.changes()),
-        // Whoever wrote it, the service may have done what was asked.
+        // Whoever wrote the answer, the service may have applied the request.
         ExchangeError::Unexpected(_) => (StoreErrorKind::Protocol, call.changes()),
     };
     call.error(kind).with_detail(chain(error)).with_ambiguous(ambiguous)
 }
 
-/// The reasons one after the other: the cause itself belongs to the SDK and cannot be kept.
+/// Returns the causes in one text: the cause itself belongs to the SDK and cannot be kept.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -96,7 +96,8 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
     let mut error = call
         .error(kind)
         .with_detail(detail)
-        // A failure inside the service says nothing about what it did before, and neither does whoever answers in its place.
+        // A failure inside the service says nothing about its earlier effects, and neither does an answer that another
+        // server wrote.
         .with_ambiguous((status >= 500 || !is_of_the_service(headers)) && call.changes())
         .with_retry_after(retry_after(headers));
     if let Some(id) = request {
@@ -105,7 +106,7 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
     error
 }
 
-/// What the service calls the request, for its operators.
+/// The service's id of the request, for its operators.
 #[derive(Debug)]
 struct RequestId(String);
 
@@ -117,12 +118,12 @@ impl fmt::Display for RequestId {
 
 impl std::error::Error for RequestId {}
 
-/// Codes and ids are identifiers; anything else in their place is not repeated.
+/// Returns a code or id if it is an identifier; anything else is not repeated.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(80).collect()
 }
 
-/// The kind by the service's code. Codes that only repeat the status are left to [`by_status`].
+/// Returns the kind for the service's code. Codes that only repeat the status are left to [`by_status`].
 pub(super) fn by_code(code: &str) -> Option<StoreErrorKind> {
     use StoreErrorKind as K;
     Some(match code {
@@ -170,7 +171,7 @@ fn by_status(status: u16) -> StoreErrorKind {
     use StoreErrorKind as K;
     match status {
         401 | 403 => K::Unauthorized,
-        // Each operation on a queue or blob says so by code; without one, a proxy or a wrong address answered.
+        // The service itself reports a missing queue or blob by code; without one, a proxy or a wrong address answered.
         408 => K::Timeout,
         412 => K::ConditionNotMet,
         413 => K::TooLarge,
@@ -181,7 +182,7 @@ fn by_status(status: u16) -> StoreErrorKind {
     }
 }
 
-/// What to do about it, where the kind's own sentence does not say.
+/// Returns advice where the kind's own sentence gives none.
 fn hint(kind: StoreErrorKind, code: Option<&str>, status: u16, skew: Option<Duration>) -> Option<String> {
     if (300..400).contains(&status) {
         return Some(
@@ -211,7 +212,7 @@ fn hint(kind: StoreErrorKind, code: Option<&str>, status: u16, skew: Option<Dura
     Some(hint.to_owned())
 }
 
-/// How far this machine's clock is from the service's.
+/// Returns the difference between this machine's clock and the service's.
 fn skew(headers: &Headers) -> Option<Duration> {
     let theirs = http_date(headers.get_optional_str(&HeaderName::from_static("date"))?)?;
     let ours = SystemTime::now();
@@ -231,7 +232,7 @@ fn retry_after(headers: &Headers) -> Option<Duration> {
     Some(wait.min(MAX_RETRY_AFTER))
 }
 
-/// Reads an HTTP date.
+/// Parses an HTTP date.
 pub(super) fn http_date(text: &str) -> Option<SystemTime> {
     let timestamp: Timestamp = rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok()?;
     Some(timestamp.into())

@@ -18,7 +18,7 @@ fn answer(status: u16, headers: &[(&'static str, &str)], effect_once: bool) -> S
     from_sdk(call, &azure_core::Error::with_message(error, "body with sig=hunter2"))
 }
 
-/// The code decides; the status only where there is none, or none we know.
+/// Checks that the code decides, and the status only where there is no known code.
 #[test]
 fn codes_come_before_statuses() {
     let table = [
@@ -79,7 +79,7 @@ fn reading_leaves_nothing_open() {
     assert!(!answer(500, &[], false).is_ambiguous());
 }
 
-/// F114: neither the body nor the SDK's text, which repeats it, gets into the error.
+/// Checks F114: neither the body nor the SDK's text, which repeats it, gets into the error.
 #[test]
 fn bodies_are_not_repeated() {
     for status in [400, 403, 500] {
@@ -89,7 +89,7 @@ fn bodies_are_not_repeated() {
     }
 }
 
-/// F3: the service's own wish for a pause, in each of its forms.
+/// Checks F3: the service's requested pause is read in each of its forms.
 #[test]
 fn retry_after_is_read() {
     let wait = |name, value| answer(503, &[(name, value)], true).retry_after();
@@ -100,7 +100,7 @@ fn retry_after_is_read() {
     assert_eq!(wait("retry-after", "soon"), None);
 }
 
-/// F14: a wrong clock looks like a wrong key; the answer's date tells them apart.
+/// Checks F14: a wrong clock looks like a wrong key; the answer's date distinguishes them.
 #[test]
 fn a_wrong_clock_is_told() {
     let date = "Fri, 20 Nov 2020 20:37:46 GMT";

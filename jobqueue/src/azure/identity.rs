@@ -1,4 +1,4 @@
-//! Where tokens of Entra ID come from.
+//! The sources of Entra ID tokens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use azure_identity::{
 };
 use tokio::sync::OnceCell;
 
-/// How long the automatic choice waits for a managed identity: outside Azure nobody answers at all.
+/// The time that the automatic choice waits for a managed identity: outside Azure no server answers.
 const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Which credential to use.
+/// The choice of a credential.
 #[derive(Clone)]
 pub(super) enum TokenSource {
-    /// Workload identity where its variables are set; else managed identity; else developer tools.
+    /// Workload identity if its variables are set; else managed identity; else developer tools.
     Automatic,
     /// The identity of the machine, or the user-assigned one with this client id.
     Managed(Option<String>),
     /// Workload identity of Kubernetes.
     Workload,
-    /// `az` and `azd`.
+    /// The login of `az` or `azd`.
     DeveloperTools,
-    /// The application's own.
+    /// The application's own credential.
     Custom(Arc<dyn TokenCredential>),
 }
 
 impl TokenSource {
-    /// A credential with connections and a cache of its own, except for the application's, of which there is
+    /// Returns a credential with connections and a cache of its own. The application's credential is shared: there is
     /// only one.
     pub(super) fn credential(&self) -> azure_core::Result<Arc<dyn TokenCredential>> {
         let inner: Arc<dyn TokenCredential> = match self {
             Self::Automatic => match WorkloadIdentityCredential::new(None) {
                 Ok(workload) => workload,
-                // Its variables are not set.
+                // The variables of workload identity are not set.
                 Err(_) => Arc::new(FirstThatWorks {
                     managed: managed(None)?,
                     tools: DeveloperToolsCredential::new(None)?,
@@ -73,7 +73,7 @@ fn managed(client_id: Option<String>) -> azure_core::Result<Arc<ManagedIdentityC
     }))
 }
 
-/// Tries managed identity, then developer tools, and stays with the one that gave the first token.
+/// A credential that tries managed identity, then developer tools, and keeps the one that gave the first token.
 #[derive(Debug)]
 struct FirstThatWorks {
     managed: Arc<ManagedIdentityCredential>,
@@ -97,12 +97,12 @@ impl TokenCredential for FirstThatWorks {
             self.tools.get_token(scopes, None).await?;
             Ok::<_, azure_core::Error>(Arc::clone(&self.tools) as Arc<dyn TokenCredential>)
         };
-        // Both keep their tokens, so that asking the chosen one again costs nothing.
+        // Both cache their tokens, so that asking the chosen one again costs nothing.
         self.chosen.get_or_try_init(choose).await?.get_token(scopes, options).await
     }
 }
 
-/// Marks every failure as the credential's, so that an answer of Entra ID is not taken for one of the storage.
+/// A credential whose failures are marked, so that an answer of Entra ID is not taken for one of the storage.
 #[derive(Debug)]
 struct Named(Arc<dyn TokenCredential>);
 
@@ -119,7 +119,7 @@ impl TokenCredential for Named {
     }
 }
 
-/// The credential's own words, which tell what to do, but not a page of them.
+/// Shortens the credential's own text, which says what to do.
 fn shortened(text: &str) -> String {
     const MOST: usize = 400;
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()

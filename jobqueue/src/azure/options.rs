@@ -1,4 +1,4 @@
-//! Where the storage is and by what right it is used: the adapter's front door.
+//! Options for opening a storage account.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use super::queue::AzureQueues;
 use crate::name::{ContainerName, QueueName};
 use crate::storage::{Access, Storage, StoreError, StoreErrorKind};
 
-/// How to reach a storage account.
+/// Options for a storage account: its addresses, its credential, and its certificates.
 ///
-/// Three kinds of right are known: the account's key and a shared access signature, both in a
-/// [connection string](Self::from_connection_string), and Entra ID, for an [endpoint](Self::from_endpoint).
-/// `Debug` shows none of them. Plain http is accepted to this machine (loopback) only.
+/// There are three kinds of credential: the account's key and a shared access signature, both in a [connection
+/// string](Self::from_connection_string), and Entra ID, for an [endpoint](Self::from_endpoint). `Debug` shows none of
+/// them. Plain http is accepted only to this machine (loopback).
 ///
 /// # Examples
 /// ```no_run
@@ -36,29 +36,28 @@ pub struct Options {
 }
 
 impl Options {
-    /// Options from one of Azure's connection strings.
+    /// Returns options from one of Azure's connection strings.
     ///
-    /// Known are `UseDevelopmentStorage=true` (with `DevelopmentStorageProxyUri`), `AccountName` with
-    /// `AccountKey` or `SharedAccessSignature`, `DefaultEndpointsProtocol`, `EndpointSuffix`, and `QueueEndpoint`
-    /// and `BlobEndpoint`, whose addresses may be path-style (`http://127.0.0.1:10001/devstoreaccount1`). Of two
-    /// endpoints one is enough where the host names the service (`….queue.…`). Settings for tables and files
-    /// are passed over.
+    /// The known settings are `UseDevelopmentStorage=true` (with `DevelopmentStorageProxyUri`), `AccountName` with
+    /// `AccountKey` or `SharedAccessSignature`, `DefaultEndpointsProtocol`, `EndpointSuffix`, and `QueueEndpoint` and
+    /// `BlobEndpoint`, whose addresses may be path-style (`http://127.0.0.1:10001/devstoreaccount1`). One of the two
+    /// endpoints is enough where the host names the service (`….queue.…`). Settings for tables and files are ignored.
     ///
     /// # Errors
-    /// `InvalidInput` with the name of the setting that is wrong or missing, never with its value.
+    /// `InvalidInput` with the name of the wrong or missing setting, never with its value.
     pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
         connection_string::parse(text).map(Self::new).map_err(refused)
     }
 
-    /// Options from the address of an account's queues (`https://ACCOUNT.queue.core.windows.net`) or blobs, with
-    /// Entra ID.
+    /// Returns options from the address of an account's queues (`https://ACCOUNT.queue.core.windows.net`) or blobs,
+    /// with Entra ID.
     ///
-    /// The other address is derived from it; where it cannot be, [`blob_endpoint`](Self::blob_endpoint) gives it.
-    /// The credential is chosen on first use: workload identity if its environment variables are set, else
-    /// managed identity if there is one, else the developer's `az` or `azd` login. The methods below fix the choice.
+    /// The other address is derived from it; [`blob_endpoint`](Self::blob_endpoint) sets it where that is impossible.
+    /// The credential is chosen on first use: workload identity if its environment variables are set, else managed
+    /// identity if there is one, else the developer's `az` or `azd` login. The methods below fix the choice.
     ///
     /// # Errors
-    /// `InvalidInput` when it is no https address of a storage account.
+    /// `InvalidInput` when the text is not an https address of a storage account.
     pub fn from_endpoint(endpoint: &str) -> Result<Self, StoreError> {
         let given = account::endpoint("the endpoint", endpoint).map_err(refused)?;
         if given.scheme() != "https" {
@@ -84,7 +83,7 @@ impl Options {
     /// Sets the address of the blobs, where it does not follow from that of the queues.
     ///
     /// # Errors
-    /// `InvalidInput` when it is no address, or plain http to another machine.
+    /// `InvalidInput` when the text is not an address, or is plain http to another machine.
     pub fn blob_endpoint(mut self, endpoint: &str) -> Result<Self, StoreError> {
         let url = account::endpoint("the blob endpoint", endpoint).map_err(refused)?;
         if matches!(self.setup.account.credential, Credential::Token(_)) && url.scheme() != "https" {
@@ -111,9 +110,9 @@ impl Options {
         self.token(TokenSource::DeveloperTools)
     }
 
-    /// Uses a credential of the application's own: any [`TokenCredential`] of `azure_core` 1.x. It is the only
-    /// type of the SDK in this interface. It is asked from the lease keeper's thread too and must not wait for
-    /// tasks of one particular runtime.
+    /// Uses a credential of the application's own: any [`TokenCredential`] of `azure_core` 1.x. It is the only type of
+    /// the SDK in this interface. The lease renewer's thread calls it too, so it must not wait for tasks of one
+    /// particular runtime.
     pub fn credential(self, credential: Arc<dyn TokenCredential>) -> Self {
         self.token(TokenSource::Custom(credential))
     }
@@ -123,18 +122,18 @@ impl Options {
         self
     }
 
-    /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of one's own.
+    /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.
     ///
     /// # Errors
-    /// `InvalidInput` when it is not a certificate.
+    /// `InvalidInput` when the text is not a certificate.
     pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, StoreError> {
         let certificate = reqwest::Certificate::from_pem(pem)
-            .map_err(|_| refused("the root certificate is not one in PEM".to_owned()))?;
+            .map_err(|_| refused("the root certificate is not a certificate in PEM".to_owned()))?;
         self.setup.roots.push(certificate);
         Ok(self)
     }
 
-    /// Has all requests answered by `client`, complete with their signatures, instead of over the network: for tests and
+    /// Sends all requests to `client` instead of the network, complete with their signatures: for tests and
     /// measurements without a service.
     #[cfg(feature = "testing")]
     pub fn in_process(mut self, client: Arc<dyn azure_core::http::HttpClient>) -> Self {
@@ -142,14 +141,14 @@ impl Options {
         self
     }
 
-    /// Opens the storage. Contacts nobody: a wrong key or address shows with the first operation, and
-    /// [`probe`](Self::probe) looks for it on purpose.
+    /// Opens the storage. Sends no request: a wrong key or address shows with the first operation, and
+    /// [`probe`](Self::probe) checks for it.
     ///
     /// # Errors
-    /// `InvalidInput` when tokens would go over plain http, or no client can be made.
+    /// `InvalidInput` when tokens would go over plain http, or no client can be created.
     ///
     /// # Cancel safety
-    /// Nothing is begun that would have to be undone.
+    /// If the future is dropped, nothing is left to undo.
     pub async fn open(self) -> Result<Storage, StoreError> {
         let connection = self.connect()?;
         let description = format!("azure:{}", connection.account().name);
@@ -160,26 +159,26 @@ impl Options {
         ))
     }
 
-    /// Tries out whether a process may do on `queue` what it is going to, and changes nothing.
+    /// Checks whether a process has the permissions for `access` to `queue`, and changes nothing.
     ///
     /// # Errors
-    /// `Unauthorized`, naming the permissions (of a signature) and roles (of Entra ID) that are missing; other kinds
-    /// when the storage cannot be reached. A queue that does not exist is no error.
+    /// `Unauthorized`, naming the missing permissions (of a signature) and roles (of Entra ID); other kinds when the
+    /// storage cannot be reached. A queue that does not exist is not an error.
     ///
     /// # Cancel safety
-    /// It only asks.
+    /// The call only asks, so the future may be dropped at any time.
     pub async fn probe(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         probe::queue(&*self.clone().connect()?, queue, access).await
     }
 
-    /// The same for the blobs in `container`, which large payloads, leases and fan-out need. Neither container nor
-    /// blobs need to exist.
+    /// Checks the permissions for the blobs in `container`, which large payloads, leases and fan-out need. Neither
+    /// container nor blobs need to exist.
     ///
     /// # Errors
-    /// As of [`probe`](Self::probe).
+    /// Those of [`probe`](Self::probe).
     ///
     /// # Cancel safety
-    /// It only asks.
+    /// The call only asks, so the future may be dropped at any time.
     pub async fn probe_blobs(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
         probe::blobs(&*self.clone().connect()?, container, access).await
     }

@@ -1,8 +1,8 @@
-//! Finds out at start what a signature or role does not allow.
+//! Checks at start which permissions a signature or role lacks.
 //!
-//! The service checks permission before anything else. An operation on a message or blob that cannot exist, or
-//! with an argument that cannot be, therefore changes nothing and still tells: 403 means that it is not allowed,
-//! any other refusal that it is.
+//! The service checks permission before anything else. An operation on a message or blob that cannot exist, or with an
+//! impossible argument, therefore changes nothing and still shows the permission: 403 means that it is missing, any
+//! other refusal that it is present.
 
 use azure_storage_queue::models::{
     QueueClientDeleteMessageOptions, QueueClientSendMessageOptions, QueueClientUpdateMessageOptions,
@@ -16,10 +16,10 @@ use super::xml;
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::storage::{Access, LeaseId, PopReceipt, StoreError, StoreErrorKind};
 
-/// Of no message of any queue.
+/// The id of no message of any queue.
 const NO_MESSAGE: &str = "00000000-0000-0000-0000-000000000000";
 
-/// A permission and what it is needed for.
+/// A permission and its purpose.
 struct Permission {
     letter: char,
     purpose: &'static str,
@@ -40,7 +40,7 @@ pub(super) async fn queue(
     let mut missing = Missing::default();
     let client = connection.queue(queue).map_err(|_| call.refuse("the queue has no address"))?;
     missing.note(READ, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
-    // No message lives for 0 seconds: refused as an argument, if sending is allowed at all.
+    // No message lives for 0 seconds: the service refuses the argument if sending is allowed at all.
     let body = Bytes::from(xml::write_message("probe"));
     let options = QueueClientSendMessageOptions {
         message_time_to_live: Some(0),
@@ -66,7 +66,7 @@ pub(super) async fn queue(
     missing.verdict(call, "Storage Queue Data Contributor")
 }
 
-/// Tries what large payloads, leases and fan-out need in `container`.
+/// Tries the operations that large payloads, leases and fan-out need in `container`.
 pub(super) async fn blobs(
     connection: &Connection,
     container: &ContainerName,
@@ -88,7 +88,7 @@ pub(super) async fn blobs(
     missing.verdict(call, "Storage Blob Data Contributor")
 }
 
-/// What was refused so far.
+/// The permissions that were refused so far.
 #[derive(Default)]
 struct Missing {
     permissions: Vec<Permission>,
@@ -97,7 +97,7 @@ struct Missing {
 }
 
 impl Missing {
-    /// Takes down whether `answer` was a refusal; only failures that say nothing either way are errors.
+    /// Notes whether `answer` was a refusal. Only failures that show neither are errors.
     fn note(&mut self, permission: Permission, answer: Result<(), StoreError>) -> Result<(), StoreError> {
         self.tried += 1;
         match answer {
@@ -113,7 +113,7 @@ impl Missing {
 
     fn verdict(self, call: Call<'_>, role: &str) -> Result<(), StoreError> {
         let Some(refusal) = self.refusal else { return Ok(()) };
-        // All refused: it is the key, the token or the clock, and the service's own reason says which.
+        // All were refused: the key, the token or the clock is wrong, and the service's own reason says which.
         if self.permissions.len() == self.tried {
             return Err(refusal);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// A key, signature or token: cheap to clone, and `Debug` shows nothing of it.
 ///
-/// It has no `Display` and no serialisation on purpose; whoever needs the value asks for it by name.
+/// It deliberately has no `Display` and no serialisation; code that needs the value calls [`expose`](Self::expose).
 pub(super) struct Secret<T: ?Sized>(Arc<T>);
 
 impl<T> Secret<T> {
@@ -13,7 +13,7 @@ impl<T> Secret<T> {
         Self(Arc::new(value))
     }
 
-    /// The value itself, for the wire only.
+    /// Returns the value itself, for the wire only.
     pub(super) fn expose(&self) -> &T {
         &self.0
     }

@@ -1,14 +1,14 @@
-//! The XML of messages, read one message at a time so that a bad one spoils no other.
+//! Reads the XML of messages one message at a time, so that a bad one does not affect the others.
 //!
-//! The SDK's models are not used for this: a single odd element in them fails the whole answer, and a Get has by
-//! then leased every message in it.
+//! The SDK's models are not used for this: in them one odd element fails the whole answer, after the get has already
+//! leased every message in it.
 
 use quick_xml::events::{BytesRef, Event};
 use quick_xml::reader::Reader;
 
 use crate::storage::rules::illegal_character;
 
-/// A message as it stands in the answer.
+/// A message of an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RawMessage {
     pub(super) id: Option<String>,
@@ -17,28 +17,28 @@ pub(super) struct RawMessage {
     pub(super) expires: Option<String>,
     pub(super) next_visible: Option<String>,
     pub(super) dequeue_count: Option<String>,
-    /// The text, or why it cannot be read.
+    /// The text, or the reason why it cannot be read.
     pub(super) text: Option<Result<String, String>>,
 }
 
-/// What an answer holds.
+/// The messages of an answer.
 #[derive(Debug, Default)]
 pub(super) struct RawMessages {
     pub(super) messages: Vec<RawMessage>,
-    /// Why reading stopped before the end, if it did.
+    /// The reason why reading stopped before the end, if it did.
     pub(super) broken: Option<String>,
 }
 
-/// The element around all messages. Without it an answer is not an empty list but none at all.
+/// The element around all messages. An answer without it is not an empty list but not an answer at all.
 const ROOT: &[u8] = b"QueueMessagesList";
 
-/// Reads the messages of an answer to put, get or peek. Elements nobody knows are passed over.
+/// Reads the messages of an answer to put, get or peek. Unknown elements are ignored.
 pub(super) fn read_messages(body: &[u8]) -> RawMessages {
     let mut all = RawMessages::default();
     // The service writes a byte order mark.
     let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
     let mut reader = Reader::from_reader(body);
-    // Outermost first: QueueMessagesList, QueueMessage, the field, whatever is inside it.
+    // The stack of open elements, outermost first: QueueMessagesList, QueueMessage, the field, anything inside it.
     let mut depth = 0_usize;
     let mut root = false;
     let mut field = Field::default();
@@ -71,20 +71,20 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
             Ok(Event::GeneralRef(reference)) if depth == 3 => field.push_reference(&reference),
             Ok(Event::Eof) => {
                 if depth != 0 {
-                    all.broken = Some("it ends in the middle".to_owned());
+                    all.broken = Some("the answer ends in the middle".to_owned());
                 } else if !root {
-                    all.broken = Some("it is no list of messages".to_owned());
+                    all.broken = Some("the answer is not a list of messages".to_owned());
                 }
                 return all;
             }
-            // No entities of one's own: whoever sends a DTD is not the service.
+            // The service sends no DTD, so an answer with one comes from another server.
             Ok(Event::DocType(_)) => {
-                all.broken = Some("it has a document type".to_owned());
+                all.broken = Some("the answer has a document type".to_owned());
                 return all;
             }
             Ok(_) => {}
             Err(_) => {
-                all.broken = Some("it is not XML".to_owned());
+                all.broken = Some("the answer is not XML".to_owned());
                 return all;
             }
         }
@@ -123,7 +123,7 @@ impl Field {
         };
         match resolved {
             Some(character) => self.push(character.encode_utf8(&mut [0; 4]).as_bytes()),
-            None => self.problem = Some("it has a character reference that means nothing".to_owned()),
+            None => self.problem = Some("the text has an invalid character reference".to_owned()),
         }
     }
 
@@ -131,10 +131,10 @@ impl Field {
         if let Some(problem) = self.problem {
             return Err(problem);
         }
-        let text = String::from_utf8(self.content).map_err(|_| "it is not UTF-8".to_owned())?;
+        let text = String::from_utf8(self.content).map_err(|_| "the text is not UTF-8".to_owned())?;
         match illegal_character(&text) {
             Some((_, bad)) => {
-                Err(format!("it has the character U+{:04X}, which XML cannot carry", u32::from(bad)))
+                Err(format!("the text has the character U+{:04X}, which XML cannot carry", u32::from(bad)))
             }
             None => Ok(text),
         }
@@ -159,7 +159,7 @@ impl Field {
     }
 }
 
-/// The body of a put or update with `text`, whose characters XML can carry.
+/// Returns the body of a put or update with `text`, whose characters XML can carry.
 pub(super) fn write_message(text: &str) -> String {
     const HEAD: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>";
     const TAIL: &str = "</MessageText></QueueMessage>";
@@ -170,7 +170,7 @@ pub(super) fn write_message(text: &str) -> String {
             '&' => body.push_str("&amp;"),
             '<' => body.push_str("&lt;"),
             '>' => body.push_str("&gt;"),
-            // A bare carriage return is a line feed to every XML reader.
+            // XML readers turn a bare carriage return into a line feed.
             '\r' => body.push_str("&#13;"),
             c => body.push(c),
         }

@@ -16,7 +16,7 @@ pub(super) struct Notifiers(Mutex<HashMap<QueueName, Entry>>);
 struct Entry {
     notifier: Notifier,
     /// The count of delayed arrivals for which subscribers were notified.
-    rung: i64,
+    notified: i64,
 }
 
 /// The state of a queue as the watcher found it.
@@ -29,12 +29,12 @@ pub(super) struct Seen {
 
 impl Notifiers {
     /// Returns a subscription to `queue`.
-    pub(super) fn listen(&self, queue: &QueueName) -> Subscription {
+    pub(super) fn subscribe(&self, queue: &QueueName) -> Subscription {
         self.lock().entry(queue.clone()).or_default().notifier.subscribe()
     }
 
     /// Notifies of the messages that this process has just committed.
-    pub(super) fn ring_own(&self, arrived: &[QueueName]) {
+    pub(super) fn notify_own(&self, arrived: &[QueueName]) {
         if arrived.is_empty() {
             return;
         }
@@ -53,11 +53,11 @@ impl Notifiers {
 
     /// Notifies if a message is visible, or if delayed messages have arrived of which subscribers were not notified:
     /// another process has committed.
-    pub(super) fn ring_for_others(&self, queue: &QueueName, seen: &Seen) {
+    pub(super) fn notify_of_others(&self, queue: &QueueName, seen: &Seen) {
         if let Some(entry) = self.lock().get_mut(queue)
-            && (seen.visible || seen.delayed > entry.rung)
+            && (seen.visible || seen.delayed > entry.notified)
         {
-            entry.rung = entry.rung.max(seen.delayed);
+            entry.notified = entry.notified.max(seen.delayed);
             entry.notifier.notify();
         }
     }

@@ -118,7 +118,7 @@ impl Store {
     }
 
     /// Returns a subscription to `queue`. The first one starts the watcher: a process that only sends needs none.
-    pub(super) fn listen(&self, queue: &QueueName) -> Subscription {
+    pub(super) fn subscription(&self, queue: &QueueName) -> Subscription {
         if self.health.is_own_process() && self.watch.get().is_none() {
             match self.start_watching() {
                 Ok(()) => {}
@@ -128,7 +128,7 @@ impl Store {
                 }
             }
         }
-        self.notifiers.listen(queue)
+        self.notifiers.subscribe(queue)
     }
 
     fn start_watching(&self) -> Result<(), Cause> {

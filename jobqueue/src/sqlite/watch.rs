@@ -58,7 +58,7 @@ impl Watcher {
         let now = self.now()?;
         for queue in self.notifiers.queues() {
             if let Some(seen) = self.seen(&queue, now)? {
-                self.notifiers.ring_for_others(&queue, &seen);
+                self.notifiers.notify_of_others(&queue, &seen);
             }
         }
         *version = newest;

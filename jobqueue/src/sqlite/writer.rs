@@ -138,7 +138,7 @@ impl Writer {
                 Ok(finished) => {
                     if let Some(Finished { arrived, ids }) = finished {
                         self.ids = ids;
-                        self.notifiers.ring_own(&arrived);
+                        self.notifiers.notify_own(&arrived);
                     }
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! Put Blob, Get Blob, Get Blob Properties, Delete Blob.
+//! Implements Put Blob, Get Blob, Get Blob Properties and Delete Blob.
 
 use std::num::NonZero;
 
@@ -39,7 +39,7 @@ pub(super) async fn put(
                 if_none_match,
                 lease_id: options.lease.map(|lease| lease.expose()),
                 metadata: Some(metadata),
-                // One request, whatever the length: a blob is never there in part.
+                // One request writes the blob, whatever its length: readers never see a part of it.
                 partition_size: NonZero::new(u64::MAX),
                 parallel: NonZero::new(1),
                 ..BlobClientUploadOptions::default()
@@ -67,7 +67,7 @@ pub(super) async fn get(
         .run_again(|| async {
             let options = BlobClientDownloadOptions {
                 method_options: with_limit(max_bytes),
-                // One request: the end of the pipeline reads no more than the limit of it.
+                // One request reads the blob: the pipeline reads at most the limit of the answer.
                 partition_size: NonZero::new(usize::MAX),
                 parallel: NonZero::new(1),
                 ..BlobClientDownloadOptions::default()

@@ -1,4 +1,4 @@
-//! Operations on containers.
+//! Implements the operations on containers.
 
 use azure_core::http::pager::PagerOptions;
 use azure_storage_blob::models::{
@@ -11,7 +11,7 @@ use super::super::connection::Connection;
 use crate::name::ContainerName;
 use crate::storage::{BlobListing, BlobProperties, ETag, LeaseState, StoreError, StoreErrorKind};
 
-/// What a page of at most 5,000 blobs with their metadata may have.
+/// The greatest size of a page of 5,000 blobs with their metadata, in bytes.
 const LIST_LIMIT: u64 = 64 * 1024 * 1024;
 
 pub(super) async fn create(connection: &Connection, container: &ContainerName) -> Result<(), StoreError> {
@@ -26,7 +26,7 @@ pub(super) async fn create(connection: &Connection, container: &ContainerName) -
         })
         .await;
     match created {
-        // Whoever may only use a container that is there need not be allowed to make it.
+        // A caller that may only use an existing container need not be allowed to create it.
         Err(error) if error.kind() == StoreErrorKind::Unauthorized && exists(connection, container).await => {
             Ok(())
         }
@@ -75,11 +75,11 @@ pub(super) async fn list(
     })
 }
 
-/// A blob of a listing; `None` when it lacks what every blob has.
+/// Returns a blob of a listing; `None` when it lacks a required property.
 fn listed(item: BlobItem) -> Option<(String, BlobProperties)> {
     let properties = item.properties?;
     let metadata = item.metadata.and_then(|metadata| metadata.values).unwrap_or_default();
-    // The listing leaves out the quotes that a condition needs.
+    // The listing omits the quotes that a condition needs.
     let etag = properties.etag?.to_string();
     let etag = if etag.starts_with('"') { etag } else { format!("\"{etag}\"") };
     let properties = BlobProperties {

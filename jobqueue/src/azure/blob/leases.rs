@@ -1,4 +1,4 @@
-//! Lease Blob. Every action but a break names its lease's id, and so may be repeated.
+//! Implements Lease Blob. Every action except a break names its lease's id, and so may be repeated.
 
 use std::time::Duration;
 
@@ -71,13 +71,13 @@ pub(super) async fn release(
     let released =
         call.run_again(|| async { connection.blob(blob).release_lease(lease.expose(), None).await }).await;
     match released {
-        // An earlier request did it, and only its answer was lost. Whoever holds the blob now has another id.
+        // An earlier request changed the id, and only its answer was lost. A later holder would have another id.
         Err(error) if error.is_ambiguous() && is_gone(error.kind()) => Ok(()),
         released => released.map(drop),
     }
 }
 
-/// Whether a refusal says that nobody holds the lease with this id any more.
+/// Returns whether a refusal says that nobody holds the lease with this id any more.
 fn is_gone(kind: StoreErrorKind) -> bool {
     use StoreErrorKind as K;
     matches!(kind, K::LeaseNotPresent | K::LeaseIdMismatch | K::BlobNotFound | K::ContainerNotFound)
@@ -88,7 +88,7 @@ pub(super) async fn break_lease(
     blob: &BlobName,
     period: Option<Duration>,
 ) -> Result<Duration, StoreError> {
-    // Not repeated: a second break may meet the next owner's lease.
+    // A break is not repeated: a second one may meet the next owner's lease.
     let call = Call::once("break lease", blob);
     limits::check_break_period(blob, period)?;
     let period = period.map(|period| time::seconds(call, "a break period", period)).transpose()?;

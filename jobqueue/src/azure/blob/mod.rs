@@ -1,4 +1,4 @@
-//! The blob half of the port over the service's REST operations.
+//! Implements the blob half of the port over the service's REST operations.
 
 mod blobs;
 mod containers;
@@ -17,7 +17,7 @@ use crate::storage::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, PutBlob, StoreError,
 };
 
-/// Blobs of a storage account: block blobs, each written by one request.
+/// The blobs of a storage account: block blobs, each written by one request.
 #[derive(Debug)]
 pub(super) struct AzureBlobs {
     connection: Arc<Connection>,

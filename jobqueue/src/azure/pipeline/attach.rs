@@ -1,4 +1,4 @@
-//! Puts into a request what the SDK must not log.
+//! Adds to a request the secrets that the SDK must not log.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use url::Url;
 use super::super::secret::Secret;
 use crate::storage::PopReceipt;
 
-/// What the SDK's clients get in the place of a pop receipt.
+/// The placeholder that the SDK's clients get instead of a pop receipt.
 pub(in super::super) const PLACEHOLDER: &str = "receipt";
 
-/// The receipt of a call, handed past the log in the call's context.
+/// The receipt of a call, passed around the log in the call's context.
 pub(in super::super) struct Receipt(pub(in super::super) PopReceipt);
 
-/// Everything but RFC 3986's unreserved characters, so that no reader takes a `+` for a space.
+/// All characters except RFC 3986's unreserved ones, so that no reader takes a `+` for a space.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Adds the receipt and the shared access signature.
+/// A policy that adds the receipt and the shared access signature.
 #[derive(Debug)]
 pub(super) struct AttachSecrets {
     sas: Option<Secret<String>>,
@@ -36,7 +36,7 @@ impl AttachSecrets {
 #[async_trait]
 impl Policy for AttachSecrets {
     async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
-        // No request leaves for another place than the one configured, whatever an answer said.
+        // A request goes only to the configured host, whatever an answer said.
         if request.url().origin() != self.origin {
             return Err(azure_core::Error::with_message(
                 azure_core::error::ErrorKind::Other,
@@ -53,7 +53,7 @@ impl Policy for AttachSecrets {
     }
 }
 
-/// The query with every value encoded in one way, the placeholder replaced, and the signature at its end.
+/// Returns the query with every value encoded in one way, the placeholder replaced, and the signature at its end.
 fn attached(query: &str, receipt: Option<&str>, sas: Option<&str>) -> String {
     let mut out = String::with_capacity(query.len() + receipt.map_or(0, str::len) + sas.map_or(0, str::len));
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -84,7 +84,7 @@ fn push(out: &mut String, pair: &str) {
 mod tests {
     use super::*;
 
-    /// F38: whatever a receipt is made of, the service reads the same bytes.
+    /// Checks F38: the service reads the same bytes, whatever characters a receipt has.
     #[test]
     fn receipts_survive_the_query_string() {
         let receipt = "AgAAAAMA+/=%20 &é?#";

@@ -1,4 +1,4 @@
-//! One HTTP exchange: send the request, read at most so much of the answer.
+//! One HTTP exchange: sends the request, and reads at most a given number of bytes of the answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use bytes::BytesMut;
 
 use super::expected;
 
-/// How many bytes the answer to a call may have; handed over in the call's context.
+/// The greatest number of bytes of the answer to a call; passed in the call's context.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct AnswerLimit(pub(in super::super) u64);
 
-/// What an answer may have when the call says nothing, and what any error may have.
+/// The greatest number of bytes of an answer when the call sets none, and of any error.
 const SMALL: u64 = 64 * 1024;
 
-/// How much of a declared length is believed before it has come. Untouched memory costs little.
+/// The part of a declared length for which memory is reserved before it has come. Untouched memory costs little.
 const RESERVED: u64 = 4 * 1024 * 1024;
 
-/// The header under which a new receipt comes back: a name that the SDK's log does not allow.
+/// The header under which a new receipt is returned: a name that the SDK's log does not allow.
 pub(in super::super) const RECEIPT: HeaderName = HeaderName::from_static("x-jobqueue-receipt");
 
-/// Speaks HTTP and nothing else: no redirects, no retries, no decompression.
+/// A plain HTTP client: no redirects, no retries, no decompression.
 #[derive(Debug)]
 pub(super) struct Exchange {
     http: reqwest::Client,
@@ -43,7 +43,7 @@ impl Policy for Exchange {
         let Body::Bytes(body) = request.body().clone() else {
             return Err(azure_core::Error::with_message(
                 ErrorKind::Other,
-                "streamed bodies are not used here",
+                "streamed request bodies are not supported",
             ));
         };
         let mut outgoing = self.http.request(method(request.method()), request.url().clone());
@@ -59,8 +59,8 @@ impl Policy for Exchange {
         if declared > limit {
             return Err(ExchangeError::TooLong { limit }.into());
         }
-        // What the other side declares is no reason to reserve any amount; as much as is common is reserved at once, so that
-        // it is not copied from one buffer to the next.
+        // The length that the other side declares must not reserve any amount of memory. A usual amount is reserved at
+        // once, so that it is not copied from one buffer to the next.
         let mut content = BytesMut::with_capacity(declared.min(RESERVED) as usize);
         while let Some(piece) = answer.chunk().await.map_err(ExchangeError::from_reading)? {
             if (content.len() + piece.len()) as u64 > limit {
@@ -73,7 +73,7 @@ impl Policy for Exchange {
     }
 }
 
-/// How many bytes an answer may have.
+/// Returns the greatest number of bytes of an answer.
 pub(super) fn answer_limit(ctx: &Context<'_>, success: bool) -> u64 {
     match ctx.value::<AnswerLimit>() {
         Some(limit) if success => limit.0,
@@ -81,8 +81,8 @@ pub(super) fn answer_limit(ctx: &Context<'_>, success: bool) -> u64 {
     }
 }
 
-/// The headers that are text. The receipt gets another name; the range goes, because one answer is all there is
-/// and the SDK would plan further requests by it.
+/// Returns the headers that are text. The receipt gets another name. The range is removed, because there is only one
+/// answer and the SDK would plan further requests by it.
 fn readable(headers: &reqwest::header::HeaderMap) -> Headers {
     let mut out = Headers::new();
     for (name, value) in headers {
@@ -97,14 +97,14 @@ fn readable(headers: &reqwest::header::HeaderMap) -> Headers {
 }
 
 fn method(method: Method) -> reqwest::Method {
-    // All of the SDK's methods are HTTP's.
+    // All of the SDK's methods are HTTP methods.
     reqwest::Method::from_bytes(method.as_str().as_bytes()).unwrap_or(reqwest::Method::GET)
 }
 
-/// Why there is no answer. Names no URL: it may hold a signature or a receipt.
+/// The reason why there is no answer. It names no URL, which may hold a signature or a receipt.
 #[derive(Debug)]
 pub(in super::super) enum ExchangeError {
-    /// No connection, and so nothing was sent.
+    /// There was no connection, so nothing was sent.
     NotConnected(reqwest::Error),
     /// The request may have arrived, and the answer did not.
     Lost(reqwest::Error),
@@ -113,7 +113,7 @@ pub(in super::super) enum ExchangeError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// The answer reports success, and is not what the service answers to the request.
+    /// The answer reports success, and does not have the form of the service's answers.
     Unexpected(&'static str),
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for ExchangeError {
             Self::TooLong { limit } => write!(f, "the answer has more than {limit} bytes"),
             Self::Unexpected(problem) => write!(
                 f,
-                "the answer is not the storage's: {problem}; a proxy or gateway may stand between, or the endpoint is wrong"
+                "the answer is not the storage's: {problem}; a proxy or gateway may have answered, or the endpoint is wrong"
             ),
         }
     }

@@ -1,8 +1,8 @@
-//! What an answer of the service looks like, so that an answer of something else is never taken for one.
+//! Checks the form of an answer, so that the answer of another server is never taken for the service's.
 //!
-//! Between a client and the service stand proxies, gateways and captive portals. They answer 200 with a page of HTML, and
-//! some cut a long answer off. Taken for an empty list such an answer hides work; taken for a refusal it hides that a
-//! change was made. The rules come from the reference of the REST operations ([queues], [blobs]).
+//! Proxies, gateways and captive portals stand between a client and the service. They answer 200 with a page of HTML,
+//! and some cut a long answer off. Taken for an empty list, such an answer hides work; taken for a refusal, it hides
+//! that a change was made. The rules come from the reference of the REST operations ([queues], [blobs]).
 //!
 //! [queues]: https://learn.microsoft.com/rest/api/storageservices/queue-service-rest-api
 //! [blobs]: https://learn.microsoft.com/rest/api/storageservices/blob-service-rest-api
@@ -17,15 +17,15 @@ use super::exchange::ExchangeError;
 /// The header that the service puts into every answer.
 const REQUEST_ID: &str = "x-ms-request-id";
 
-/// Whether an answer carries a header that only the storage service writes.
+/// Returns whether an answer carries a header that only the storage service writes.
 pub(in super::super) fn is_of_the_service(headers: &Headers) -> bool {
     headers.iter().any(|(name, _)| name.as_str().starts_with("x-ms-"))
 }
 
-/// Checks an answer that reports success: who wrote it, its status, and that its XML is complete.
+/// Checks an answer that reports success: its author, its status, and that its XML is complete.
 ///
 /// # Errors
-/// [`ExchangeError::Unexpected`]: something else answered, or the answer is cut off.
+/// [`ExchangeError::Unexpected`]: another server answered, or the answer is cut off.
 pub(super) fn check(
     request: &Request,
     status: u16,
@@ -57,7 +57,7 @@ fn is_expected(request: &Request, status: u16) -> bool {
         Method::Head => status == 200,
         Method::Post => status == 201,
         Method::Delete => matches!(status, 202 | 204),
-        // Lease operations and blob metadata answer 200, a lease that is broken 202.
+        // Lease operations and blob metadata answer 200, a break answers 202.
         Method::Put if has_query(request, "comp") => matches!(status, 200..=202 | 204),
         Method::Put => matches!(status, 201 | 204),
         _ => true,
@@ -68,7 +68,7 @@ fn has_query(request: &Request, name: &str) -> bool {
     request.url().query_pairs().any(|(found, _)| found == name)
 }
 
-/// The root element of the answer, for operations that answer with XML.
+/// Returns the root element of the answer, for operations that answer with XML.
 fn root(request: &Request) -> Option<&'static [u8]> {
     let url = request.url();
     let is_list = url.query_pairs().any(|(name, value)| name == "comp" && value == "list");
@@ -80,7 +80,7 @@ fn root(request: &Request) -> Option<&'static [u8]> {
     }
 }
 
-/// Whether the document has this root and goes on to the root's end.
+/// Returns whether the document has this root and continues to the root's end.
 fn is_complete(body: &[u8], root: &[u8]) -> bool {
     // The service writes a byte order mark.
     let mut reader = Reader::from_reader(body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body));
@@ -99,7 +99,7 @@ fn is_complete(body: &[u8], root: &[u8]) -> bool {
             }
             Ok(Event::Empty(empty)) if depth == 0 => complete |= empty.local_name().as_ref() == root,
             Ok(Event::Eof) => return complete && depth == 0,
-            // What the reader of messages refuses is told by it.
+            // The reader of messages reports errors within the document.
             Ok(Event::DocType(_)) => return true,
             Ok(_) => {}
             Err(_) => return false,

@@ -1,4 +1,4 @@
-//! In the place of the HTTP exchange: answers from this process, for tests and measurements without a service.
+//! Answers requests in this process instead of by HTTP, for tests and measurements without a service.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use azure_core::http::{AsyncRawResponse, Context, HttpClient, Request};
 use super::exchange::{ExchangeError, RECEIPT, answer_limit};
 use super::expected;
 
-/// Asks a client of the program's own. What holds for answers from the network holds for its answers.
+/// A policy that asks the program's own client. Its answers are checked like those from the network.
 #[derive(Debug)]
 pub(super) struct InProcess(pub(super) Arc<dyn HttpClient>);
 

@@ -1,12 +1,11 @@
-//! What happens to a request after the SDK's own pipeline has logged it.
+//! Processes a request after the SDK's own pipeline has logged it.
 //!
-//! The SDK's log allows pop receipts and parts of shared access signatures, and its allow-list can only be
-//! extended. Therefore nothing secret is in a request while it passes the log: the SDK's clients get a
-//! placeholder, and the tail of the pipeline, which the SDK takes for its transport, puts in what is secret
-//! ([`attach`]), signs ([`sign`]) and speaks HTTP ([`exchange`]). On the way back the tail renames the header
-//! that carries a new receipt, so that the log does not know it.
+//! The SDK's log allows pop receipts and parts of shared access signatures, and its allow-list can only be extended.
+//! Therefore a request contains no secret while it passes the log: the SDK's clients get a placeholder. The tail of the
+//! pipeline, which the SDK takes for its transport, adds the secrets ([`attach`]), signs ([`sign`]) and speaks HTTP
+//! ([`exchange`]). In the answer the tail renames the header with a new receipt, so that the log does not recognise it.
 
-// The SDK's trait has the lifetime elided, and the macro makes another signature of one that is written out.
+// The SDK's trait elides the lifetime, and the macro makes another signature of one that is written out.
 #![allow(elided_lifetimes_in_paths)]
 
 mod attach;
@@ -31,7 +30,7 @@ use self::sign::SharedKeyPolicy;
 use super::account::Credential;
 use super::connection::Setup;
 
-/// The SDK's options for clients that use `endpoint` of the account through `http`.
+/// Returns the SDK's options for clients that use `endpoint` of the account through `http`.
 pub(super) fn client_options(setup: &Setup, endpoint: &Url, http: &reqwest::Client) -> ClientOptions {
     let account = &setup.account;
     let mut policies: Vec<Arc<dyn Policy>> = Vec::with_capacity(3);
@@ -66,14 +65,14 @@ fn exchange(setup: &Setup, http: &reqwest::Client) -> Arc<dyn Policy> {
     Arc::new(Exchange::new(http.clone()))
 }
 
-/// Several policies in the place of the transport.
+/// A sequence of policies in place of the transport.
 #[derive(Debug)]
 struct Tail(Vec<Arc<dyn Policy>>);
 
 #[async_trait::async_trait]
 impl Policy for Tail {
     async fn send(&self, ctx: &Context, request: &mut Request, _next: &[Arc<dyn Policy>]) -> PolicyResult {
-        // `client_options` makes no tail without an exchange.
+        // `client_options` always adds an exchange to the tail.
         let (first, rest) = self.0.split_first().ok_or_else(|| {
             azure_core::Error::with_message(
                 azure_core::error::ErrorKind::Other,

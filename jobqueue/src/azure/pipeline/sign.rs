@@ -1,7 +1,7 @@
-//! Shared-key authorisation: an HMAC over the parts of a request that matter.
+//! Implements shared-key authorisation: an HMAC over parts of a request.
 //!
-//! The SDK has no such policy. The rules are those of [Authorize with Shared Key]; the tests compare with
-//! signatures that Microsoft's Python SDK made.
+//! The SDK has no such policy. The rules are those of [Authorize with Shared Key]; the tests compare with signatures
+//! that Microsoft's Python SDK made.
 //!
 //! [Authorize with Shared Key]: https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key
 
@@ -22,7 +22,7 @@ use url::Url;
 
 use super::super::secret::Secret;
 
-/// Headers whose values stand in the signed text, in this order.
+/// Headers whose values are in the signed text, in this order.
 const SIGNED: [&str; 11] = [
     "content-encoding",
     "content-language",
@@ -37,7 +37,7 @@ const SIGNED: [&str; 11] = [
     "range",
 ];
 
-/// Signs each request with the account's key. It must be the last to touch a request.
+/// A policy that signs each request with the account's key. It must be the last to change a request.
 #[derive(Debug)]
 pub(super) struct SharedKeyPolicy {
     account: String,
@@ -71,7 +71,7 @@ impl Policy for SharedKeyPolicy {
     }
 }
 
-/// The HMAC-SHA256 of `text` in base64.
+/// Returns the HMAC-SHA256 of `text` in base64.
 pub(in super::super) fn signature(key: &[u8], text: &str) -> String {
     // HMAC takes keys of any length; the error type is that of block ciphers.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return String::new() };
@@ -86,7 +86,7 @@ fn lower_cased(headers: &Headers) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The text that is signed. `headers` have lower-case names; `length` is that of the body.
+/// Returns the text to sign. `headers` have lower-case names; `length` is that of the body.
 fn string_to_sign(
     method: &str,
     url: &Url,
@@ -112,7 +112,7 @@ fn string_to_sign(
     text
 }
 
-/// All `x-ms-` headers, one a line, in the service's order.
+/// Adds all `x-ms-` headers, one per line, in the service's order.
 fn push_headers(text: &mut String, headers: &BTreeMap<String, String>) {
     let mut ours: Vec<_> = headers.iter().filter(|(name, _)| name.starts_with("x-ms-")).collect();
     ours.sort_by_key(|(name, _)| collation_key(name));
@@ -124,12 +124,12 @@ fn push_headers(text: &mut String, headers: &BTreeMap<String, String>) {
     }
 }
 
-/// The service sorts names as words, not as bytes: `_` comes before digits.
+/// Returns the key by which the service sorts names: as words, not as bytes, so that `_` comes before digits.
 fn collation_key(name: &str) -> Vec<u8> {
     name.bytes().map(|byte| if byte == b'_' { b'.' } else { byte }).collect()
 }
 
-/// `/ACCOUNT` and the path as sent — which in a path-style address begins with the account once more — then the
+/// Adds `/ACCOUNT` and the path as sent (which in a path-style address begins with the account once more), then the
 /// query, decoded, by lower-cased name.
 fn push_resource(text: &mut String, url: &Url, account: &str) {
     text.push('/');

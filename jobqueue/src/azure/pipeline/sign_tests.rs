@@ -19,7 +19,7 @@ struct Case {
     authorization: String,
 }
 
-/// The file was made by `vectors/make.py` with Microsoft's Python SDK.
+/// Compares with a file made by `vectors/make.py` with Microsoft's Python SDK.
 #[test]
 fn signatures_are_those_of_the_python_sdk() {
     let vectors: Vectors = serde_json::from_str(include_str!("vectors/signatures.json")).unwrap();

@@ -1,4 +1,4 @@
-//! Get Messages and Peek Messages.
+//! Implements Get Messages and Peek Messages.
 
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use crate::storage::{
     GetMessages, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received, StoreError,
 };
 
-/// What the answer to a get may have: 32 messages of 64 KiB, each byte written as a character reference.
+/// The greatest size of the answer to a get: 32 messages of 64 KiB, each byte written as a character reference.
 const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
 
 pub(super) async fn get(
@@ -63,8 +63,8 @@ pub(super) async fn peek(
     Ok(raw.into_iter().filter_map(|message| peeked(queue, message)).collect())
 }
 
-/// Returns the messages of an answer that was read to its end. Of one that broke off nothing is used: what was leased comes
-/// back when its visibility timeout is over.
+/// Returns the messages of an answer that was read to its end. No message of a broken-off answer is used: the leased
+/// ones become visible again when their visibility timeout is over.
 fn complete(call: Call<'_>, answer: RawMessages) -> Result<Vec<RawMessage>, StoreError> {
     match answer.broken {
         Some(problem) => Err(call.unreadable(problem)),
@@ -74,8 +74,8 @@ fn complete(call: Call<'_>, answer: RawMessages) -> Result<Vec<RawMessage>, Stor
 
 fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> Option<LeasedMessage> {
     let (Some(id), Some(receipt)) = (message_id(raw.id.as_deref()), raw.receipt.as_deref()) else {
-        // Nothing can be done with it; it comes back when its visibility timeout is over.
-        tracing::warn!(%queue, "a message without id or receipt was passed over");
+        // The message cannot be settled; it becomes visible again when its visibility timeout is over.
+        tracing::warn!(%queue, "a message without id or receipt was ignored");
         return None;
     };
     let (dequeue_count, text) = count_and_text(&raw);
@@ -91,7 +91,7 @@ fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> Option<Lease
 
 fn peeked(queue: &QueueName, raw: RawMessage) -> Option<PeekedMessage> {
     let Some(id) = message_id(raw.id.as_deref()) else {
-        tracing::warn!(%queue, "a message without id was passed over");
+        tracing::warn!(%queue, "a message without id was ignored");
         return None;
     };
     let (dequeue_count, text) = count_and_text(&raw);
@@ -104,18 +104,19 @@ fn peeked(queue: &QueueName, raw: RawMessage) -> Option<PeekedMessage> {
     })
 }
 
-/// A message without a count was delivered at least once. Its text is kept: the attempts that count stand in the text.
+/// Returns the count and text of a message. One without a count was delivered at least once. Its text is kept: the text
+/// holds the attempts that count.
 fn count_and_text(raw: &RawMessage) -> (u32, Result<String, String>) {
     let count = raw.dequeue_count.as_deref().and_then(|count| count.trim().parse().ok()).unwrap_or(1);
-    (count, raw.text.clone().unwrap_or_else(|| Err("it has no text".to_owned())))
+    (count, raw.text.clone().unwrap_or_else(|| Err("the message has no text".to_owned())))
 }
 
-/// An id that can stand in a path: the service's are UUIDs.
+/// Returns an id that can be part of a path: the service's ids are UUIDs.
 pub(super) fn message_id(id: Option<&str>) -> Option<MessageId> {
     id.filter(|id| is_id(id)).map(MessageId::new)
 }
 
-/// Whether the id is one segment of a path and stays one.
+/// Returns whether the id is exactly one segment of a path.
 pub(super) fn is_id(id: &str) -> bool {
     (1..=128).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }

@@ -1,4 +1,4 @@
-//! The queue half of the port over the service's REST operations.
+//! Implements the queue half of the port over the service's REST operations.
 
 mod get;
 mod put;
@@ -21,13 +21,13 @@ use crate::storage::{
     QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
 
-/// How many calls of `put_all` and `delete_all` are under way at once: the service has no bulk operations.
+/// The number of concurrent calls of `put_all` and `delete_all`: the service has no bulk operations.
 const PARALLEL: usize = 16;
 
-/// Queues of a storage account.
+/// The queues of a storage account.
 ///
-/// Visibility and time to live are sent in whole seconds, rounded up. The service accepts an expired receipt
-/// until somebody else gets the message, whatever [`ExpiredReceipt`] says: [`QueueStore::checks_expiry`] is `false`.
+/// Visibility and time to live are sent in whole seconds, rounded up. The service accepts an expired receipt until
+/// another worker gets the message, whatever [`ExpiredReceipt`] says: [`QueueStore::checks_expiry`] is `false`.
 #[derive(Debug)]
 pub(super) struct AzureQueues {
     connection: Arc<Connection>,

@@ -1,4 +1,4 @@
-//! Put Message.
+//! Implements Put Message.
 
 use azure_storage_queue::models::QueueClientSendMessageOptions;
 use bytes::Bytes;
@@ -45,7 +45,7 @@ pub(super) async fn put(
     })
 }
 
-/// Delay and time to live in seconds, −1 for ever.
+/// Returns delay and time to live in seconds, −1 for ever.
 fn times(call: Call<'_>, message: &PutMessage) -> Result<(i32, i32), StoreError> {
     let delay = time::seconds(call, "a delay", message.visibility_delay)?;
     let Some(ttl) = message.ttl else { return Ok((delay, -1)) };

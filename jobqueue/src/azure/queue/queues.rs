@@ -1,4 +1,4 @@
-//! Operations on whole queues. All may be repeated without harm.
+//! Implements the operations on whole queues. All may be repeated without harm.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,11 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{Created, QueueProperties, StoreError, StoreErrorKind};
 
-/// What a page of at most 5,000 names may have.
+/// The greatest size of a page of 5,000 names, in bytes.
 const LIST_LIMIT: u64 = 8 * 1024 * 1024;
 
-/// How often a clear is repeated that the service broke off: it deletes a large queue piece by piece.
+/// The number of times that a clear is repeated after the service broke it off: it deletes a large queue piece by
+/// piece.
 const CLEAR_ROUNDS: u32 = 60;
 
 pub(super) async fn create(
@@ -39,8 +40,8 @@ pub(super) async fn create(
     match answer {
         Ok(answer) if answer.status() == StatusCode::NoContent => Ok(Created::Existed),
         Ok(_) => Ok(Created::New),
-        // The service compares by its own rules; ours ignore the case of names. And whoever may only use a queue
-        // that is there need not be allowed to make it.
+        // The service compares by its own rules; ours ignore the case of names. And a caller that may only use an
+        // existing queue need not be allowed to create it.
         Err(error)
             if matches!(error.kind(), StoreErrorKind::QueueAlreadyExists | StoreErrorKind::Unauthorized) =>
         {
@@ -84,7 +85,7 @@ pub(super) async fn list(connection: &Connection, prefix: &str) -> Result<Vec<Qu
         names.sort();
         names.dedup();
         marker = page.next_marker.filter(|marker| !marker.is_empty());
-        // A storage that pages in circles (Azurite does) must not hold us for ever.
+        // A storage that pages in circles (Azurite does) must not hold the caller for ever.
         if marker.is_none() || names.len() == before {
             break;
         }
@@ -121,14 +122,14 @@ pub(super) async fn clear(connection: &Connection, queue: &QueueName) -> Result<
     let mut round = 1;
     loop {
         match call.run(async { connection.queue(queue)?.clear(None).await }).await {
-            // The service asks to repeat the call until it is through.
+            // The service asks to repeat the call until it is complete.
             Err(error) if error.kind() == StoreErrorKind::Timeout && round < CLEAR_ROUNDS => round += 1,
             answer => return answer.map(drop),
         }
     }
 }
 
-/// Metadata as the SDK takes it, checked.
+/// Returns the checked metadata in the SDK's form.
 pub(in super::super) fn to_headers(
     call: Call<'_>,
     metadata: &Metadata,
@@ -137,7 +138,7 @@ pub(in super::super) fn to_headers(
     Ok(metadata.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// Metadata out of an answer's headers.
+/// Returns the metadata in an answer's headers.
 pub(in super::super) fn from_headers(headers: &Headers) -> Metadata {
     let ours =
         headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix("x-ms-meta-")?, value)));

@@ -1,4 +1,4 @@
-//! Update Message and Delete Message: what needs a receipt.
+//! Implements Update Message and Delete Message, which need a receipt.
 
 use azure_storage_queue::models::{QueueClientDeleteMessageOptions, QueueClientUpdateMessageOptions};
 use bytes::Bytes;
@@ -67,6 +67,6 @@ fn check(call: Call<'_>, message: &MessageRef) -> Result<(), StoreError> {
     if get::is_id(message.id.as_str()) {
         Ok(())
     } else {
-        Err(call.refuse("the message's id is not one of this storage"))
+        Err(call.refuse("the message's id does not have the form of this storage's ids"))
     }
 }

@@ -167,7 +167,7 @@ impl QueueStore for Store {
     }
 
     fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
-        Some(self.listen(queue))
+        Some(self.subscription(queue))
     }
 
     fn checks_expiry(&self) -> bool {
