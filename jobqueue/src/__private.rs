@@ -1,4 +1,5 @@
-//! What the derive macros' output uses. Not part of the public API: anything here may change in any release.
+//! Items that the derive macros' output uses. They are not part of the public API: any of them may change in any
+//! release.
 
 pub use core::option::Option;
 pub use core::result::Result;

@@ -9,17 +9,18 @@ use std::time::{Duration, SystemTime};
 
 use crate::sync::lock;
 
-/// A time that no process outlives, for a caller that means "without end". Instants and sums with it do not overflow.
+/// A time longer than any process runs, for a caller that means "without end". Instants and sums with it do not
+/// overflow.
 pub(crate) const WITHOUT_END: Duration = Duration::from_secs(30 * 366 * 86_400);
 
-/// Tells the wall-clock time. An application implements it to have jobs see another time than the system's.
+/// A source of the wall-clock time. An application implements it to give jobs another time than the system's.
 ///
 /// ```
 /// use jobqueue::{Clock, SystemClock, memory};
 /// use std::sync::Arc;
 /// use std::time::{Duration, SystemTime};
 ///
-/// /// What will happen tomorrow.
+/// /// A clock that is one day ahead.
 /// #[derive(Debug)]
 /// struct Tomorrow;
 ///
@@ -33,11 +34,11 @@ pub(crate) const WITHOUT_END: Duration = Duration::from_secs(30 * 366 * 86_400);
 /// # drop(storage);
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The time now.
+    /// Returns the time now.
     fn now(&self) -> SystemTime;
 
-    /// Whether somebody may set this clock wrong for a moment, so that a step ahead is believed only after a minute; `false`
-    /// unless implemented, which suits clocks of tests.
+    /// Returns whether somebody may set this clock wrong for a moment, so that a step ahead is believed only after a
+    /// minute. The default is `false`, which suits the clocks of tests.
     fn may_be_set_wrong(&self) -> bool {
         false
     }
@@ -57,7 +58,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to.
+/// A clock that moves only when a test moves it.
 ///
 /// ```
 /// use jobqueue::{Clock, ManualClock};
@@ -72,23 +73,23 @@ impl Clock for SystemClock {
 pub struct ManualClock(Mutex<SystemTime>);
 
 impl ManualClock {
-    /// A clock that stands at 2026-01-01T00:00:00Z.
+    /// Returns a clock that stands at 2026-01-01T00:00:00Z.
     pub fn new() -> Self {
         Self::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600))
     }
 
-    /// A clock that stands at `time`.
+    /// Returns a clock that stands at `time`.
     pub fn at(time: SystemTime) -> Self {
         Self(Mutex::new(time))
     }
 
-    /// Moves the clock forwards. A time that no instant has stops it where it stands.
+    /// Moves the clock forwards. If the sum is not a valid time, the clock does not move.
     pub fn advance(&self, by: Duration) {
         let mut time = lock(&self.0);
         *time = time.checked_add(by).unwrap_or(*time);
     }
 
-    /// Sets the clock, backwards if need be, as a time service may.
+    /// Sets the clock, also backwards, as a time service may.
     pub fn set(&self, time: SystemTime) {
         *lock(&self.0) = time;
     }

@@ -1,11 +1,11 @@
-//! From one string to a storage: the only place that knows all adapters.
+//! Opens a storage from one string. No other place knows all adapters.
 
 use crate::error::{Error, ErrorKind};
 use crate::memory;
 use crate::storage::Storage;
 
 impl Storage {
-    /// A storage in this process's memory, for tests: gone when the last handle is dropped.
+    /// Returns a storage in this process's memory, for tests. It is gone when its last handle is dropped.
     pub fn memory() -> Self {
         memory::open()
     }
@@ -22,11 +22,12 @@ impl Storage {
     /// | `https://ACCOUNT.queue.core.windows.net` | an Azure Storage account, by Entra ID | `azure` |
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) when the string is not one of these, or names a storage whose feature is off;
-    /// it never quotes a secret. [`Storage`](ErrorKind::Storage) when the storage cannot be opened.
+    /// [`Configuration`](ErrorKind::Configuration) when the string is not one of these, or names a storage whose
+    /// feature is off; the text never quotes a secret. [`Storage`](ErrorKind::Storage) when the storage cannot be
+    /// opened.
     ///
     /// # Cancel safety
-    /// Nothing stays open; a SQLite file may have been created.
+    /// If the future is dropped, nothing stays open; a SQLite file may have been created.
     pub async fn connect(connection: &str) -> Result<Self, Error> {
         let connection = connection.trim();
         if connection == "memory:" || connection == "memory" {
@@ -56,7 +57,7 @@ async fn sqlite(path: &str) -> Result<Storage, Error> {
         Some("write `sqlite:PATH` without `//`: `sqlite:jobs.db`, or `sqlite:/var/lib/app/jobs.db`")
     } else if path.contains('?') {
         Some(
-            "parameters after `?` are not taken; a missing file is created, and `sqlite::Options` has the rest",
+            "parameters after `?` are not supported; a missing file is created anyway, and `sqlite::Options` has further settings",
         )
     } else {
         None

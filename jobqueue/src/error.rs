@@ -1,4 +1,4 @@
-//! The error of queues, deliveries, workers and coordination, named after what the caller can do.
+//! The error of queues, deliveries, workers and coordination. Its kinds are named after what the caller can do.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use crate::job::outcome::{BoxError, chain};
 use crate::message::{DecodeError, EncodeError};
 use crate::name::NameError;
 
-/// What went wrong, and what the caller can do about it.
+/// The error of the framework's operations.
 ///
-/// One opaque type with predicates. Its text tells what was tried and what to do; its `source` is the cause.
-/// It never contains keys, signatures, receipts or payloads.
+/// The type is opaque; predicates and [`kind`](Self::kind) say what the caller can do. Its text says which operation
+/// failed and what to do; its `source` is the cause. It never contains keys, signatures, receipts or payloads.
 ///
-/// `{}` shows its own text, as the conventions for errors with a source ask. `{:?}` shows the text and all its causes in one line: what
-/// a `main` that returns it prints. `{:#?}` shows how it is made up.
+/// `{}` shows its own text without the cause, as is the convention for errors with a source. `{:?}` shows the text and
+/// all its causes in one line, as a `main` that returns the error prints them. `{:#?}` shows the fields.
 ///
 /// ```
 /// # use jobqueue::{Error, Queue, QueueMessage, SendOptions};
 /// async fn send_once<M: QueueMessage>(queue: &Queue<M>, message: &M, id: &str) -> Result<(), Error> {
 ///     match queue.send_with(message, SendOptions::new().id(id)).await {
-///         // Perhaps stored: under the same id a second copy does no harm.
+/// The message may be stored: under the same id a duplicate is harmless.
 ///         Err(error) if error.is_outcome_unknown() || error.is_retryable() => {
 ///             queue.send_with(message, SendOptions::new().id(id)).await.map(drop)
 ///         }
@@ -36,7 +36,7 @@ struct Inner {
     source: Option<BoxError>,
 }
 
-/// What kind of error it is.
+/// The kind of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -46,25 +46,25 @@ pub enum ErrorKind {
     Rejected,
     /// The message may or may not be stored. Sending it again under the same id is safe.
     Unknown,
-    /// The lease is lost: another worker may have the message. Stop; nothing more can be saved for it.
+    /// The lease is lost: another worker may have the message. Stop; nothing more can be saved for the job.
     LeaseLost,
-    /// An answer was lost, and whether the lease is still held is unknown. Finish the work, save no more
+    /// An answer was lost, and it is unknown whether the lease is still held. Finish the work, but save no more
     /// checkpoints.
     LeaseUncertain,
-    /// What was read is not what was expected.
+    /// The data that were read do not have the expected form.
     Undecodable,
-    /// It is larger than allowed.
+    /// A message, payload or checkpoint is larger than allowed.
     TooLarge,
     /// The storage refused, failed or could not be reached.
     Storage,
-    /// The program is put together wrongly. The text says how to mend it.
+    /// The configuration of the program is wrong. The text says how to correct it.
     Configuration,
-    /// Somebody else has done or holds it already.
+    /// Another process has already done it or holds it.
     Conflict,
 }
 
 impl Error {
-    /// An error with a sentence of its own.
+    /// Returns an error with a text of its own.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self(Box::new(Inner { kind, text: text.into(), retryable: false, source: None }))
     }
@@ -76,45 +76,46 @@ impl Error {
         self
     }
 
-    /// Says whether the same call may succeed later.
+    /// Sets whether the same call may succeed later.
     #[must_use]
     pub fn with_retryable(mut self, retryable: bool) -> Self {
         self.0.retryable = retryable;
         self
     }
 
-    /// What kind of error it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Returns whether the same call may succeed later without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
         self.0.retryable
     }
 
-    /// Whether the message that was to be sent is certainly not stored.
+    /// Returns whether the message to be sent is certainly not stored.
     pub fn is_rejected(&self) -> bool {
         matches!(self.kind(), ErrorKind::Rejected | ErrorKind::Invalid | ErrorKind::TooLarge)
     }
 
-    /// Whether the message that was to be sent may or may not be stored.
+    /// Returns whether it is unknown if the message to be sent is stored.
     pub fn is_outcome_unknown(&self) -> bool {
         self.kind() == ErrorKind::Unknown
     }
 
-    /// Whether the lease is lost for certain.
+    /// Returns whether the lease is certainly lost.
     pub fn is_lease_lost(&self) -> bool {
         self.kind() == ErrorKind::LeaseLost
     }
 
-    /// Whether it is unknown if the lease is still held.
+    /// Returns whether it is unknown if the lease is still held.
     pub fn is_lease_uncertain(&self) -> bool {
         self.kind() == ErrorKind::LeaseUncertain
     }
 }
 
-/// For people: `main` prints the error it returns by `Debug`. As `anyhow` and `jiff` do it, the form for programmers is the alternate one.
+/// Shows the text and all causes in one line, since `main` prints the error it returns by `Debug`. As in `anyhow` and
+/// `jiff`, the alternate form shows the fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() { self.0.fmt(f) } else { f.write_str(&chain(self)) }

@@ -1,7 +1,7 @@
 //! Pins the wire form of message types, so that an incompatible change fails a test.
 //!
-//! Knows messages, codecs and files of JSON; knows nothing of queues or storages. Meant for the tests of
-//! applications, through [`assert_golden!`](crate::assert_golden).
+//! The module knows messages, codecs and files of JSON; it knows nothing of queues or storages. Applications use it in
+//! their tests through [`assert_golden!`](crate::assert_golden).
 
 mod diff;
 mod file;
@@ -26,7 +26,7 @@ const BLESS: &str = "JOBQUEUE_BLESS";
 /// - a change of the wire form fails the test, with the differences;
 /// - files of earlier versions, aliases and types named by `upgrade_from` must still decode and be valid.
 ///
-/// After `version` is raised, bless again: the file of the old version stays, and stays readable.
+/// After `version` is raised, bless again: the file of the old version stays, and must stay readable.
 ///
 /// ```no_run
 /// use jobqueue::QueueMessage;
@@ -43,7 +43,7 @@ const BLESS: &str = "JOBQUEUE_BLESS";
 /// ```
 ///
 /// # Panics
-/// With a [`GoldenError`]'s text, when the message and the files disagree.
+/// With the text of a [`GoldenError`] when the message and the files disagree.
 #[macro_export]
 macro_rules! assert_golden {
     ($message:expr $(,)?) => {
@@ -57,8 +57,8 @@ macro_rules! assert_golden {
     };
 }
 
-/// What [`assert_golden!`](crate::assert_golden) does, for the crate at `root`. `example` may be empty.
-/// Files are written when the environment variable `JOBQUEUE_BLESS` is `1`.
+/// Does the work of [`assert_golden!`](crate::assert_golden) for the crate at `root`. `example` may be empty. Files are
+/// written when the environment variable `JOBQUEUE_BLESS` is `1`.
 ///
 /// # Errors
 /// See [`GoldenError`].
@@ -67,8 +67,8 @@ pub fn check<M: QueueMessage>(root: impl AsRef<Path>, example: &str, message: &M
     check_in(&root.as_ref().join("golden"), example, message, bless)
 }
 
-/// As [`check`], with the folder of the files given, and whether to write them: for tests of tests, since a test cannot set an
-/// environment variable for itself alone, and for golden files that lie elsewhere.
+/// Does the same as [`check`], with the folder of the files and whether to write them as arguments: for tests of tests,
+/// since a test cannot set an environment variable for itself alone, and for golden files elsewhere.
 ///
 /// ```
 /// # use jobqueue::{QueueMessage, golden}; use serde::{Deserialize, Serialize};
@@ -105,13 +105,14 @@ pub fn check_in<M: QueueMessage>(
             None => GoldenError::Missing { path },
         });
     }
-    // Before anything is overwritten: a blessing cannot hide that waiting messages became unreadable.
+    // Readability is checked before anything is overwritten: blessing cannot hide that waiting messages became
+    // unreadable.
     check_readable::<M>(folder)?;
     round_trip::<M>(&path, &payload)?;
     if unchanged { Ok(()) } else { found.write(&path) }
 }
 
-/// Everything in the folder that was written as `M` or as one of its predecessors is still an `M`.
+/// Checks that every file in the folder that was written as `M` or as one of its predecessors can still be read as `M`.
 fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
     for (path, golden) in file::all(folder)? {
         if M::accepts(&golden.kind) && golden.version <= M::VERSION {
@@ -123,7 +124,7 @@ fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
     Ok(())
 }
 
-/// What is read is written again as it was: nothing is lost between the two halves of serde.
+/// Checks that a message that is read and written again is unchanged: both halves of serde agree.
 fn round_trip<M: QueueMessage>(path: &Path, payload: &[u8]) -> Result<(), GoldenError> {
     let unreadable = |source| GoldenError::Unreadable { path: path.to_owned(), source };
     let message = M::Codec::decode::<M>(payload).map_err(DecodeError::Codec).map_err(unreadable)?;
@@ -136,18 +137,18 @@ fn round_trip<M: QueueMessage>(path: &Path, payload: &[u8]) -> Result<(), Golden
     Err(GoldenError::RoundTrip { path: path.to_owned(), differences })
 }
 
-/// How a message type disagrees with its golden files. The text shows what differs: golden files hold examples,
-/// not users' data.
+/// The way in which a message type disagrees with its golden files. The text shows the differences: golden files hold
+/// examples, not users' data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoldenError {
     /// There is no file yet.
     #[error("{} does not exist; run the test with {BLESS}=1 to create it, and commit it", path.display())]
     Missing {
-        /// Where it was looked for.
+        /// The path at which the file was expected.
         path: PathBuf,
     },
-    /// The wire form is another one.
+    /// The wire form has changed.
     #[error(
         "the wire form differs from {}:\n{differences}\nWorkers of the present release may not read it. Undo the change, \
          or raise `version`, keep the old type and name it in `upgrade_from`. If the example itself was changed, \
@@ -157,10 +158,10 @@ pub enum GoldenError {
     Changed {
         /// The golden file.
         path: PathBuf,
-        /// What differs, a line each.
+        /// The differences, one per line.
         differences: Differences,
     },
-    /// A message that was sent by an earlier release cannot be read any more.
+    /// A message that an earlier release sent cannot be read any more.
     #[error(
         "{} cannot be read any more. Messages of that form may be waiting in queues: undo the change, or raise \
          `version`, keep the old type and name it in `upgrade_from`. Delete the file if no such message can be \
@@ -170,15 +171,15 @@ pub enum GoldenError {
     Unreadable {
         /// The golden file.
         path: PathBuf,
-        /// Why it cannot be read.
+        /// The reason why it cannot be read.
         source: DecodeError,
     },
-    /// Writing what was read gives something else.
+    /// A message that is read and written again is changed.
     #[error("reading {} and writing it again changes it:\n{differences}\nMake `Serialize` and `Deserialize` agree", path.display())]
     RoundTrip {
         /// The golden file.
         path: PathBuf,
-        /// What differs, a line each.
+        /// The differences, one per line.
         differences: Differences,
     },
     /// The example cannot be sent.
@@ -189,20 +190,20 @@ pub enum GoldenError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem of the file.
         problem: String,
     },
-    /// The file system refused.
+    /// The file system reported an error.
     #[error("{} cannot be read or written", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
-/// What differs between two wire forms, a line for each place.
+/// The differences between two wire forms, one line for each place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Differences(Vec<String>);
 
@@ -213,7 +214,7 @@ impl fmt::Display for Differences {
 }
 
 impl GoldenError {
-    /// The text together with all causes, for a failing test, which shows one text only.
+    /// Returns the text together with all causes, for a failing test, which shows one text only.
     pub fn report(&self) -> String {
         let mut text = self.to_string();
         let mut next = self.source();

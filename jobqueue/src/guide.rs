@@ -1,4 +1,4 @@
-//! The guide: one page a subject, every example compiled and run by the tests.
+//! The guide: one page per subject. The tests compile and run every example.
 
 #[doc = include_str!("docs/messages.md")]
 pub mod messages {}

@@ -1,5 +1,5 @@
-//! One JSON document in one blob that many processes change: read, change, write on condition, and again if another was
-//! faster.
+//! A JSON document in a blob that many processes change: it is read, changed and written on condition, and again if
+//! another process was faster.
 //!
 //! ```text
 //!           ┌───────────── another process was faster, or no answer came ─────────────┐
@@ -9,11 +9,12 @@
 //!                                                                                     └──► written: done
 //! ```
 //!
-//! Every write leaves a random mark in the blob's metadata, and carries the marks of the [`MARKS`] writes before it. After a
-//! write without an answer the next read finds the mark or not, and so tells whether the write was applied: the condition
-//! excludes that it is applied later. A document that was changed more often than that in between is changed again.
+//! Every write leaves a random mark in the blob's metadata, and carries the marks of the [`MARKS`] writes before it.
+//! After a write without an answer, the next read finds the mark or not, and so decides whether the write was applied:
+//! the condition excludes that it is applied later. A document that was changed more often than that in between is
+//! changed again.
 //!
-//! Knows blobs and conditions; knows nothing of what the documents mean.
+//! The module knows blobs and conditions; it knows nothing of the meaning of the documents.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -31,13 +32,13 @@ use crate::storage::{BlobStore, Condition, ETag, PutBlob, StoreError, StoreError
 #[cfg(test)]
 mod tests;
 
-/// The metadata in which the marks of the latest writes stand, newest last.
+/// The metadata entry that holds the marks of the latest writes, newest last.
 const METADATA: &str = "writes";
-/// How many writes a blob remembers.
+/// The number of writes that a blob remembers.
 const MARKS: usize = 32;
-/// How often a change is tried while others are faster or answers are lost.
+/// The number of times a change is tried while others are faster or answers are lost.
 const TRIES: u32 = 40;
-/// How often a change is tried while the storage cannot serve it.
+/// The number of times a change is tried while the storage cannot serve it.
 const REFUSED_TRIES: u32 = 5;
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -59,18 +60,18 @@ pub(crate) struct Version<T> {
     marks: Vec<String>,
 }
 
-/// What a change begins with.
+/// The caller's knowledge of the document before a change.
 #[derive(Debug)]
 pub(crate) enum Known<T> {
-    /// Nothing: the document is read first.
+    /// The caller knows nothing: the document is read first.
     Nothing,
-    /// There was no document, perhaps.
+    /// There was no document, and perhaps there is still none.
     Absent,
-    /// The document as it was, perhaps.
+    /// The document was this version, and perhaps still is.
     Version(Version<T>),
 }
 
-/// What a change makes of a document.
+/// The result of a change.
 #[derive(Debug)]
 pub(crate) enum Edit<T, R> {
     /// The document stays as it is.
@@ -79,7 +80,7 @@ pub(crate) enum Edit<T, R> {
     Write(T, R),
 }
 
-/// What a change has come to: its result, and the document as it is now (`None`: there is none).
+/// The outcome of a change: its result, and the present document (`None`: there is none).
 #[derive(Debug)]
 pub(crate) struct Changed<T, R> {
     pub(crate) result: R,
@@ -87,28 +88,28 @@ pub(crate) struct Changed<T, R> {
 }
 
 impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
-    /// The document in `name`, of at most `max_bytes`.
+    /// Returns the document in `name`, of at most `max_bytes`.
     pub(crate) fn new(blobs: &Arc<dyn BlobStore>, name: BlobName, max_bytes: u64) -> Self {
         let blobs = Arc::clone(blobs);
         Self { blobs, name, max_bytes, metadata: |_| Metadata::new(), document: PhantomData }
     }
 
-    /// Writes the metadata that `of` makes of the document with it.
+    /// Makes every write set the metadata that `of` computes from the document.
     #[must_use]
     pub(crate) fn with_metadata(mut self, of: fn(&T) -> Metadata) -> Self {
         self.metadata = of;
         self
     }
 
-    /// The blob's name.
+    /// Returns the blob's name.
     pub(crate) fn name(&self) -> &BlobName {
         &self.name
     }
 
-    /// Reads the document; `None` if there is none.
+    /// Reads the document; returns `None` if there is none.
     ///
     /// # Errors
-    /// As of the storage; [`Corrupt`](Kind::Corrupt) if the blob is not JSON of the type.
+    /// Those of the storage; [`Corrupt`](Kind::Corrupt) if the blob is not JSON of the type.
     pub(crate) async fn read(&self) -> Result<Option<Version<T>>, StoreError> {
         let blob = match self.blobs.get_blob(&self.name, self.max_bytes).await {
             Ok(blob) => blob,
@@ -117,7 +118,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         };
         let value = serde_json::from_slice(&blob.data).map_err(|e| {
             StoreError::new(Kind::Corrupt, "read record", &self.name).with_detail(format!(
-                "the record is not what was written, at column {}; delete it",
+                "the record is damaged at column {}; delete it",
                 e.column()
             ))
         })?;
@@ -126,16 +127,17 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         Ok(Some(Version { value, tag: blob.properties.etag, marks }))
     }
 
-    /// Reads the document, changes it, and writes it on condition that nobody else has changed it meanwhile; then again.
-    ///
-    /// `change` is called once for each try. It meets its own effect only if the answer to a write was lost and the
+    /// Reads the document, changes it, and writes it on condition that nobody else has changed it meanwhile; otherwise
+    /// repeats all this.
+    /// `change` is called once for each try. It sees its own effect only if the answer to a write was lost and the
+    /// document was changed more than [`MARKS`] times before it was read again.
     /// document was changed more than [`MARKS`] times before it was read again.
     ///
-    /// # Errors
-    /// As of the storage, the last one of all tries; it [is ambiguous](StoreError::is_ambiguous) if the change may have
+    /// Those of the storage, the last one of all tries; it [is ambiguous](StoreError::is_ambiguous) if the change may
+    /// have been applied. `ConditionNotMet` if others were faster every time.
     /// been applied. `ConditionNotMet` if others were faster every time.
     ///
-    /// # Cancel safety
+    /// If the future is dropped, the change is applied or not applied.
     /// If the future is dropped, the change is applied or not.
     pub(crate) async fn change<R>(
         &self,
@@ -144,8 +146,9 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         self.change_from(Known::Nothing, change).await.map(|changed| changed.result)
     }
 
-    /// The same, beginning with what is known: if it still holds, the document is not read before it is written. What
-    /// [keeps](Edit::Keep) the document is decided by what is known alone.
+    /// Does the same as [`change`](Self::change), starting from the caller's knowledge: if it is still true, the
+    /// document is not read before it is written. A change that [keeps](Edit::Keep) the document does not check the
+    /// knowledge.
     pub(crate) async fn change_from<R>(
         &self,
         known: Known<T>,
@@ -212,7 +215,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     }
 }
 
-/// A new mark, and with it all that the next write carries.
+/// Returns a new mark, and with it all marks that the next write carries.
 fn next_marks<T>(before: Option<&Version<T>>) -> (String, Vec<String>) {
     let mark = format!("{:012x}", entropy::random::<u64>() >> 16);
     let former = before.map(|version| &*version.marks).unwrap_or_default();
@@ -221,12 +224,12 @@ fn next_marks<T>(before: Option<&Version<T>>) -> (String, Vec<String>) {
     (mark, marks)
 }
 
-/// Counts the tries of one change, and waits between them.
+/// The tries of one change: counts them, and waits between them.
 #[derive(Debug, Default)]
 struct Tries {
     all: u32,
     refused: u32,
-    /// An answer was lost before.
+    /// True if an answer was lost before.
     doubted: bool,
 }
 
@@ -234,7 +237,7 @@ impl Tries {
     /// Waits before the next try.
     ///
     /// # Errors
-    /// `error` if there is none; ambiguous if any write was not answered.
+    /// Returns `error` if there is no further try; it is ambiguous if any write was not answered.
     async fn again(&mut self, error: StoreError, unanswered: bool) -> Result<(), StoreError> {
         self.all += 1;
         let raced = is_raced(error.kind());
@@ -244,7 +247,7 @@ impl Tries {
         if !retryable || self.all >= TRIES || self.refused >= REFUSED_TRIES {
             return Err(if unanswered { error.with_ambiguous(true) } else { error });
         }
-        // A write without an answer is looked for soon, before too many others hide it.
+        // The mark of a write without an answer is looked for soon, before too many others displace it.
         let first_doubt = error.is_ambiguous() && !std::mem::replace(&mut self.doubted, true);
         let doubling = if first_doubt { 1 } else { self.all.min(8) };
         let longest = Duration::from_millis(2 << doubling).min(LONGEST_PAUSE);
@@ -255,7 +258,7 @@ impl Tries {
     }
 }
 
-/// Whether an error says that another process was faster, or holds the blob for a moment.
+/// Returns whether an error means that another process was faster, or holds the blob for a moment.
 pub(crate) fn is_raced(kind: Kind) -> bool {
     matches!(
         kind,

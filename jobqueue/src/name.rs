@@ -6,14 +6,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What is appended to a queue's name to make the name of its dead-letter queue.
+/// The suffix of the names of dead-letter queues.
 pub const DEAD_LETTER_SUFFIX: &str = "-poison";
 
 /// The name of a queue: 3–63 characters, lower-case letters, digits and single dashes, beginning and
 /// ending with a letter or digit ([naming rules]).
 ///
-/// A queue that is to have a dead-letter queue may use at most 56 characters, so that
-/// `<queue>-poison` is a name too; [`QueueName::dead_letter`] tells.
+/// A queue with a dead-letter queue may use at most 56 characters, so that `<queue>-poison` is a valid name too;
+/// [`QueueName::dead_letter`] checks that.
 ///
 /// [naming rules]: https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,19 +23,19 @@ impl QueueName {
     /// Checks `name` against the rules.
     ///
     /// # Errors
-    /// [`NameError`], which says what is wrong with which part of the name.
+    /// [`NameError`], which names the broken rule and the part of the name.
     pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
         let name = name.as_ref();
         check_dns_name("queue", name)?;
         Ok(Self(name.into()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name of this queue's dead-letter queue: `<queue>-poison`.
+    /// Returns the name of this queue's dead-letter queue: `<queue>-poison`.
     ///
     /// # Errors
     /// [`NameError`] when the name is longer than 56 characters.
@@ -43,7 +43,7 @@ impl QueueName {
         Self::new(format!("{}{DEAD_LETTER_SUFFIX}", self.0))
     }
 
-    /// Whether this is the name of a dead-letter queue.
+    /// Returns whether this is the name of a dead-letter queue.
     pub fn is_dead_letter(&self) -> bool {
         self.0.ends_with(DEAD_LETTER_SUFFIX)
     }
@@ -57,24 +57,24 @@ impl ContainerName {
     /// Checks `name` against the rules.
     ///
     /// # Errors
-    /// [`NameError`], which says what is wrong with which part of the name.
+    /// [`NameError`], which names the broken rule and the part of the name.
     pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
         let name = name.as_ref();
         check_dns_name("container", name)?;
         Ok(Self(name.into()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The place of a blob: its container and its name within it.
+/// The address of a blob: its container and its name within it.
 ///
-/// The name has 1–1,024 characters out of ASCII letters, digits and `-_.=/`. Segments are separated
-/// by single slashes; none is empty, `.` or `..`, and none ends with a dot. That is narrower than Azure's
-/// own rule, so that no proxy, URL normaliser or file system on the way can change what a name means.
+/// The name has 1–1,024 characters: ASCII letters, digits and `-_.=/`. Single slashes separate segments; no segment is
+/// empty, `.` or `..`, and none ends with a dot. That is narrower than Azure's own rule, so that no proxy, URL
+/// normaliser or file system on the way can change the meaning of a name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlobName {
     container: ContainerName,
@@ -85,25 +85,25 @@ impl BlobName {
     /// Checks `name` against the rules.
     ///
     /// # Errors
-    /// [`NameError`], which says what is wrong with which part of the name.
+    /// [`NameError`], which names the broken rule and the part of the name.
     pub fn new(container: ContainerName, name: impl AsRef<str>) -> Result<Self, NameError> {
         let name = name.as_ref();
         check_blob_name(name)?;
         Ok(Self { container, name: name.into() })
     }
 
-    /// The container the blob is in.
+    /// Returns the container of the blob.
     pub fn container(&self) -> &ContainerName {
         &self.container
     }
 
-    /// The name within the container.
+    /// Returns the name within the container.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// A name that breaks the rules; the text says which rule and where.
+/// The error of a name that breaks the rules; the text names the rule and the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} name {name:?} {problem}")]
 pub struct NameError {
@@ -114,7 +114,7 @@ pub struct NameError {
 
 impl NameError {
     fn new(what: &'static str, name: &str, problem: impl Into<String>) -> Self {
-        // A hostile name must not fill the log.
+        // A hostile name must not fill the log, so it is cut.
         let name = name.chars().take(80).collect();
         Self { what, name, problem: problem.into() }
     }

@@ -1,4 +1,4 @@
-//! Puts the worker and what coordinates several jobs together: neither knows the other.
+//! Connects the worker with the hooks of coordination; neither knows the other.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::storage::Storage;
 use crate::worker::{Hook, Worker, WorkerBuilder};
 
 impl Worker {
-    /// Begins to put a worker together.
+    /// Returns a builder for a worker of `storage`, with the hooks of batches, order and unique work.
     pub fn builder(storage: Storage) -> WorkerBuilder {
         let hooks: Vec<Arc<dyn Hook>> = vec![Arc::new(Membership::default()), Arc::new(InOrder::new())];
         WorkerBuilder::new(storage, hooks, CONTAINERS)

@@ -1,11 +1,11 @@
-//! Puts the sweeper and those who write blobs with a time together: neither knows the other.
+//! Connects the sweeper with the modules that write temporary blobs; neither knows the other.
 
 use crate::claim_check::{PAYLOADS, SweepOptions, SweepReport, SweptContainer, sweep_containers};
 use crate::error::Error;
 use crate::storage::Storage;
 use crate::{coordination, queue, worker};
 
-/// All containers whose blobs have a time.
+/// A list of all containers with temporary blobs.
 pub(crate) const CONTAINERS: &[SweptContainer] = &[
     PAYLOADS,
     SweptContainer::new(worker::ONCE),
@@ -14,16 +14,16 @@ pub(crate) const CONTAINERS: &[SweptContainer] = &[
     SweptContainer::new(coordination::batch::CONTAINER),
 ];
 
-/// Removes blobs of the framework that no message can need any more: what crashes between two writes left over, and
-/// records whose time has passed. Workers do not do it by themselves unless told to
-/// ([`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every)).
+/// Removes blobs of the framework that no message can need any more: remains of crashes between two writes, and records
+/// whose time has passed. Workers do it only if [`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every) is
+/// set.
 ///
 /// # Errors
-/// When a listing or a queue's count cannot be had; what was removed until then stays removed. A single blob that cannot
-/// be removed is only counted.
+/// An error when a listing or a queue's count fails; blobs that were removed until then stay removed. A single blob
+/// that cannot be removed is only counted.
 ///
 /// # Cancel safety
-/// If the future is dropped, the sweep stops; another can be begun at any time.
+/// If the future is dropped, the sweep stops; another can be started at any time.
 pub async fn sweep(storage: &Storage, options: SweepOptions) -> Result<SweepReport, Error> {
     sweep_containers(storage, CONTAINERS, options).await
 }

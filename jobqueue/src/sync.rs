@@ -1,6 +1,7 @@
-//! Locks of plain data that is whole between any two statements.
+//! Locks for plain data that is consistent between any two statements.
 //!
-//! A panic while such a lock is held leaves nothing half done, so its poison is passed over: one failed task must not stop all others.
+//! A panic while such a lock is held leaves nothing half done, so its poison is ignored: one failed task must not stop
+//! all others.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,4 +1,4 @@
-//! Sending within the caller's own SQLite transaction: the second place that knows an adapter and queues.
+//! Sends within the caller's own SQLite transaction. Besides `connect`, only this module knows an adapter and queues.
 
 use rusqlite::Transaction;
 
@@ -11,7 +11,7 @@ impl<M: QueueMessage> Queue<M> {
     /// Sends within `transaction`, a transaction of the caller's on its own connection to the same SQLite file: the
     /// message exists if and only if the transaction commits. Workers notice the commit by themselves.
     ///
-    /// What it returns is good for [`cancel`](Self::cancel) once the transaction is committed.
+    /// The returned value can be passed to [`cancel`](Self::cancel) once the transaction is committed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,8 +33,8 @@ impl<M: QueueMessage> Queue<M> {
     /// ```
     ///
     /// # Errors
-    /// A message that is not valid; a connection to another file or a file of another version; what SQLite
-    /// says. After an error roll the transaction back.
+    /// An error for a message that is not valid, for a connection to another file or to a file of another schema
+    /// version, and for SQLite's own errors. After an error roll the transaction back.
     pub fn send_in(&self, message: &M, transaction: &Transaction<'_>) -> Result<Sent, Error> {
         self.send_in_with(message, transaction, SendOptions::new())
     }

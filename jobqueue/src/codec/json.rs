@@ -1,11 +1,11 @@
-//! JSON, the default codec.
+//! The default codec: JSON.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Codec, CodecError};
 
-/// Payloads as JSON text. Nesting is limited to 128 levels.
+/// A codec that writes payloads as JSON text. Nesting is limited to 128 levels.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
 
@@ -13,7 +13,7 @@ impl Codec for Json {
     const CONTENT_TYPE: &'static str = "application/json";
 
     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
-        // Most messages fit, and then nothing is copied to a larger place while they are written.
+        // Most messages fit, and then nothing is copied to a larger buffer while they are written.
         let mut text = Vec::with_capacity(512);
         match serde_json::to_writer(&mut text, value) {
             Ok(()) => Ok(text),
@@ -22,7 +22,7 @@ impl Codec for Json {
     }
 
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-        // Checked at once: serde_json would check each string by itself.
+        // The whole payload is checked at once: serde_json would check each string by itself.
         match std::str::from_utf8(bytes) {
             Ok(text) => match serde_json::from_str(text) {
                 Ok(value) => Ok(value),
@@ -33,7 +33,7 @@ impl Codec for Json {
     }
 }
 
-// Both ways of failing are functions of their own, so that they are not compiled again for each type of message.
+// Both error paths are functions of their own, so that they are not compiled again for each type of message.
 
 fn no_form(error: serde_json::Error) -> CodecError {
     CodecError::with_source("the message has no JSON form", error)
@@ -43,7 +43,7 @@ fn unreadable(error: &serde_json::Error) -> CodecError {
     CodecError::new(describe(error))
 }
 
-/// Where and in what way the JSON is wrong. serde's own text can quote the offending value, and payloads
+/// Returns the place and the kind of an error in the JSON. serde's own text can quote the offending value, and payloads
 /// must not reach a log.
 fn describe(error: &serde_json::Error) -> String {
     let what = match error.classify() {
@@ -58,7 +58,8 @@ fn describe(error: &serde_json::Error) -> String {
     }
 }
 
-/// Names of fields come from the program, not from the payload, so they may be told.
+/// Returns the name of a missing field. Names of fields come from the program, not from the payload, so they may be
+/// shown.
 fn missing_field(text: &str) -> Option<&str> {
     text.strip_prefix("missing field `")?.split('`').next()
 }

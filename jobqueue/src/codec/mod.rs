@@ -1,6 +1,6 @@
-//! Codecs, and the way between a typed message and its bytes: validate and encode, decode and validate.
+//! Codecs, and the conversion between a typed message and its bytes: validate and encode, decode and validate.
 //!
-//! Knows messages and bytes; knows nothing of envelopes, queues or storages.
+//! The module knows messages and bytes; it knows nothing of envelopes, queues or storages.
 
 mod json;
 
@@ -9,13 +9,14 @@ pub use json::Json;
 
 use crate::message::{DecodeError, EncodeError, QueueMessage};
 
-// Compiled for each type of message, in the crate that sends or handles it: `match` is one function there, `?` and
-// `map_err` would be ten.
+// These functions are compiled for each type of message, in the crate that sends or handles it: `match` is one function
+// there, `?` and `map_err` would be ten.
 
-/// Validates a message and writes its payload.
+/// Validates a message and encodes its payload.
 ///
 /// # Errors
-/// All violations of the message's rules, or what the codec cannot write.
+/// [`EncodeError::Invalid`] with all violations of the message's rules, [`EncodeError::Codec`] for a value that the
+/// codec cannot write.
 pub fn encode_message<M: QueueMessage>(message: &M) -> Result<Vec<u8>, EncodeError> {
     if let Err(violations) = message.validate() {
         return Err(EncodeError::Invalid(violations));
@@ -26,7 +27,7 @@ pub fn encode_message<M: QueueMessage>(message: &M) -> Result<Vec<u8>, EncodeErr
     }
 }
 
-/// Reads a payload that was written as `version`, upgrades it to the present version, and validates it.
+/// Decodes a payload that was written as `version`, upgrades it to the present version, and validates it.
 ///
 /// # Errors
 /// See [`DecodeError`].
@@ -40,11 +41,11 @@ pub fn decode_message<M: QueueMessage>(version: u32, payload: &[u8]) -> Result<M
     decoded
 }
 
-/// Reads a payload as [`decode_message`] does, and returns its version too. One that comes without a version is read in the oldest
-/// form that fits: that of the first version of which an upgraded and valid message can be made.
+/// Decodes a payload as [`decode_message`] does, and returns its version too. A payload without a version is read as
+/// the oldest version from which a valid message can be made.
 ///
 /// # Errors
-/// See [`DecodeError`]. If no form fits, the error of the present one.
+/// See [`DecodeError`]. If no version fits, the error of the present one.
 pub fn decode_any_version<M: QueueMessage>(
     version: Option<u32>,
     payload: &[u8],

@@ -1,6 +1,6 @@
-//! Random numbers and ids of the library: every draw goes through here.
+//! Random numbers and ids of the library: all of them come from here.
 //!
-//! In production the draws come from the thread's generator and the system's clock. A test may replace both on its thread by
+//! In production they come from the thread's generator and the system's clock. A test may replace both on its thread by
 //! a seed and a clock of its own ([`seeded`]), so that a run can be repeated exactly.
 
 #[cfg(feature = "testing")]

@@ -1,4 +1,4 @@
-//! The generator of one thread from a seed, with the time from a clock: for tests on a runtime of one thread.
+//! A seeded generator for one thread, with the time from a clock: for tests on a runtime of one thread.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -15,14 +15,14 @@ thread_local! {
     static CURRENT: RefCell<Option<Seeded>> = const { RefCell::new(None) };
 }
 
-/// What replaces the thread's generator and the system's clock.
+/// The replacement of the thread's generator and the system's clock.
 #[derive(Debug)]
 struct Seeded {
     rng: StdRng,
     clock: Arc<dyn Clock>,
 }
 
-/// Draws from the seed of this thread if it has one, else from the thread's own generator.
+/// A generator that uses the seed of this thread if it has one, else the thread's own generator.
 pub(super) struct Source;
 
 pub(super) fn rng() -> Source {
@@ -69,8 +69,8 @@ pub(super) fn unix_millis() -> Option<u64> {
     u64::try_from(since.as_millis()).ok()
 }
 
-/// Has the library draw all random numbers and ids on this thread from a seed, and take the time of ids from `clock`, until the
-/// guard is dropped.
+/// Makes the library take all random numbers and ids on this thread from a seed, and the time of ids from `clock`,
+/// until the guard is dropped.
 ///
 /// ```
 /// use jobqueue::testing::simulation::seed;
@@ -88,7 +88,7 @@ pub fn seed(seed: u64, clock: Arc<dyn Clock>) -> Seeding {
     Seeding { before: CURRENT.replace(Some(seeded)), thread: PhantomData }
 }
 
-/// Gives the thread its own generator back when it is dropped. Made by [`seed`].
+/// A guard that restores the thread's own generator when it is dropped. [`seed`] creates it.
 #[derive(Debug)]
 #[must_use = "the seed holds until the guard is dropped"]
 pub struct Seeding {

@@ -1,7 +1,7 @@
-//! The identity of events: which job an event belongs to, and which two texts are copies of one event.
+//! The identity of events: the job to which an event belongs, and the recognition of copies of one event.
 //!
-//! CloudEvents 1.0 makes `source` and `id` together the identity. Producers may use an identity twice by mistake or on
-//! purpose, so that the identity alone proves nothing: where a copy is to be deleted, the [`EventDigest`] is compared.
+//! CloudEvents 1.0 makes `source` and `id` together the identity. Producers may use an identity twice, by mistake or on
+//! purpose, so the identity alone proves nothing: before a copy is deleted, the [`EventDigest`] is compared.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of the events that `source` has sent under `id`.
+    /// Returns the identity of the events that `source` has sent under `id`.
     pub fn new(source: impl Into<Arc<str>>, id: impl Into<Arc<str>>) -> Self {
         Self { source: source.into(), id: id.into() }
     }
 
-    /// Returns a digest of fixed length: for names of blobs, and for records that many identities stand in. Producers
-    /// choose the length of ids, so that the ids themselves have no bound.
+    /// Returns a digest of fixed length, for names of blobs and for records of many identities. Producers choose ids,
+    /// so their length has no bound.
     pub fn digest(&self) -> IdentityDigest {
         let mut hash = Sha256::new();
         part(&mut hash, b"jobqueue identity 1");
@@ -58,8 +58,8 @@ impl fmt::Display for IdentityDigest {
     }
 }
 
-/// The digest of what makes an event this event: its identity, kind, key and payload. Two messages with equal digests are
-/// copies of one event, whatever their deliveries have written into them since, and wherever their payloads are.
+/// The digest of an event's identity, kind, key and payload. Two messages with equal digests are copies of one event,
+/// whatever their deliveries have written into them since, and wherever their payloads are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventDigest(Sha256Digest);
 
@@ -94,7 +94,7 @@ impl Payload {
     pub fn digest(&self) -> Sha256Digest {
         match self {
             Self::None => Sha256Digest::of(b"null"),
-            // As it stands on the wire, where the blob of a payload that moves out later is taken from.
+            // The bytes are those on the wire, from which the blob of a payload that moves out later is taken.
             Self::Json(json) => Sha256Digest::of(&xml_safe_bytes(json.as_bytes())),
             Self::Binary(bytes) => Sha256Digest::of(bytes),
             Self::Stored(reference) => reference.sha256,

@@ -1,6 +1,6 @@
 //! The members of a JSON object, read in one pass.
 //!
-//! What nearly every event has is read by its name, as what it is; everything else stays as it stands, in a list.
+//! The attributes of nearly every event are read by name into their types; all others are kept unchanged in a list.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The most attributes an event may have.
+/// The greatest number of attributes of an event.
 const MAX_ATTRIBUTES: usize = 256;
 
-/// Members as they stand, in the order of the object.
+/// Members with their raw values, in the order of the object.
 pub(super) type List<'de> = Vec<(Cow<'de, str>, &'de RawValue)>;
 
-/// The members of an object that may be an event; none of them stands twice.
+/// The members of an object that may be an event; no name occurs twice.
 #[derive(Default)]
 pub(super) struct Members<'de> {
     pub(super) spec_version: Option<Cow<'de, str>>,
@@ -34,21 +34,22 @@ pub(super) struct Members<'de> {
 /// Reads an object whose members have the types of an event's attributes.
 ///
 /// # Errors
-/// What is not such an object, is an event of too many attributes, or has two members of one name.
+/// An error for text that is not such an object, for too many attributes, and for two members of one name.
 pub(super) fn members(json: &str) -> serde_json::Result<Members<'_>> {
     serde_json::from_str(json)
 }
 
-/// The declared version of an event, or `None` of an object that is no event, whatever types its members have.
+/// Returns the declared version of an event, or `None` for an object that is not an event, whatever types its members
+/// have.
 ///
 /// # Errors
-/// What is not an object, or has two members of one name.
+/// An error for text that is not an object, and for two members of one name.
 pub(super) fn declared_version(json: &str) -> serde_json::Result<Option<&RawValue>> {
     let AnyMembers(members) = serde_json::from_str(json)?;
     Ok(members.iter().find(|(name, _)| name == "specversion").map(|(_, version)| *version))
 }
 
-/// What a member is called.
+/// The name of a member.
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
 enum Name<'a> {
@@ -115,7 +116,7 @@ impl<'de> Visitor<'de> for Object {
     }
 }
 
-/// Reads an attribute. One that is `null` is unset ([JSON format], 2.2).
+/// Reads an attribute. One that is `null` counts as unset ([JSON format], 2.2).
 ///
 /// [JSON format]: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md
 fn text<'de, A: MapAccess<'de>>(slot: &mut Option<Cow<'de, str>>, map: &mut A) -> Result<(), A::Error> {
@@ -125,7 +126,7 @@ fn text<'de, A: MapAccess<'de>>(slot: &mut Option<Cow<'de, str>>, map: &mut A) -
     }
 }
 
-/// Readers disagree on which of two equal names counts; so does an attacker's reader.
+/// Refuses a second member of one name. Readers disagree on which of two counts, and an attacker could use that.
 fn once<T, E: de::Error>(slot: &mut Option<T>, value: T) -> Result<(), E> {
     match slot.replace(value) {
         None => Ok(()),
@@ -134,7 +135,7 @@ fn once<T, E: de::Error>(slot: &mut Option<T>, value: T) -> Result<(), E> {
 }
 
 fn twice<E: de::Error>() -> E {
-    E::custom("an attribute stands twice")
+    E::custom("an attribute occurs twice")
 }
 
 fn refuse_duplicates<E: de::Error>(members: &List<'_>) -> Result<(), E> {
@@ -143,7 +144,7 @@ fn refuse_duplicates<E: de::Error>(members: &List<'_>) -> Result<(), E> {
     if names.windows(2).any(|pair| pair[0] == pair[1]) { Err(twice()) } else { Ok(()) }
 }
 
-/// All members of an object as they stand; none of them stands twice.
+/// All members of an object with their raw values; no name occurs twice.
 struct AnyMembers<'de>(List<'de>);
 
 impl<'de> Deserialize<'de> for AnyMembers<'de> {

@@ -1,8 +1,7 @@
-//! The form of a message on the wire: a CloudEvents 1.0 event in JSON, with extension attributes for what the
-//! framework keeps with a message.
+//! The wire form of a message: a CloudEvents 1.0 event in JSON, with extension attributes for the framework's own data.
 //!
-//! Knows text and attributes; knows nothing of storages, blobs or message types. The payload is carried, not
-//! understood: it is parsed once, by the codec.
+//! The module knows text and attributes; it knows nothing of storages, blobs or message types. It carries the payload
+//! without parsing it: the codec parses it once.
 
 mod identity;
 mod json_text;
@@ -27,46 +26,47 @@ pub use reference::{Sha256Digest, StoredReference};
 pub use repeated::repeated;
 pub use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
 
-/// The most characters of an error that are kept with a message.
+/// The greatest number of characters of an error that are kept with a message.
 pub const MAX_ERROR_CHARS: usize = 2_000;
 
-/// An event: attributes, payload, and what the framework remembers about the job.
+/// An event: attributes, payload, and the framework's data about the job.
 #[derive(Debug, Clone)]
 pub struct Envelope {
     /// The job's id.
     pub id: Arc<str>,
-    /// Who sent it: a URI reference.
+    /// The sender: a URI reference.
     pub source: Arc<str>,
     /// The kind: `type` on the wire.
     pub kind: Arc<str>,
-    /// When it was sent (RFC 3339), kept as it was written.
+    /// The time of sending (RFC 3339), as the producer wrote it.
     pub time: Option<Arc<str>>,
-    /// What it is about: the key.
+    /// The key, which names the subject of the job.
     pub subject: Option<String>,
     /// The payload's media type.
     pub content_type: Option<Cow<'static, str>>,
-    /// The version of the payload's form: `schemaversion`. `None` if the producer has not told it.
+    /// The version of the payload's form: `schemaversion`. `None` if the producer has not given it.
     pub version: Option<u32>,
     /// The payload.
     pub payload: Payload,
-    /// The trace it was sent in.
+    /// The trace in which the event was sent.
     pub traceparent: Option<String>,
-    /// What it is not to be run before (RFC 3339): delays of more than 7 days.
+    /// The time before which the job must not run (RFC 3339), for delays of more than 7 days.
     pub not_before: Option<String>,
-    /// The number that the fences of this message's deliveries begin above: not below any of a delivery before it was redriven.
+    /// The number above which the fences of this message's deliveries begin. It is not below any fence of a delivery
+    /// before a redrive.
     pub fence_base: u64,
-    /// What handlers left for later attempts.
+    /// The data that former deliveries left for later attempts.
     pub history: History,
-    /// What only dead letters have.
+    /// The data that only dead letters have.
     pub dead_letter: Option<DeadLetterNote>,
-    /// All other attributes, as they stood; names are those of the wire.
+    /// All other attributes with their raw values; names are those of the wire.
     pub extensions: BTreeMap<String, Box<RawValue>>,
 }
 
-/// The payload, or where it is.
+/// The payload, or a reference to it.
 #[derive(Debug, Clone)]
 pub enum Payload {
-    /// There is none.
+    /// No payload.
     None,
     /// JSON: `data`.
     Json(JsonText),
@@ -76,16 +76,16 @@ pub enum Payload {
     Stored(StoredReference),
 }
 
-/// What former deliveries left in the message.
+/// The data that former deliveries left in the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
-    /// Failed attempts so far.
+    /// The number of failed attempts so far.
     pub attempts: u32,
-    /// Deliveries that cost no attempt so far: snoozes, shutdowns.
+    /// The number of uncounted deliveries so far: snoozes and shutdowns.
     pub uncounted: u32,
     /// The dequeue count of the delivery that wrote this history; 0 if none has.
     pub delivery: u32,
-    /// Why the message waits although nothing is wrong with it, if it does.
+    /// The reason why the message waits although nothing is wrong with it, if it does.
     pub deferral: Option<Deferral>,
     /// The last failure, one line.
     pub last_error: Option<String>,
@@ -95,18 +95,18 @@ pub struct History {
     pub past: Option<String>,
 }
 
-/// A wait for something outside the message: for a worker that knows its kind, for a payload that can be read.
+/// A wait for a condition outside the message: for a worker that knows its kind, or for a payload that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deferral {
-    /// The code of what is waited for.
+    /// The code of the condition.
     pub cause: String,
-    /// When the wait began (RFC 3339).
+    /// The time at which the wait began (RFC 3339).
     pub since: String,
-    /// How often the message was put back since then.
+    /// The number of times the message was put back since then.
     pub count: u32,
 }
 
-/// Progress that a handler saved: JSON text, or where it is.
+/// Progress that a handler saved: JSON text, or a reference to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checkpoint {
     /// In the message: `checkpoint`, a string with JSON in it.
@@ -115,26 +115,26 @@ pub enum Checkpoint {
     Stored(StoredReference),
 }
 
-/// Why and when a message was dead-lettered.
+/// The reason and the time of a dead-lettering.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterNote {
     /// The reason's code.
     pub reason: String,
-    /// The queue it came from.
+    /// The queue from which the message came.
     pub queue: String,
-    /// The storage's id of the message that was dead-lettered: two dead letters that have it in common are copies of one, and a job
-    /// that is redriven and dead-lettered again has another.
+    /// The storage's id of the message that was dead-lettered. Two dead letters with the same id are copies of one; a
+    /// job that is redriven and dead-lettered again has another.
     pub message: Option<String>,
-    /// When (RFC 3339).
+    /// The time of the dead-lettering (RFC 3339).
     pub time: String,
-    /// How often it had been dequeued.
+    /// The number of times the message had been dequeued.
     pub deliveries: u32,
-    /// Which worker did it.
+    /// The worker that dead-lettered the message.
     pub worker: Option<String>,
 }
 
 impl Envelope {
-    /// An event with the required attributes and nothing else.
+    /// Returns an event with the required attributes and nothing else.
     pub fn new(
         id: impl Into<Arc<str>>,
         source: impl Into<Arc<str>>,
@@ -159,7 +159,8 @@ impl Envelope {
         }
     }
 
-    /// The extension attributes with text values: what senders add by name, and foreign attributes.
+    /// Returns the extension attributes with text values: those that senders add by name, and those of external
+    /// producers.
     pub fn headers(&self) -> BTreeMap<String, String> {
         let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
         self.extensions.iter().filter_map(|(name, raw)| Some((name.clone(), text(raw)?))).collect()
@@ -180,10 +181,10 @@ impl Envelope {
         Ok(())
     }
 
-    /// The event as JSON text of characters that XML 1.0 can carry.
+    /// Returns the event as JSON text of characters that XML 1.0 can carry.
     ///
     /// # Errors
-    /// Practically none: a payload that is said to be JSON and is not even UTF-8.
+    /// An error only for a payload that is declared as JSON and is not UTF-8.
     pub fn to_json(&self) -> Result<String, EnvelopeError> {
         write::to_json(self)
     }

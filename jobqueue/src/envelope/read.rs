@@ -1,4 +1,4 @@
-//! Reading events. One pass over the text; the payload is not looked into.
+//! Reads events in one pass over the text. The payload is not parsed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,42 +13,42 @@ use super::reference::{ReferenceError, StoredReference};
 use super::repeated::repeated;
 use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JsonText, Payload, text};
 
-/// Why a text is not an event this program understands. The text is not quoted.
+/// The reason why a text is not an event that this program understands. It does not quote the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvelopeError {
-    /// It is not JSON at all.
+    /// The text is not JSON at all.
     #[error(transparent)]
     Text(#[from] text::TextError),
-    /// It is not well-formed JSON, or an attribute has the wrong type.
+    /// The text is not well-formed JSON, or an attribute has the wrong type.
     #[error("the event is not well-formed (line {line}, column {column}): {problem}")]
     Json {
-        /// Where, from 1.
+        /// The line of the problem, from 1.
         line: usize,
-        /// Where, from 1.
+        /// The column of the problem, from 1.
         column: usize,
-        /// In what way.
+        /// The kind of the problem.
         problem: &'static str,
     },
-    /// An array of more events than one.
+    /// The text is an array of several events.
     #[error("the text holds {0} events; send each as a message of its own")]
     Several(usize),
     /// A required attribute is missing or empty.
     #[error("the event lacks the attribute `{0}`")]
     Missing(&'static str),
-    /// It is of another version of CloudEvents.
+    /// The event is of another version of CloudEvents.
     #[error("the event is not of CloudEvents version 1.0")]
     SpecVersion,
-    /// A version below 1 or above 2³²−1.
+    /// A number is below 1 or above 2³²−1.
     #[error("the attribute `{0}` is not a whole number in its range")]
     Number(&'static str),
     /// `data_base64` is not base64.
     #[error("the attribute `data_base64` is not base64")]
     Base64,
-    /// A reference outside the grammar.
+    /// A reference does not match the grammar.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// A name that an attribute cannot have.
+    /// An attribute cannot have this name.
     #[error(
         "the header name {0:?} is not 1 to 20 lower-case letters and digits, or is taken by the framework"
     )]
@@ -58,27 +58,27 @@ pub enum EnvelopeError {
 impl EnvelopeError {
     pub(super) fn json(error: serde_json::Error) -> Self {
         let problem = match error.classify() {
-            serde_json::error::Category::Eof => "it ends too early",
-            serde_json::error::Category::Syntax => "it is not JSON",
-            _ => "an attribute has the wrong type or stands twice",
+            serde_json::error::Category::Eof => "the text ends too early",
+            serde_json::error::Category::Syntax => "the text is not JSON",
+            _ => "an attribute has the wrong type or occurs twice",
         };
         Self::Json { line: error.line(), column: error.column(), problem }
     }
 }
 
-/// What a text turned out to be.
+/// The kind of a text.
 #[derive(Debug)]
 pub enum Parsed {
-    /// An event.
+    /// The text is an event.
     Event(Box<Envelope>),
-    /// JSON that is no event: the bare payload of a foreign producer.
+    /// The text is JSON but not an event: the raw payload of an external producer.
     Bare(JsonText),
 }
 
 /// Reads the text of a message.
 ///
 /// # Errors
-/// [`EnvelopeError`]; the message can never be read.
+/// [`EnvelopeError`]; the message can then never be read.
 pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     let json = text::from_wire(wire)?;
     let json = json.trim_end();
@@ -89,7 +89,7 @@ pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     match members(json) {
         Ok(members) if members.spec_version.is_some() => Ok(Parsed::Event(event(members)?)),
         Ok(_) => bare(&without_functions_parent(json)),
-        // The attributes of an event have their types; members of a payload may have others.
+        // The attributes of an event have fixed types; the members of a payload may have others.
         Err(error) => match declared_version(json).map_err(EnvelopeError::json)? {
             None => bare(&without_functions_parent(json)),
             Some(version) if version.get() != "\"1.0\"" => Err(EnvelopeError::SpecVersion),
@@ -98,10 +98,11 @@ pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     }
 }
 
-/// The event in an array of one, as Event Grid and other brokers deliver it; `None` if the text is something else.
+/// Returns the event in an array of one, as Event Grid and other brokers deliver it; `None` if the text is something
+/// else.
 ///
 /// # Errors
-/// [`EnvelopeError::Several`]: a message is one job, with one lease and one end.
+/// [`EnvelopeError::Several`] for an array of several events: a message is one job, with one lease and one end.
 fn only_event(json: &str) -> Result<Option<&str>, EnvelopeError> {
     if !json.starts_with('[') {
         return Ok(None);
@@ -121,7 +122,7 @@ fn bare(json: &str) -> Result<Parsed, EnvelopeError> {
     Ok(Parsed::Bare(JsonText::check(Bytes::copy_from_slice(json.as_bytes()))?))
 }
 
-/// Azure Functions adds a member of its own to the objects it sends.
+/// Removes the member that Azure Functions adds to the objects it sends.
 fn without_functions_parent(json: &str) -> Cow<'_, str> {
     const PARENT: &str = "$AzureWebJobsParentId";
     if !json.contains(PARENT) {
@@ -166,7 +167,7 @@ fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
     Ok(envelope)
 }
 
-/// What few events have.
+/// Reads the attributes that few events have.
 fn others(
     envelope: &mut Envelope,
     mut take: Taker<'_>,
@@ -180,7 +181,7 @@ fn others(
     envelope.extensions = take.rest();
     if let Some(payload) = elsewhere {
         envelope.payload = payload;
-        // Kept as the producer's, though it is not what we read.
+        // The attribute is kept for its producer, though it is not the one that this program reads.
         envelope.extensions.extend(data.map(|data| ("data".to_owned(), data.to_owned())));
     }
     Ok(())
@@ -208,13 +209,13 @@ fn required<'de>(name: &'static str, text: Option<Cow<'de, str>>) -> Result<Cow<
     text.filter(|text| !text.is_empty()).ok_or(EnvelopeError::Missing(name))
 }
 
-/// Nearly all are of one type, which needs no memory of its own.
+/// Returns the content type. Nearly all events have the same one, which needs no allocation.
 fn content_type(text: Cow<'_, str>) -> Cow<'static, str> {
     const JSON: &str = "application/json";
     if text == JSON { Cow::Borrowed(JSON) } else { Cow::Owned(text.into_owned()) }
 }
 
-/// Other producers write whole numbers as text; both are read.
+/// Reads a whole number. Some producers write it as text; both forms are read.
 fn long(name: &'static str, raw: Option<&RawValue>) -> Result<Option<u64>, EnvelopeError> {
     let Some(raw) = raw else { return Ok(None) };
     let digits = raw.get().trim_matches('"');
@@ -229,7 +230,7 @@ fn number(name: &'static str, raw: Option<&RawValue>) -> Result<Option<u32>, Env
     number.map(|n| u32::try_from(n).map_err(|_| EnvelopeError::Number(name))).transpose()
 }
 
-/// A payload that is not JSON in the event.
+/// Reads a payload that is not JSON within the event.
 fn payload(take: &mut Taker<'_>) -> Result<Option<Payload>, EnvelopeError> {
     let size = take.long("datasize")?;
     let sha256 = take.text("datasha256")?;
@@ -265,7 +266,7 @@ fn dead_letter(take: &mut Taker<'_>) -> Result<Option<DeadLetterNote>, EnvelopeE
     Ok(reason.map(|reason| DeadLetterNote { reason, queue, message, time, deliveries, worker }))
 }
 
-/// Takes the attributes that few events have out by name, so that what is left are the extensions.
+/// The attributes that few events have. They are taken out by name, so that the extensions are left.
 struct Taker<'de>(List<'de>);
 
 impl<'de> Taker<'de> {
@@ -274,7 +275,7 @@ impl<'de> Taker<'de> {
         Some(self.0.swap_remove(at).1)
     }
 
-    /// What nobody has asked for.
+    /// Returns the attributes that were not taken.
     fn rest(self) -> BTreeMap<String, Box<RawValue>> {
         let set = self.0.into_iter().filter(|(_, raw)| raw.get() != "null");
         set.map(|(name, raw)| (name.into_owned(), raw.to_owned())).collect()

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::entropy;
 use crate::name::QueueName;
 
-/// Where a payload is, how long it is, and what it must hash to.
+/// A reference to a payload: its blob, its length and its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredReference {
     day: String,
@@ -25,7 +25,7 @@ pub struct StoredReference {
 }
 
 impl StoredReference {
-    /// A new, unique reference for `data`, to be written on `day` (`YYYYMMDD`).
+    /// Returns a new, unique reference for `data`, to be written on `day` (`YYYYMMDD`).
     pub fn for_data(day: impl Into<String>, queue: &QueueName, data: &[u8]) -> Self {
         Self {
             day: day.into(),
@@ -36,7 +36,7 @@ impl StoredReference {
         }
     }
 
-    /// Reads the three attributes of a reference.
+    /// Parses the three attributes of a reference.
     ///
     /// # Errors
     /// [`ReferenceError`] when one of them is missing or outside the grammar.
@@ -45,49 +45,50 @@ impl StoredReference {
         let (Some(day), Some(queue), Some(id), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(ReferenceError("it is not of the form YYYYMMDD/<queue>/<uuid>"));
+            return Err(ReferenceError("the reference is not of the form YYYYMMDD/<queue>/<uuid>"));
         };
         if day.len() != 8 || !day.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(ReferenceError("it does not begin with a day"));
+            return Err(ReferenceError("the reference does not begin with a day"));
         }
-        let queue = QueueName::new(queue).map_err(|_| ReferenceError("it does not name a queue"))?;
+        let queue = QueueName::new(queue).map_err(|_| ReferenceError("the reference does not name a queue"))?;
         let id = Uuid::try_parse(id).ok().filter(|uuid| uuid.hyphenated().to_string() == id);
-        let id = id.ok_or(ReferenceError("it does not end with a UUID"))?;
+        let id = id.ok_or(ReferenceError("the reference does not end with a UUID"))?;
         let size = size.ok_or(ReferenceError("the size is missing"))?;
         let sha256 =
             sha256.and_then(|text| text.parse().ok()).ok_or(ReferenceError("the SHA-256 is missing"))?;
         Ok(Self { day: day.to_owned(), queue, id, size, sha256 })
     }
 
-    /// The queue it was written for.
+    /// Returns the queue for which the blob was written.
     pub fn queue(&self) -> &QueueName {
         &self.queue
     }
 }
 
-/// The blob's name, and the `dataref` on the wire.
+/// Writes the blob's name, which is the `dataref` on the wire.
 impl fmt::Display for StoredReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.day, self.queue, self.id.hyphenated())
     }
 }
 
-/// A reference that the grammar does not allow. Its text does not quote the reference, which anybody may have written.
+/// The error of a reference that the grammar does not allow. Its text does not quote the reference, which anybody may
+/// have written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the reference to the payload is not one of this framework's: {0}")]
 pub struct ReferenceError(&'static str);
 
-/// A SHA-256.
+/// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha256Digest([u8; 32]);
 
 impl Sha256Digest {
-    /// The digest of `data`.
+    /// Returns the digest of `data`.
     pub fn of(data: &[u8]) -> Self {
         Self(Sha256::digest(data).into())
     }
 
-    /// The 32 bytes.
+    /// Returns the 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -1,16 +1,17 @@
-//! Texts that are the same in message after message, the kind and the source: one copy of them for all messages of a thread.
+//! Shares texts that are the same in message after message, such as the kind and the source: one copy for all messages
+//! of a thread.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// How many are kept, and the most bytes of one.
+/// The number of texts that are kept, and the greatest length of one in bytes.
 const KEPT: usize = 8;
 const LONGEST: usize = 128;
 
-/// The text, shared with the thread's last messages if it was among theirs.
+/// Returns the text, shared with the thread's last messages if one of them had it.
 pub fn repeated(text: &str) -> Arc<str> {
     thread_local! {
-        /// The one to be given up next, and those that are kept.
+        /// The index of the text to replace next, and the texts that are kept.
         static KNOWN: RefCell<(usize, Vec<Arc<str>>)> = const { RefCell::new((0, Vec::new())) };
     }
     if text.len() > LONGEST {

@@ -57,7 +57,7 @@ fn what_is_written_is_read_back() {
     assert_eq!(read.headers()["tenant"], "blue");
 }
 
-/// Everything but the random reference.
+/// Returns a history in which all fields but the random reference are set.
 fn full_history(read: &Envelope) -> History {
     History { checkpoint: read.history.checkpoint.clone(), ..full().history }
 }

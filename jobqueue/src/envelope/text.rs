@@ -1,4 +1,4 @@
-//! Between JSON and the text of a message: base64 or plain, what XML can carry, what fits.
+//! Converts between JSON and the text of a message: base64 or plain, with the characters and the size that XML allows.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::settings::MessageEncoding;
 
-/// The most bytes of a message's text.
+/// The greatest number of bytes of a message's text.
 const MAX_TEXT: usize = 65_536;
-/// The most bytes of the text once escaped for XML: the service's limit for a request body is 131,584, of which the
-/// elements around the text need some.
+/// The greatest number of bytes of the text once escaped for XML: the service's limit for a request body is 131,584,
+/// part of which the elements around the text need.
 const MAX_ESCAPED: usize = 131_000;
 
 const LENIENT: GeneralPurposeConfig =
@@ -18,13 +18,13 @@ const LENIENT: GeneralPurposeConfig =
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::URL_SAFE, LENIENT);
 
-/// Why a text is not an event.
+/// The reason why a text is not an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// Neither JSON nor base64.
+    /// The text is neither JSON nor base64.
     #[error("the text is neither JSON nor base64")]
     NeitherJsonNorBase64,
-    /// Base64 of something that is not UTF-8.
+    /// The text is base64 of bytes that are not UTF-8.
     #[error("the text is base64, but not of UTF-8")]
     NotUtf8,
 }
@@ -49,16 +49,16 @@ pub fn encoding_of(text: &str) -> MessageEncoding {
 /// white space anywhere.
 ///
 /// # Errors
-/// [`TextError`].
+/// [`TextError`] if the text is neither JSON nor base64 of UTF-8 text.
 pub fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
-    // Everything JSON can begin with, except what base64 can begin with too.
+    // All characters with which JSON can begin and base64 cannot.
     let trimmed = text.trim_start_matches([' ', '\t', '\r', '\n', '\u{feff}']);
     match trimmed.bytes().next() {
         Some(b'{' | b'[' | b'"' | b'-') => return Ok(Cow::Borrowed(trimmed)),
         None => return Err(TextError::NeitherJsonNorBase64),
         Some(_) => {}
     }
-    // Numbers and `true`, `false`, `null` are base64 as well as JSON; what they could decode to is never UTF-8 JSON.
+    // Numbers and `true`, `false`, `null` are base64 as well as JSON; their decoded bytes are never UTF-8 JSON.
     if serde_json::from_str::<serde::de::IgnoredAny>(trimmed).is_ok() {
         return Ok(Cow::Borrowed(trimmed));
     }
@@ -68,13 +68,13 @@ pub fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
     String::from_utf8(bytes).map(Cow::Owned).map_err(|_| TextError::NotUtf8)
 }
 
-/// Whether JSON fits into a message in this encoding.
+/// Returns whether JSON fits into a message in this encoding.
 pub fn fits(json: &str, encoding: MessageEncoding) -> bool {
     // A byte becomes six at most, so that short texts need no counting.
     encoding == MessageEncoding::Plain && json.len() <= MAX_ESCAPED / 6 || fits_with_room(json, 0, encoding)
 }
 
-/// Whether JSON fits into a message in this encoding, and `room` more bytes, of which every fifth is escaped.
+/// Returns whether JSON and `room` more bytes, of which every fifth is escaped, fit into a message in this encoding.
 pub fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> bool {
     match encoding {
         MessageEncoding::Plain => {
@@ -84,12 +84,12 @@ pub fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> boo
     }
 }
 
-/// Whether an event with a payload of so many bytes may fit at all, so that one that cannot need not be written.
+/// Returns whether an event with a payload of so many bytes may fit at all. One that cannot need not be written.
 pub fn may_fit(payload_bytes: usize) -> bool {
     payload_bytes <= MAX_TEXT
 }
 
-/// The length once escaped for XML by the most thorough escaper.
+/// Returns the length once escaped for XML by the most thorough escaper.
 fn escaped_len(text: &str) -> usize {
     let cost = |b: u8| match b {
         b'"' | b'\'' => 6,
@@ -100,13 +100,13 @@ fn escaped_len(text: &str) -> usize {
     text.bytes().map(cost).sum()
 }
 
-/// Writes what XML 1.0 cannot carry as JSON escapes. serde_json has escaped control characters already; what is left
-/// stands inside strings.
+/// Writes characters that XML 1.0 cannot carry as JSON escapes. serde_json has already escaped control characters; the
+/// others occur only inside strings.
 pub(super) fn xml_safe(json: String) -> String {
     if needs_escapes(&json) { escaped(&json) } else { json }
 }
 
-/// The same for bytes of JSON text.
+/// Does the same as [`xml_safe`] for bytes of JSON text.
 pub(super) fn xml_safe_bytes(json: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(json) {
         Ok(text) if needs_escapes(text) => Cow::Owned(escaped(text).into_bytes()),
@@ -115,8 +115,8 @@ pub(super) fn xml_safe_bytes(json: &[u8]) -> Cow<'_, [u8]> {
 }
 
 fn needs_escapes(json: &str) -> bool {
-    // Both begin with 0xEF in UTF-8, which nearly no text has. Looking at all bytes without stopping lets the compiler look at
-    // many at once.
+    // Both characters begin with 0xEF in UTF-8, which few texts have. A loop over all bytes without a break lets the
+    // compiler vectorise it.
     let suspect = json.bytes().fold(false, |suspect, byte| suspect | (byte == 0xEF));
     suspect && json.contains(['\u{fffe}', '\u{ffff}'])
 }

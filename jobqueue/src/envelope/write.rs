@@ -1,4 +1,4 @@
-//! Writing events.
+//! Writes events.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use super::text::{TextError, xml_safe};
 use super::{Checkpoint, Envelope, EnvelopeError, History, Payload, StoredReference};
 use crate::trace::digits::Decimal;
 
-/// The attributes that have a meaning here; anything else is an extension that is kept as it is.
+/// The attributes with a meaning to the framework; all others are extensions that are kept unchanged.
 const KNOWN: &[&str] = &[
     "specversion",
     "id",
@@ -49,7 +49,7 @@ pub(super) fn is_known(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// Room for the attributes that most events have.
+/// The number of bytes reserved for the attributes that most events have.
 const ATTRIBUTES: usize = 512;
 
 pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
@@ -115,8 +115,8 @@ fn history(event: &mut Event, history: &History) {
     event.some("deadletterpast", history.past.as_deref());
 }
 
-/// A JSON object that is being written. By hand, since every message passes here, and a payload that is JSON already is
-/// to be copied and not parsed.
+/// A JSON object that is being written. It is written by hand, since every message passes here, and a payload that is
+/// JSON already is copied instead of parsed.
 struct Event(Vec<u8>);
 
 impl Event {
@@ -124,7 +124,7 @@ impl Event {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
     }
 
-    /// A name of ours, in which there is nothing to escape.
+    /// Writes the name of a framework attribute, in which nothing needs escaping.
     fn name(&mut self, name: &'static str) {
         self.begin();
         self.0.push(b'"');
@@ -132,7 +132,7 @@ impl Event {
         self.0.extend_from_slice(b"\":");
     }
 
-    /// An attribute as a sender has named it.
+    /// Writes an attribute with the sender's name.
     fn extension(&mut self, name: &str, json: &[u8]) {
         self.begin();
         self.string(name);
@@ -179,14 +179,14 @@ impl Event {
     }
 
     fn string(&mut self, text: &str) {
-        // Without stopping at the first, so that the compiler can look at many bytes at once.
+        // The loop has no break, so that the compiler can vectorise it.
         let needs_escapes = |suspect, byte| suspect | (byte < b' ') | (byte == b'"') | (byte == b'\\');
         if !text.bytes().fold(false, needs_escapes) {
             self.0.push(b'"');
             self.0.extend_from_slice(text.as_bytes());
             self.0.push(b'"');
         } else {
-            // As serde_json writes it; writing to memory cannot fail.
+            // The escapes are those of serde_json; writing to memory cannot fail.
             self.0.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
         }
     }

@@ -1,10 +1,10 @@
-//! The differences of two JSON values, a line for each place.
+//! Compares two JSON values: a line for each place where they differ.
 
 use serde_json::Value;
 
 use super::Differences;
 
-/// `- place: pinned` for what is gone, `+ place: found` for what is new.
+/// Returns the differences: `- place: pinned` for a removed value, `+ place: found` for a new one.
 pub(super) fn lines(pinned: &Value, found: &Value) -> Differences {
     let mut lines = Vec::new();
     compare("", Some(pinned), Some(found), &mut lines);

@@ -23,7 +23,7 @@ pub(super) struct Golden {
     payload: Payload,
 }
 
-/// As in a CloudEvent: JSON readable, anything else in base64.
+/// The payload as in a CloudEvent: readable JSON, or base64 for anything else.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 enum Payload {
     #[serde(rename = "data")]
@@ -77,7 +77,7 @@ fn malformed(path: &Path, problem: &dyn std::fmt::Display) -> GoldenError {
     GoldenError::Malformed { path: path.to_owned(), problem: problem.to_string() }
 }
 
-/// All golden files in a folder, sorted by name. A folder that does not exist is empty.
+/// Returns all golden files in a folder, sorted by name. A folder that does not exist counts as empty.
 pub(super) fn all(folder: &Path) -> Result<Vec<(PathBuf, Golden)>, GoldenError> {
     let io = |source| GoldenError::Io { path: folder.to_owned(), source };
     let entries = match fs::read_dir(folder) {
@@ -102,7 +102,8 @@ pub(super) fn all(folder: &Path) -> Result<Vec<(PathBuf, Golden)>, GoldenError> 
     Ok(found)
 }
 
-/// `<kind>.v<version>[.<example>].json`, with what file systems dislike written as `%XX`.
+/// Returns the file's name, `<kind>.v<version>[.<example>].json`, with characters that file systems forbid written as
+/// `%XX`.
 pub(super) fn name(kind: &str, version: u32, example: &str) -> String {
     let example = if example.is_empty() { String::new() } else { format!(".{}", portable(example)) };
     format!("{}.v{version}{example}.json", portable(kind))

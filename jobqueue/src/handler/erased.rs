@@ -1,4 +1,4 @@
-//! Typed outside, untyped inside: where handlers lose their message type.
+//! Erases the message type of handlers: typed outside, untyped inside.
 
 use std::any::Any;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 /// A handler and the layers around it.
 pub(crate) type JobService = BoxCloneSyncService<Job, (), BoxError>;
 
-/// Reads a payload of a version, or of none that is told, as the handler's message; returns the version too.
+/// Decodes a payload of a given version, or of an unknown one, as the handler's message; returns the version too.
 type Decode = fn(Option<u32>, &[u8]) -> Result<(u32, Box<dyn Any + Send>), DecodeError>;
 
 /// A handler without its types.
@@ -35,7 +35,7 @@ impl Registration {
         let service = tower::service_fn(move |mut job: Job| {
             let started = match job.take_message::<H::Message>() {
                 Some(message) => handler.call(message, &job).map_err(JobError::retry),
-                // A layer called its service twice; the message is gone.
+                // A layer called its service twice; the first call has consumed the message.
                 None => Err(JobError::retry("a layer ran the handler twice; retry by the queue instead")),
             };
             async move {
@@ -71,7 +71,7 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// Carries a handler's error through tower's layers, which speak boxed errors.
+/// Carries a handler's error through tower's layers, which use boxed errors.
 struct Failure(JobError);
 
 impl fmt::Debug for Failure {
@@ -92,7 +92,7 @@ impl std::error::Error for Failure {
     }
 }
 
-/// The handler's error as it was; an error of a layer's own is a failure to be tried again.
+/// Returns the handler's error unchanged; a layer's own error becomes a failure that is retried.
 pub(crate) fn recover(error: BoxError) -> JobError {
     match error.downcast::<Failure>() {
         Ok(failure) => failure.0,

@@ -1,4 +1,4 @@
-//! What a handler can ask for besides its message.
+//! Extractors: the arguments of a handler besides its message.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -9,7 +9,8 @@ use crate::job::JobInfo;
 
 /// A type that a handler can take as an argument after its message.
 ///
-/// Ready-made: [`Context`](crate::Context), [`State`], [`Extension`], [`JobInfo`]. Implement it for what your handlers need often.
+/// The library provides [`Context`](crate::Context), [`State`], [`Extension`] and [`JobInfo`]. Implement the trait for
+/// values that your handlers often need.
 ///
 /// ```
 /// use jobqueue::{ExtractError, FromJob, Job};
@@ -29,29 +30,29 @@ use crate::job::JobInfo;
     note = "a handler takes its message first, then `Context`, `State<T>`, `Extension<T>`, `JobInfo` or a type that implements `FromJob`"
 )]
 pub trait FromJob: Sized {
-    /// Takes the value from the job.
+    /// Extracts the value from the job.
     ///
     /// # Errors
-    /// When the job does not have it. The delivery then counts as a failed attempt.
+    /// [`ExtractError`] when the job does not have the value. The delivery then counts as a failed attempt.
     fn from_job(job: &Job) -> Result<Self, ExtractError>;
 
-    /// Checks when the worker is built that the value will be there.
+    /// Checks that the value will be available, when the worker is built.
     ///
     /// # Errors
-    /// What is missing, and how to add it.
+    /// [`ExtractError`], which names the missing value and says how to add it.
     fn check(states: &States) -> Result<(), ExtractError> {
         let _ = states;
         Ok(())
     }
 }
 
-/// Why a handler's argument cannot be had.
+/// The reason why a handler's argument is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ExtractError(String);
 
 impl ExtractError {
-    /// An error with this text, which should say what to do.
+    /// Returns an error with this text, which should say what to do.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -66,7 +67,7 @@ impl States {
         self.0.insert(TypeId::of::<T>(), Box::new(state)).is_some()
     }
 
-    /// The shared value of a type.
+    /// Returns the shared value of a type.
     pub fn get<T: 'static>(&self) -> Option<&T> {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
     }
@@ -78,8 +79,8 @@ impl fmt::Debug for States {
     }
 }
 
-/// A value that all handlers of the worker share, given to the builder by [`state`](crate::WorkerBuilder::state). It is
-/// cloned for each delivery, so put what is large into an `Arc`.
+/// A value that all handlers of the worker share, set with [`state`](crate::WorkerBuilder::state) on the builder. It is
+/// cloned for each delivery, so put large values into an `Arc`.
 #[derive(Debug, Clone, Copy)]
 pub struct State<T>(pub T);
 

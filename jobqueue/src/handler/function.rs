@@ -8,10 +8,11 @@ use super::job::Job;
 use crate::job::outcome::JobError;
 use crate::message::QueueMessage;
 
-/// What a handler returns before it has run.
+/// The future that a handler returns.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), JobError>> + Send>>;
 
-/// A function that does a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to eight extractors.
+/// An async function that runs a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to eight
+/// extractors.
 ///
 /// ```
 /// # use jobqueue::{Context, JobError, QueueMessage, State}; use serde::{Deserialize, Serialize};
@@ -30,19 +31,19 @@ pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<(), JobError>
     note = "its future must be `Send`: keep no `Rc`, `RefCell` borrow or `MutexGuard` across an `.await`"
 )]
 pub trait Handler<Arguments>: Clone + Send + Sync + 'static {
-    /// The type of messages it handles.
+    /// The type of its messages.
     type Message: QueueMessage;
 
     /// Starts the handler.
     ///
     /// # Errors
-    /// An argument that cannot be had.
+    /// [`ExtractError`] for an argument that is not available.
     fn call(&self, message: Self::Message, job: &Job) -> Result<HandlerFuture, ExtractError>;
 
-    /// Checks when the worker is built that all arguments will be there.
+    /// Checks that all arguments will be available, when the worker is built.
     ///
     /// # Errors
-    /// What is missing, and how to add it.
+    /// [`ExtractError`], which names the missing argument and says how to add it.
     fn check(states: &States) -> Result<(), ExtractError>;
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::extract::States;
 use crate::job::JobInfo;
 
-/// One delivery on its way to its handler: what tower layers around handlers see.
+/// One delivery on its way through tower layers to its handler.
 ///
 /// A layer may read [`info`](Self::info) and add values with [`insert`](Self::insert), which handlers take by
 /// [`Extension`](crate::Extension).
@@ -24,22 +24,22 @@ impl Job {
         Self { info, states, extensions: HashMap::new(), message: Some(message) }
     }
 
-    /// What is known about the job besides its message.
+    /// Returns the properties of the job besides its message.
     pub fn info(&self) -> &JobInfo {
         &self.info
     }
 
-    /// The worker's shared state.
+    /// Returns the worker's shared state.
     pub fn states(&self) -> &States {
         &self.states
     }
 
-    /// Adds a value for this delivery; a former one of the same type is replaced.
+    /// Adds a value for this delivery; it replaces a former one of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.extensions.insert(TypeId::of::<T>(), Box::new(value));
     }
 
-    /// A value that was added for this delivery.
+    /// Returns a value that was added for this delivery.
     pub fn get<T: 'static>(&self) -> Option<&T> {
         self.extensions.get(&TypeId::of::<T>())?.downcast_ref()
     }
@@ -49,7 +49,7 @@ impl Job {
     }
 }
 
-/// The message is not shown.
+/// Does not show the message.
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job").field("info", &self.info).finish_non_exhaustive()

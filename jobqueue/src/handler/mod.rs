@@ -1,7 +1,7 @@
-//! Handlers: async functions of a message and whatever else they ask for.
+//! Handlers: async functions of a message and of further extracted arguments.
 //!
-//! Knows messages, what is known about a job, and outcomes; knows nothing of queues, leases or storages. What a handler
-//! asks for besides its message is taken from the [`Job`] by an extractor ([`FromJob`]).
+//! The module knows messages, job information and outcomes; it knows nothing of queues, leases or storages. An
+//! extractor ([`FromJob`]) takes each further argument of a handler from the [`Job`].
 
 mod erased;
 mod extract;

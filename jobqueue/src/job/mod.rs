@@ -1,4 +1,4 @@
-//! What is known about a job besides its message.
+//! Information about a job besides its message.
 
 pub mod outcome;
 pub mod retry;
@@ -21,40 +21,40 @@ use crate::trace::TraceContext;
 ///     if info.attempt == info.max_attempts {
 ///         eprintln!("the last attempt of {}, sent by {}", info.id, info.source);
 ///     }
-///     // The same id at every delivery: a card is charged once, however often the message comes.
+/// The id is the same at every delivery: the card is charged once, however often the message is delivered.
 ///     Ok(charge_card(charge.cents, &info.id).await?)
 /// }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobInfo {
-    /// The job's id: made by the sender, the same at every delivery. Make effects idempotent by it.
+    /// The job's id. The sender creates it; it is the same at every delivery. Use it to make effects idempotent.
     pub id: Arc<str>,
-    /// The kind as it stands in the message.
+    /// The kind in the message.
     pub kind: Arc<str>,
-    /// The version as it stands in the message.
+    /// The version in the message.
     pub version: u32,
-    /// The queue it was received from.
+    /// The queue from which the message was received.
     pub queue: QueueName,
-    /// Who sent it: the event's `source`.
+    /// The sender: the event's `source`.
     pub source: Arc<str>,
-    /// What it is about: the value of the field marked `key`, or what the sender gave.
+    /// The key: the value of the field marked `key`, or the key that the sender set.
     pub key: Option<Arc<str>>,
     /// The number of this attempt, from 1. Snoozes, shutdowns and lost answers do not count.
     pub attempt: u32,
     /// The attempt after whose failure the message is dead-lettered.
     pub max_attempts: u32,
-    /// The number of times that the message was dequeued, this time included. It begins anew when the job is redriven; for a number
-    /// that only grows see [`Context::fence`](crate::Context::fence).
+    /// The number of times that the message was dequeued, this time included. It restarts when the job is redriven;
+    /// [`Context::fence`](crate::Context::fence) is a number that only grows.
     pub dequeue_count: u32,
-    /// When it was sent, as the event says (RFC 3339).
+    /// The time of sending, as the event says (RFC 3339).
     pub sent: Option<Arc<str>>,
-    /// When it was inserted, by the storage's clock.
+    /// The time of insertion, by the storage's clock.
     pub inserted: SystemTime,
-    /// When it vanishes; `None` is never.
+    /// The time at which the message expires; `None` is never.
     pub expires: Option<SystemTime>,
-    /// What the sender added by name.
+    /// The headers that the sender added.
     pub headers: BTreeMap<String, String>,
-    /// The trace this delivery belongs to.
+    /// The trace to which this delivery belongs.
     pub trace: TraceContext,
 }

@@ -1,4 +1,4 @@
-//! What a handler can say at its end, and what becomes of the message.
+//! The results of a handler, and the outcomes of a delivery.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -8,10 +8,10 @@ use std::time::Duration;
 /// A boxed error of any kind.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Why a handler did not finish its job, and what is to happen with the message.
+/// The reason why a handler did not finish its job, and the verdict on the message.
 ///
-/// Any error becomes *retry* by `?`. A boxed error, or one of `anyhow`, is no `Error` itself and takes one word more:
-/// `.map_err(JobError::retry)?`. The constructors say more:
+/// `?` turns any error into a *retry*. A boxed error, and one of `anyhow`, do not implement `Error` and need one word
+/// more: `.map_err(JobError::retry)?`. The constructors give other verdicts:
 ///
 /// ```
 /// use jobqueue::JobError;
@@ -35,65 +35,68 @@ pub struct JobError {
     source: BoxError,
 }
 
-/// What is to happen with a message whose handler did not finish.
+/// The treatment of a message whose handler did not finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Count a failed attempt, try again after the type's back-off.
+    /// Count a failed attempt; try again after the type's back-off.
     Retry,
-    /// Count a failed attempt, try again after this time.
+    /// Count a failed attempt; try again after this time.
     RetryAfter(Duration),
-    /// Do not try again.
+    /// Do not try again: dead-letter the message.
     DeadLetter,
-    /// Come back after this time; costs no attempt.
+    /// Deliver the message again after this time, without counting an attempt.
     Snooze(Duration),
 }
 
 impl JobError {
-    /// A failure that is tried again after the type's back-off.
+    /// Returns a failure that is tried again after the type's back-off.
     pub fn retry(error: impl Into<BoxError>) -> Self {
         Self { verdict: Verdict::Retry, source: error.into() }
     }
 
-    /// A failure that is tried again after `wait` (at most 7 days), as a service's `Retry-After` asks.
+    /// Returns a failure that is tried again after `wait` (at most 7 days), for instance a service's `Retry-After`.
     pub fn retry_after(wait: Duration, error: impl Into<BoxError>) -> Self {
         Self { verdict: Verdict::RetryAfter(wait), source: error.into() }
     }
 
-    /// A failure that trying again cannot mend. The message goes to the dead-letter queue with this reason.
+    /// Returns a failure that no further attempt can repair. The message goes to the dead-letter queue with this
+    /// reason.
     pub fn dead_letter(reason: impl Into<BoxError>) -> Self {
         Self { verdict: Verdict::DeadLetter, source: reason.into() }
     }
 
-    /// Not a failure: the message is put back for `wait` (at most 7 days) and keeps its attempts and its checkpoint.
+    /// Returns a request to deliver the message again after `wait` (at most 7 days). It is not a failure: attempts and
+    /// checkpoint are kept.
     pub fn snooze(wait: Duration) -> Self {
         Self { verdict: Verdict::Snooze(wait), source: "snoozed".into() }
     }
 
-    /// What is to happen.
+    /// Returns the verdict.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// The cause.
+    /// Returns the cause.
     pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.source
     }
 
-    /// The same error with another verdict, for retry policies.
+    /// Returns the same error with another verdict, for retry policies.
     #[must_use]
     pub fn with_verdict(mut self, verdict: Verdict) -> Self {
         self.verdict = verdict;
         self
     }
 
-    /// The cause and the causes below it in one line, at most 2,000 characters: what is kept with the message.
+    /// Returns the cause and the causes below it in one line of at most 2,000 characters, which is kept with the
+    /// message.
     pub fn chain(&self) -> String {
         chain(&*self.source)
     }
 }
 
-/// An error and all its causes in one line, control characters replaced, at most 2,000 characters.
+/// Returns an error and all its causes in one line of at most 2,000 characters, with control characters replaced.
 pub(crate) fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -112,7 +115,7 @@ pub(crate) fn chain(error: &dyn StdError) -> String {
     printable(&text, 2_000)
 }
 
-/// `text` in one line without control characters, cut to `limit` characters.
+/// Returns `text` in one line without control characters, cut to `limit` characters.
 pub(crate) fn printable(text: &str, limit: usize) -> String {
     let clean = |c: char| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
     let mut kept: String = text.chars().take(limit).map(clean).collect();
@@ -140,16 +143,16 @@ impl fmt::Display for JobError {
     }
 }
 
-/// Why a message was dead-lettered: a short code that programs can compare.
+/// The reason of a dead-lettering: a short code that programs can compare.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reason(Cow<'static, str>);
 
 impl Reason {
-    /// The handler failed as often as the poison threshold allows.
+    /// The handler failed as many times as the poison threshold allows.
     pub const ATTEMPTS_EXHAUSTED: Self = Self(Cow::Borrowed("attempts_exhausted"));
-    /// Delivered more often than `maxdeliveries` allows: the job probably kills its worker.
+    /// The message was delivered more often than `maxdeliveries` allows: the job probably kills its worker.
     pub const MAX_DELIVERIES: Self = Self(Cow::Borrowed("max_deliveries"));
-    /// The handler said so.
+    /// The handler asked for it by [`JobError::dead_letter`].
     pub const REJECTED: Self = Self(Cow::Borrowed("rejected"));
     /// The text or payload cannot be read.
     pub const DECODE_ERROR: Self = Self(Cow::Borrowed("decode_error"));
@@ -159,28 +162,28 @@ impl Reason {
     pub const UNKNOWN_KIND: Self = Self(Cow::Borrowed("unknown_kind"));
     /// No worker knew the version, for as long as `unknownkindseconds` allows: a day by default.
     pub const NEWER_VERSION: Self = Self(Cow::Borrowed("newer_version"));
-    /// The reference to the payload is not one.
+    /// The reference to the payload is malformed.
     pub const BAD_REFERENCE: Self = Self(Cow::Borrowed("bad_reference"));
     /// The payload's blob is gone.
     pub const PAYLOAD_MISSING: Self = Self(Cow::Borrowed("payload_missing"));
-    /// The payload's blob has another length or hash than the message says.
+    /// The payload's blob does not have the length or hash that the message names.
     pub const PAYLOAD_CORRUPT: Self = Self(Cow::Borrowed("payload_corrupt"));
     /// The payload is larger than this program accepts.
     pub const PAYLOAD_TOO_LARGE: Self = Self(Cow::Borrowed("payload_too_large"));
 
-    /// What belongs to the job besides its handler (its place in an order, its part in a batch) could not be done, for good.
+    /// The job's coordination (its place in an order, its part in a batch) failed permanently.
     pub const COORDINATION_FAILED: Self = Self(Cow::Borrowed("coordination_failed"));
-    /// Another program put it there, and does not say why.
+    /// Another program put the message there without a reason.
     pub const UNKNOWN: Self = Self(Cow::Borrowed("unknown"));
 
-    /// A reason of the application's own: up to 64 lower-case letters, digits and underscores; anything else is
-    /// replaced by underscores.
+    /// Returns a reason of the application's own: up to 64 lower-case letters, digits and underscores. All other
+    /// characters are replaced by underscores.
     pub fn new(code: &str) -> Self {
         let keep = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
         Self(code.chars().take(64).map(keep).collect::<String>().into())
     }
 
-    /// The code.
+    /// Returns the code.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -210,29 +213,30 @@ impl fmt::Debug for Reason {
     }
 }
 
-/// What became of one delivery.
+/// The outcome of one delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The handler finished and the message is deleted.
     Completed,
-    /// A failed attempt; the message comes back after this time.
+    /// The attempt failed; the message is delivered again after this time.
     Retried(Duration),
     /// The message is in the dead-letter queue.
     DeadLettered(Reason),
-    /// Put back for this time without costing an attempt: a snooze, a shutdown, a kind of a newer release.
+    /// The message is delivered again after this time without counting an attempt: a snooze, a shutdown, or a kind of a
+    /// newer release.
     Released(Duration),
-    /// The lease was lost; whoever holds the message now decides. Nothing was settled.
+    /// The lease was lost, and nothing was settled. The worker that holds the message now decides.
     LeaseLost,
-    /// The handler finished, but whether the message is deleted is unknown. If it comes back it is deleted
-    /// without being run again, as long as this process remembers.
+    /// The handler finished, but it is unknown whether the message is deleted. If it is delivered again, this process
+    /// deletes it without running it, as long as it remembers the job.
     CompletedUncertain,
-    /// Deleted without being run: this process remembered that it was done before.
+    /// The message was deleted without being run: this process remembered that its job was already done.
     Duplicate,
 }
 
 impl Outcome {
-    /// A short name for logs and metrics.
+    /// Returns a short name for logs and metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Completed => "completed",

@@ -1,14 +1,14 @@
-//! How long to wait before the next attempt.
+//! The delay before the next attempt.
 
 use std::time::Duration;
 
 use crate::entropy;
 
-/// The longest delay a message can be given at once: 7 days, Azure's bound on the visibility timeout.
+/// The longest delay that a message can have at once: 7 days, Azure's limit of the visibility timeout.
 pub const MAX_DELAY: Duration = Duration::from_secs(604_800);
 
-/// Exponential back-off with full jitter: before attempt n + 1 a random time between zero and
-/// `min(max, base × 2^(n−1))` passes, so that jobs that failed together do not come back together.
+/// Exponential back-off with full jitter. Before attempt n + 1 a random time between zero and `min(max, base ×
+/// 2^(n−1))` passes, so that jobs that failed together are not retried together.
 ///
 /// ```
 /// use jobqueue::Backoff;
@@ -26,24 +26,24 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// 1 second, doubling up to 10 minutes.
+    /// A back-off of 1 second, doubling up to 10 minutes.
     pub const DEFAULT: Self = Self::exponential(Duration::from_secs(1), Duration::from_secs(600));
 
-    /// The next attempt may run at once.
+    /// A back-off without delay: the next attempt may run at once.
     pub const NONE: Self = Self::exponential(Duration::ZERO, Duration::ZERO);
 
-    /// Begins at `base` and doubles up to `max`; no delay is longer than 7 days.
+    /// Returns a back-off that begins at `base` and doubles up to `max`; no delay is longer than 7 days.
     pub const fn exponential(base: Duration, max: Duration) -> Self {
         Self { base, max }
     }
 
-    /// The longest delay after failed attempt number `attempt` (1 is the first).
+    /// Returns the longest delay after failed attempt number `attempt` (1 is the first).
     pub fn ceiling(&self, attempt: u32) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
         self.base.saturating_mul(1 << doublings).min(self.max).min(MAX_DELAY)
     }
 
-    /// A delay after failed attempt number `attempt`: random, at most [`ceiling`](Self::ceiling).
+    /// Returns a random delay after failed attempt number `attempt`, at most [`ceiling`](Self::ceiling).
     pub fn delay(&self, attempt: u32) -> Duration {
         entropy::jitter(self.ceiling(attempt), 0.0..=1.0)
     }

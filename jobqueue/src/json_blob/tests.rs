@@ -6,7 +6,7 @@ use super::*;
 use crate::name::ContainerName;
 use crate::storage::{Access, Blob, BlobListing, BlobProperties, LeaseDuration, LeaseId, Storage};
 
-/// Blobs whose `n`-th put loses its request or its answer.
+/// A blob store whose `n`-th put loses its request or its answer.
 #[derive(Debug)]
 struct Lossy {
     inner: Arc<dyn BlobStore>,
@@ -99,7 +99,7 @@ fn counter(storage: &Storage, loses: fn(u64) -> Option<Lost>) -> JsonBlob<u64> {
     JsonBlob::new(&blobs, name, 100)
 }
 
-/// Not idempotent on purpose.
+/// Adds one. The change is deliberately not idempotent.
 async fn add_one(counter: &JsonBlob<u64>) -> u64 {
     counter.change(|n| Edit::Write(n.unwrap_or(0) + 1, n.unwrap_or(0) + 1)).await.unwrap()
 }
@@ -157,7 +157,7 @@ async fn a_known_version_is_written_without_a_read_or_read_again() {
         .await
         .unwrap();
     assert_eq!(second.version.unwrap().value, 2);
-    // The first version is known no more.
+    // The metadata no longer holds the mark of the first version.
     let third =
         counter.change_from(Known::Version(first), |n| Edit::Write(n.unwrap() + 1, ())).await.unwrap();
     assert_eq!(third.version.unwrap().value, 3);

@@ -3,14 +3,14 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How a message type's payload is written.
+/// A format for the payloads of message types.
 ///
-/// Chosen by type with `#[message(codec = …)]`; the default is [`Json`](crate::codec::Json). A payload
-/// whose [`CONTENT_TYPE`](Codec::CONTENT_TYPE) is JSON stands readable in the message, any other travels in
-/// base64 (`data_base64` of CloudEvents).
+/// `#[message(codec = …)]` chooses it for a type; the default is [`Json`](crate::codec::Json). A payload whose
+/// [`CONTENT_TYPE`](Codec::CONTENT_TYPE) is JSON is readable in the message; any other is stored in base64
+/// (`data_base64` of CloudEvents).
 ///
-/// A codec sees bytes that anybody may have written: it must return an error for whatever it cannot
-/// read, and bound recursion and allocation by the size of the input.
+/// A codec reads bytes that anybody may have written: it must return an error for input that it cannot read, and bound
+/// recursion and allocation by the size of the input.
 ///
 /// ```
 /// use jobqueue::codec::{Codec, CodecError};
@@ -38,35 +38,35 @@ use serde::de::DeserializeOwned;
 /// struct Note { text: String }
 /// ```
 pub trait Codec: 'static {
-    /// The media type of what [`encode`](Codec::encode) writes, such as `application/json`. It is stored
-    /// with every message, and a message with another media type is not read by this codec.
+    /// The media type of encoded values, such as `application/json`. It is stored with every message, and a message
+    /// with another media type is not read by this codec.
     const CONTENT_TYPE: &'static str;
 
-    /// Writes a value.
+    /// Encodes a value.
     ///
     /// # Errors
-    /// When the value has no form in this codec, such as a map with non-string keys in JSON.
+    /// [`CodecError`] when the value has no form in this codec, such as a map with non-string keys in JSON.
     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError>;
 
-    /// Reads a value.
+    /// Decodes a value.
     ///
     /// # Errors
-    /// When the bytes are not a `T`.
+    /// [`CodecError`] when the bytes are not a `T`.
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError>;
 }
 
-/// Why a codec could not write or read a payload. Its text never quotes the payload.
+/// The reason why a codec could not write or read a payload. Its text never quotes the payload.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CodecError(Box<str>, #[source] Option<Box<dyn std::error::Error + Send + Sync>>);
 
 impl CodecError {
-    /// An error with a sentence of its own.
+    /// Returns an error with a text of its own.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into().into_boxed_str(), None)
     }
 
-    /// An error with its cause. The cause's text must not quote the payload.
+    /// Returns an error with its cause. The cause's text must not quote the payload.
     pub fn with_source(
         text: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

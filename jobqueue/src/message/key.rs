@@ -1,4 +1,4 @@
-//! The field that says what a message is about, as text.
+//! The key of a message, which names its subject, as text.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use std::sync::Arc;
     note = "put `key` on a field that is always present and implements `Display`, such as a `String`, an integer or a `Uuid`"
 )]
 pub trait Key: Any {
-    /// The key as text; strings are borrowed.
+    /// Returns the key as text; strings are borrowed.
     fn text(&self) -> Cow<'_, str>;
 }
 
@@ -41,7 +41,7 @@ fn borrowed(value: &dyn Any) -> Option<&str> {
     value.downcast_ref::<Arc<str>>().map(|text| &**text)
 }
 
-/// The key of a message.
+/// Returns the key of a message.
 pub fn key<T: Key>(value: &T) -> Option<Cow<'_, str>> {
     Some(value.text())
 }

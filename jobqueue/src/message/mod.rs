@@ -1,4 +1,4 @@
-//! What a message type declares about itself.
+//! The trait and the types by which a message type declares its properties.
 
 pub mod codec;
 pub mod key;
@@ -16,9 +16,9 @@ use crate::validate::{Validate, Violations};
 
 /// A type whose values travel through a queue. Derive it: `#[derive(QueueMessage)]`.
 ///
-/// The name under which values are stored ([`KIND`](Self::KIND)) and the [`VERSION`](Self::VERSION) of their
-/// form are declared, never taken from the Rust type, so that a type can be renamed or moved without
-/// losing what waits in queues.
+/// The type declares the name under which values are stored ([`KIND`](Self::KIND)) and the [`VERSION`](Self::VERSION)
+/// of their form. Neither is taken from the Rust type, so that a type can be renamed or moved without losing messages
+/// that wait in queues.
 ///
 /// ```
 /// use jobqueue::QueueMessage;
@@ -42,7 +42,7 @@ use crate::validate::{Validate, Violations};
     note = "add `#[derive(serde::Serialize, serde::Deserialize, QueueMessage)]` and `#[message(queue = \"…\", kind = \"…\")]` to `{Self}`"
 )]
 pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// The queue that values are sent to unless the caller names another.
+    /// The queue to which values are sent unless the caller names another.
     const QUEUE: &'static str;
     /// The durable name of the type, stored with every message.
     const KIND: &'static str;
@@ -50,19 +50,19 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
     const VERSION: u32 = 1;
     /// Former names under which values may still be waiting.
     const ALIASES: &'static [&'static str] = &[];
-    /// What a queue that is created for this type starts with.
+    /// The settings with which a queue is created for this type.
     const DEFAULTS: MessageDefaults = MessageDefaults::new();
-    /// How payloads are written.
+    /// The codec of the payloads.
     type Codec: Codec;
 
-    /// The value of the field marked `key`: what the message is about. It becomes the event's `subject`,
-    /// chooses the shard and is what unique work is unique by.
+    /// Returns the value of the field marked `key`, which names the subject of the message. It becomes the event's
+    /// `subject`, chooses the shard, and identifies unique work.
     fn key(&self) -> Option<Cow<'_, str>> {
         None
     }
 
-    /// Reads a payload of `version`, walking the chain of upgrades up to [`VERSION`](Self::VERSION).
-    /// Does not validate.
+    /// Decodes a payload of `version` through the chain of upgrades up to [`VERSION`](Self::VERSION). Does not validate
+    /// it.
     ///
     /// # Errors
     /// See [`DecodeError`].
@@ -76,32 +76,32 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
         }
     }
 
-    /// Returns the versions that [`decode`](Self::decode) reads, oldest first. A payload of another program that does not tell its
-    /// version is tried in their order.
+    /// Returns the versions that [`decode`](Self::decode) reads, oldest first. They are tried in this order for an
+    /// external program's payload without a version.
     fn versions() -> Vec<u32> {
         vec![Self::VERSION]
     }
 
-    /// Whether messages of this kind are read as this type.
+    /// Returns whether messages of this kind are read as this type.
     fn accepts(kind: &str) -> bool {
         kind == Self::KIND || Self::ALIASES.contains(&kind)
     }
 }
 
-/// What a message type wishes of its queue; the queue's metadata wins where it says otherwise.
+/// The settings that a message type suggests for its queue; the queue's metadata has priority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessageDefaults {
-    /// Failed attempts before a message is dead-lettered, 1–1000.
+    /// The number of failed attempts before a message is dead-lettered, 1–1000.
     pub poison_threshold: Option<u32>,
-    /// The lease a message is received with: whole seconds, 1 second to 7 days.
+    /// The lease with which a message is received: whole seconds, 1 second to 7 days.
     pub timeout: Option<Duration>,
     /// The delay between attempts.
     pub backoff: Option<Backoff>,
 }
 
 impl MessageDefaults {
-    /// No wishes.
+    /// Returns defaults that suggest nothing.
     pub const fn new() -> Self {
         Self { poison_threshold: None, timeout: None, backoff: None }
     }
@@ -128,23 +128,23 @@ impl MessageDefaults {
     }
 }
 
-/// Why a message cannot be written.
+/// The reason why a message cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The message breaks rules of its own type.
     #[error("the message is not valid; correct the fields that are named and send it again")]
     Invalid(#[source] Violations),
-    /// The codec has no form for it.
+    /// The codec cannot write the message.
     #[error("the message cannot be encoded")]
     Codec(#[source] CodecError),
 }
 
-/// Why a payload cannot be read as the message type.
+/// The reason why a payload cannot be decoded as the message type.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// A newer program wrote it; a worker of that release can read it.
+    /// A newer program wrote the payload; a worker of that release can read it.
     #[error("the message has version {found}, this program reads up to {newest}; deploy the newer release")]
     NewerVersion {
         /// The version in the message.
@@ -152,7 +152,7 @@ pub enum DecodeError {
         /// The newest this program knows.
         newest: u32,
     },
-    /// It is older than the chain of upgrades reaches.
+    /// The payload is older than the chain of upgrades reaches.
     #[error("the message has version {found}, and no `upgrade_from` leads from it to version {newest}")]
     OlderVersion {
         /// The version in the message.
@@ -160,27 +160,27 @@ pub enum DecodeError {
         /// The newest this program knows.
         newest: u32,
     },
-    /// The codec cannot read it.
+    /// The codec cannot read the payload.
     #[error("the payload cannot be decoded")]
     Codec(#[source] CodecError),
-    /// It was read in an older form, and the conversion to the next refused it.
+    /// The payload was read in an older form, and the conversion to the next one refused it.
     #[error("the payload of version {from} cannot be converted to version {to}")]
     Upgrade {
         /// The version converted from.
         from: u32,
         /// The version converted to.
         to: u32,
-        /// What `TryFrom` said.
+        /// The error of `TryFrom`.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It was read, and breaks rules of the type.
+    /// The payload was read, and breaks rules of the type.
     #[error("the message is not valid")]
     Invalid(#[source] Violations),
 }
 
 impl DecodeError {
-    /// The error for a version that is not the present one and has no upgrade.
+    /// Returns the error for a version that is not the present one and has no upgrade.
     pub fn unreadable_version(found: u32, newest: u32) -> Self {
         if found > newest {
             Self::NewerVersion { found, newest }
@@ -189,7 +189,7 @@ impl DecodeError {
         }
     }
 
-    /// Whether a newer release of the program can read the message.
+    /// Returns whether a newer release of the program can read the message.
     pub fn is_newer_version(&self) -> bool {
         matches!(self, Self::NewerVersion { .. })
     }

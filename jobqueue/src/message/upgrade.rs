@@ -1,13 +1,13 @@
-//! The chain of versions: reading what an older release wrote.
+//! The chain of versions: decodes payloads that an older release wrote.
 
 use crate::message::codec::Codec;
 use crate::message::{DecodeError, QueueMessage};
 
-/// Reads a payload of `version` as `M`: directly when it is the present version, else as `Old` and then
-/// through `TryFrom`. `Old` does the same with its own predecessor, so the chain may have any length.
+/// Decodes a payload of `version` as `M`: directly when it is the present version, else as `Old` and then through
+/// `TryFrom`. `Old` does the same with its own predecessor, so the chain may have any length.
 ///
 /// # Errors
-/// See [`DecodeError`]. An unknown version is reported against the newest, wherever in the chain it is met.
+/// See [`DecodeError`]. An unknown version is compared with the newest, wherever in the chain it is met.
 pub fn decode_or_upgrade<M, Old>(version: u32, payload: &[u8]) -> Result<M, DecodeError>
 where
     M: QueueMessage + TryFrom<Old>,
@@ -17,7 +17,7 @@ where
     if version == M::VERSION {
         return M::Codec::decode(payload).map_err(DecodeError::Codec);
     }
-    // A version between two links belongs to no type, and is not to be told as newer than the old link.
+    // A version between two links belongs to no type, and must not be reported as newer than the old link.
     if version > Old::VERSION {
         return Err(DecodeError::unreadable_version(version, M::VERSION));
     }
@@ -32,14 +32,14 @@ where
     })
 }
 
-/// The versions of `Old` and its predecessors, then that of `M`.
+/// Returns the versions of `Old` and its predecessors, then that of `M`.
 pub fn versions_with_upgrades<M: QueueMessage, Old: QueueMessage>() -> Vec<u32> {
     let mut versions = Old::versions();
     versions.push(M::VERSION);
     versions
 }
 
-/// Whether `kind` is a name of `M` or of a type it can be upgraded from.
+/// Returns whether `kind` is a name of `M` or of a type from which it can be upgraded.
 pub fn accepts_or_upgrades<M: QueueMessage, Old: QueueMessage>(kind: &str) -> bool {
     kind == M::KIND || M::ALIASES.contains(&kind) || Old::accepts(kind)
 }

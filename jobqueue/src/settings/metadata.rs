@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 /// The metadata of a queue or blob.
 ///
-/// Names are compared without regard to case and kept as they were first written, as Azure does. They
-/// must be C# identifiers (a letter or `_`, then letters, digits, `_`), and all names and values
-/// together may have at most 8 KiB; [`Metadata::check`] tells.
+/// Names are compared without regard to case and keep the case in which they were first written, as in Azure. They must
+/// be C# identifiers (a letter or `_`, then letters, digits, `_`), and all names and values together may have at most 8
+/// KiB; [`Metadata::check`] checks that.
 ///
 /// ```
 /// use jobqueue::Metadata;
@@ -22,16 +22,16 @@ pub struct Metadata {
     entries: BTreeMap<String, (String, String)>,
 }
 
-/// The most bytes that names and values may have together.
+/// The greatest number of bytes of all names and values together.
 pub const MAX_METADATA_BYTES: usize = 8 * 1024;
 
 impl Metadata {
-    /// No entries.
+    /// Returns metadata without entries.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds or replaces an entry, and returns the whole for chaining.
+    /// Adds or replaces an entry, and returns the metadata for chaining.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.insert(name, value);
@@ -44,27 +44,27 @@ impl Metadata {
         self.entries.insert(name.to_ascii_lowercase(), (name, value.into()));
     }
 
-    /// Removes an entry.
+    /// Removes an entry, and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<String> {
         self.entries.remove(&name.to_ascii_lowercase()).map(|(_, value)| value)
     }
 
-    /// The value under `name`, in whatever case it was written.
+    /// Returns the value under `name`, whatever its case.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.entries.get(&name.to_ascii_lowercase()).map(|(_, value)| value.as_str())
     }
 
-    /// All entries as (name, value), ordered by lower-cased name.
+    /// Returns all entries as (name, value), ordered by lower-cased name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.entries.values().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no entries.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -72,7 +72,7 @@ impl Metadata {
     /// Checks names and size by Azure's rules.
     ///
     /// # Errors
-    /// What is wrong, as a sentence.
+    /// A sentence that names the broken rule.
     pub fn check(&self) -> Result<(), String> {
         for (name, value) in self.iter() {
             let mut chars = name.chars();
@@ -96,7 +96,7 @@ impl Metadata {
     }
 }
 
-/// Two sets are equal when they have the same values under the same names, case of names aside.
+/// Compares names without regard to case, and values exactly.
 impl PartialEq for Metadata {
     fn eq(&self, other: &Self) -> bool {
         let values =

@@ -1,7 +1,7 @@
 //! Settings of a queue, read from its metadata.
 //!
-//! Whatever stands in the metadata, the result is usable: a malformed or absurd value gives the default
-//! and a warning, never a panic and never a threshold of zero that would dead-letter everything.
+//! The result is usable whatever the metadata contains: a malformed or absurd value gives the default and a warning,
+//! never a panic and never a threshold of zero that would dead-letter everything.
 
 pub mod metadata;
 
@@ -11,75 +11,75 @@ use std::time::Duration;
 use crate::message::MessageDefaults;
 use crate::settings::metadata::Metadata;
 
-/// Metadata name: failed attempts before a message is dead-lettered.
+/// The metadata name of [`QueueSettings::poison_threshold`].
 pub const POISON_THRESHOLD: &str = "poisonthreshold";
-/// Metadata name: the lease in seconds.
+/// The metadata name of [`QueueSettings::timeout`], in seconds.
 pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
-/// Metadata name: `none` or `base64`.
+/// The metadata name of [`QueueSettings::encoding`]: `none` or `base64`.
 pub const MESSAGE_ENCODING: &str = "messageencoding";
-/// Metadata name: `true` while workers are to leave the queue alone.
+/// The metadata name of [`QueueSettings::paused`]: `true` while workers leave the queue alone.
 pub const PAUSED: &str = "paused";
-/// Metadata name: the hard bound on deliveries.
+/// The metadata name of [`QueueSettings::max_deliveries`].
 pub const MAX_DELIVERIES: &str = "maxdeliveries";
 
-/// Metadata name: for how many seconds a message of an unknown kind or newer version is left to other workers.
+/// The metadata name of [`QueueSettings::unknown_kind_timeout`], in seconds.
 pub const UNKNOWN_KIND_SECONDS: &str = "unknownkindseconds";
-/// Metadata name: `true` if what producers write about former deliveries is believed.
+/// The metadata name of [`QueueSettings::trust_producers`]: `true` or `false`.
 pub const TRUST_PRODUCERS: &str = "trustproducers";
-/// Metadata name: the version of payloads that come without one.
+/// The metadata name of [`QueueSettings::raw_version`].
 pub const RAW_VERSION: &str = "rawversion";
 
-/// How the text of messages is written. Both forms are always read.
+/// The encoding of the text of messages. Both forms are always read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MessageEncoding {
-    /// JSON as it is: up to 65,536 bytes.
+    /// JSON without further encoding: up to 65,536 bytes.
     #[default]
     Plain,
-    /// JSON in base64: up to 49,152 bytes. For consumers with an SDK that expects it.
+    /// JSON in base64, up to 49,152 bytes: for consumers with an SDK that expects it.
     Base64,
 }
 
-/// What governs the processing of a queue. Made from metadata, type defaults and overrides by
-/// [`QueueSettings::resolve`].
+/// The settings for processing a queue. [`QueueSettings::resolve`] makes them from metadata, type defaults and
+/// overrides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueSettings {
-    /// Failed attempts after which a message is dead-lettered: 1–1,000, default 5.
+    /// The number of failed attempts after which a message is dead-lettered: 1–1,000, default 5.
     pub poison_threshold: u32,
     /// The lease with which messages are received: 1 second to 7 days, default 30 seconds.
     pub timeout: Duration,
-    /// How texts are written.
+    /// The encoding in which texts are written.
     pub encoding: MessageEncoding,
-    /// Whether workers leave the queue alone.
+    /// True if workers leave the queue alone.
     pub paused: bool,
-    /// Deliveries, excused ones not counted, after which a message is dead-lettered without being run: the bound
-    /// for jobs that kill their worker. 1–1,000,000, default 4 × threshold + 20.
+    /// The number of counted deliveries after which a message is dead-lettered without being run: the limit for jobs
+    /// that kill their worker. 1–1,000,000, default 4 × threshold + 20.
     pub max_deliveries: u32,
-    /// How long a message of a kind or version that no worker here knows is left to other workers, counted from the first delivery of
-    /// that sort; then it is dead-lettered: 1 second to 365 days, default 1 day.
+    /// The time for which a message of an unknown kind or version is left to other workers, from the first such
+    /// delivery; after it the message is dead-lettered. 1 second to 365 days, default 1 day.
     pub unknown_kind_timeout: Duration,
-    /// Whether to believe what an event says of deliveries that never were: `attempts`, `excused`, `checkpoint` and the like. Off by
-    /// default: producers are not believed.
+    /// True if producers' statements about earlier deliveries are believed: `attempts`, `excused`, `checkpoint` and the
+    /// like. The default is false.
     pub trust_producers: bool,
-    /// The version of payloads that come without one, from producers that write no events or no `schemaversion`. `None`, the default:
-    /// the oldest version whose form fits.
+    /// The version of payloads without one, from producers that write no events or no `schemaversion`. The default,
+    /// `None`, means the oldest version whose form fits.
     pub raw_version: Option<u32>,
 }
 
-/// Settings that one process prefers to the queue's own.
+/// Settings of one process that have priority over the queue's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SettingOverrides {
-    /// See [`QueueSettings::poison_threshold`].
+    /// An override of [`QueueSettings::poison_threshold`].
     pub poison_threshold: Option<u32>,
-    /// See [`QueueSettings::timeout`].
+    /// An override of [`QueueSettings::timeout`].
     pub timeout: Option<Duration>,
-    /// See [`QueueSettings::max_deliveries`].
+    /// An override of [`QueueSettings::max_deliveries`].
     pub max_deliveries: Option<u32>,
 }
 
-/// A value in the metadata that was not used.
+/// A warning about a value in the metadata that was not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingWarning {
     name: &'static str,
@@ -88,7 +88,7 @@ pub struct SettingWarning {
 }
 
 impl SettingWarning {
-    /// The metadata name.
+    /// Returns the metadata name.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -103,13 +103,13 @@ impl fmt::Display for SettingWarning {
 
 const DEFAULT_POISON_THRESHOLD: u32 = 5;
 const DEFAULT_TIMEOUT_SECONDS: u64 = 30;
-/// The longest lease that a storage gives: 7 days.
+/// The longest lease that a storage grants: 7 days.
 const MAX_TIMEOUT: Duration = Duration::from_secs(604_800);
 const DEFAULT_UNKNOWN_KIND_SECONDS: u64 = 86_400;
 const YEAR: u64 = 365 * 86_400;
 
 impl QueueSettings {
-    /// Settles what holds: overrides first, then metadata, then the type's defaults, then the framework's.
+    /// Returns the effective settings: overrides first, then metadata, then the type's defaults, then the framework's.
     pub fn resolve(
         metadata: &Metadata,
         defaults: &MessageDefaults,
@@ -155,8 +155,8 @@ impl QueueSettings {
         (settings, reader.warnings)
     }
 
-    /// The metadata with which a missing queue is created: what the type declares, written out so that an
-    /// operator finds and changes it.
+    /// Returns the metadata with which a missing queue is created. It contains the type's defaults, so that an operator
+    /// finds and changes them.
     pub fn initial_metadata(defaults: &MessageDefaults) -> Metadata {
         let mut metadata = Metadata::new();
         if let Some(threshold) = defaults.poison_threshold {
@@ -192,7 +192,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A version, if the metadata names one.
+    /// Reads a version, if the metadata names one.
     fn version(&mut self, name: &'static str, allowed: &'static str) -> Option<u32> {
         let text = self.metadata.get(name)?;
         let version = text.trim().parse().ok().filter(|version| *version > 0);
@@ -202,7 +202,7 @@ impl Reader<'_> {
         version
     }
 
-    /// The first choice is the default.
+    /// Reads one of several words; the first choice is the default.
     fn word<T: Copy>(&mut self, name: &'static str, allowed: &'static str, choices: &[(&str, T); 2]) -> T {
         let default = choices[0];
         let Some(text) = self.metadata.get(name) else { return default.1 };

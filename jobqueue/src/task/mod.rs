@@ -1,7 +1,7 @@
-//! Starting tasks: every task of the library is started through here.
+//! Starts tasks. Every task of the library is started here.
 //!
-//! In production a task is one of tokio's. A test may group the tasks of its thread into processes that it stops and kills
-//! ([`process`]); a task belongs to the process of the task that started it.
+//! In production a task is one of tokio's. A test may group the tasks of its thread into processes that it stops and
+//! kills ([`process`]); a task belongs to the process of the task that started it.
 
 #[cfg(feature = "testing")]
 pub(crate) mod process;

@@ -1,8 +1,8 @@
-//! Tasks grouped into simulated processes, which can be stopped and killed between any two polls.
+//! Groups tasks into simulated processes, which can be stopped and killed between any two polls.
 //!
-//! The processes share one thread, one runtime and its clock. A stopped process polls nothing; its timers go on, so that
-//! when it continues it finds that time has passed, as after SIGSTOP and SIGCONT. A killed process is never polled again and
-//! runs no destructors before the runtime ends, as after SIGKILL.
+//! The processes share one thread, one runtime and its clock. A stopped process polls nothing while its timers
+//! continue: when it is resumed, time has passed, as after SIGSTOP and SIGCONT. A killed process is never polled again
+//! and runs no destructors before the runtime ends, as after SIGKILL.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,8 +19,8 @@ thread_local! {
 
 /// A simulated process on this thread's runtime. Cheap to clone; all clones are the same process.
 ///
-/// It owns the tasks that [`run`](Self::run) polls, and those that the library starts from there: workers, their deliveries and
-/// their leases. Tasks that a handler starts by `tokio::spawn` do not belong to it.
+/// A process owns the tasks that [`run`](Self::run) polls, and those that the library starts from there: workers, their
+/// deliveries and their leases. Tasks that a handler starts by `tokio::spawn` do not belong to it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
@@ -42,7 +42,7 @@ pub struct Process(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     life: Life,
-    /// Tasks that were to be polled while the process was stopped.
+    /// The wakers of tasks that were to be polled while the process was stopped.
     waiting: Vec<Waker>,
 }
 
@@ -60,7 +60,7 @@ impl Process {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Runs a future as a task of this process, with all that it starts through [`task`](super).
+    /// Runs a future as a task of this process, together with all tasks that it starts through [`task`](super).
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         in_process(Some(self.clone()), future)
     }
@@ -73,7 +73,7 @@ impl Process {
         }
     }
 
-    /// Goes on after a [`stop`](Self::stop).
+    /// Continues after a [`stop`](Self::stop).
     pub fn resume(&self) {
         let mut state = self.lock();
         if state.life == Life::Stopped {
@@ -91,7 +91,7 @@ impl Process {
         state.waiting.clear();
     }
 
-    /// Tells whether the process was killed.
+    /// Returns whether the process was killed.
     pub fn is_killed(&self) -> bool {
         self.lock().life == Life::Killed
     }
@@ -122,7 +122,7 @@ impl fmt::Debug for Process {
     }
 }
 
-/// Gives the thread the process back that was being polled, also after a panic.
+/// A guard that restores the process that was being polled on the thread, also after a panic.
 struct Entered(Option<Process>);
 
 impl Drop for Entered {
@@ -131,7 +131,7 @@ impl Drop for Entered {
     }
 }
 
-/// Makes a future one of the process that is being polled on this thread, if there is one.
+/// Makes a future part of the process that is being polled on this thread, if there is one.
 pub(super) fn in_current_process<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
     in_process(Process::current(), future)
 }

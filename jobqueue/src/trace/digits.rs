@@ -1,8 +1,8 @@
-//! Numbers as digits, by hand: every message has several, and the formatting machinery takes ten times as long.
+//! Writes numbers as digits by hand: every message has several, and the formatting machinery takes ten times as long.
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// The most digits of a `u64`.
+/// The greatest number of digits of a `u64`.
 const MAX_DECIMAL: usize = 20;
 
 /// Writes two lower-case hexadecimal digits for each byte; `text` is twice as long as `bytes`.
@@ -12,7 +12,8 @@ pub(crate) fn write_hex(bytes: &[u8], text: &mut [u8]) {
     }
 }
 
-/// Reads what [`write_hex`] wrote; `None` for anything else, upper-case digits and another length included.
+/// Reads digits that [`write_hex`] wrote; returns `None` for anything else, including upper-case digits and another
+/// length.
 pub(crate) fn read_hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     let (pairs, rest) = text.as_chunks::<2>();
     let mut bytes = [0; BYTES];

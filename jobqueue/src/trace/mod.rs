@@ -1,6 +1,6 @@
-//! W3C trace context, so that a job's trace is one with its sender's.
+//! W3C trace context, by which a job belongs to its sender's trace.
 //!
-//! Knows the text form only ([W3C Trace Context]); what exports spans is the application's affair.
+//! The module knows only the text form ([W3C Trace Context]); the application exports spans.
 //!
 //! [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 
@@ -12,10 +12,10 @@ use std::num::{NonZeroU64, NonZeroU128};
 use crate::entropy;
 use crate::trace::digits::{read_hex, write_hex};
 
-/// Bytes of a `traceparent` of version 00.
+/// The number of bytes of a `traceparent` of version 00.
 const LENGTH: usize = 55;
 
-/// Where in which trace something happens: the `traceparent` of a message.
+/// A position in a trace: the `traceparent` of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
     trace_id: u128,
@@ -24,20 +24,20 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The beginning of a new trace, sampled.
+    /// Returns the sampled beginning of a new trace.
     pub fn root() -> Self {
         // Zero is not a valid id in either place.
         let trace_id: NonZeroU128 = entropy::random();
         Self { trace_id: trace_id.get(), span_id: new_span(), flags: 1 }
     }
 
-    /// A new span in the same trace.
+    /// Returns a new span in the same trace.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { span_id: new_span(), ..*self }
     }
 
-    /// Reads a `traceparent`; `None` if it is malformed, which is no reason to fail a job.
+    /// Parses a `traceparent`; returns `None` if it is malformed, which never fails a job.
     pub fn parse(traceparent: &str) -> Option<Self> {
         let (fields, rest) = traceparent.as_bytes().split_at_checked(LENGTH)?;
         let (version, trace, span, flags) = (&fields[..2], &fields[3..35], &fields[36..52], &fields[53..]);
@@ -58,7 +58,7 @@ impl TraceContext {
         (context.trace_id != 0 && context.span_id != 0).then_some(context)
     }
 
-    /// The `traceparent` form.
+    /// Returns the `traceparent` form.
     pub(crate) fn traceparent(&self) -> String {
         let mut text = *b"00-................................-................-..";
         write_hex(&self.trace_id.to_be_bytes(), &mut text[3..35]);
@@ -67,14 +67,14 @@ impl TraceContext {
         as_text(&text)
     }
 
-    /// The trace's id: 32 hexadecimal digits.
+    /// Returns the trace's id: 32 hexadecimal digits.
     pub fn trace_id(&self) -> String {
         let mut text = [0; 32];
         write_hex(&self.trace_id.to_be_bytes(), &mut text);
         as_text(&text)
     }
 
-    /// The span's id: 16 hexadecimal digits.
+    /// Returns the span's id: 16 hexadecimal digits.
     pub fn span_id(&self) -> String {
         let mut text = [0; 16];
         write_hex(&self.span_id.to_be_bytes(), &mut text);
@@ -87,12 +87,12 @@ fn new_span() -> u64 {
     span.get()
 }
 
-/// Digits and dashes are always a text.
+/// Returns digits and dashes as text.
 fn as_text(digits: &[u8]) -> String {
     std::str::from_utf8(digits).unwrap_or_default().to_owned()
 }
 
-/// The `traceparent` form.
+/// Writes the `traceparent` form.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.traceparent())

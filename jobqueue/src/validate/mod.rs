@@ -1,6 +1,6 @@
-//! Validation: rules over fields, all violations at once, each with the path of its field.
+//! Validation: rules for fields. All violations are reported at once, each with the path of its field.
 //!
-//! Knows rules, paths and violations; knows nothing of messages, codecs or queues.
+//! The module knows rules, paths and violations; it knows nothing of messages, codecs or queues.
 
 mod nested;
 mod path;
@@ -10,10 +10,10 @@ mod violations;
 pub use path::Path;
 pub use violations::{Violation, Violations};
 
-/// A type that can tell what is wrong with a value.
+/// A type that can check its values against rules.
 ///
-/// Derived together with [`QueueMessage`](crate::QueueMessage), or alone with `#[derive(Validate)]` for types
-/// that are part of messages. The containers of the standard library are validated item by item.
+/// The trait is derived together with [`QueueMessage`](crate::QueueMessage), or alone with `#[derive(Validate)]` for
+/// types that are part of messages. The containers of the standard library are validated item by item.
 ///
 /// ```
 /// use jobqueue::Validate;

@@ -1,4 +1,4 @@
-//! Validation of what contains validated values: options, pointers, lists, sets and maps.
+//! Validates containers of validated values: options, pointers, lists, sets and maps.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Path, Validate, Violations};
 
-/// What is absent breaks no rule.
+/// An absent value breaks no rule.
 impl<T: Validate> Validate for Option<T> {
     fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
         if let Some(value) = self {
@@ -34,7 +34,7 @@ macro_rules! pointers {
 }
 pointers!(&T, Box<T>, Rc<T>, Arc<T>);
 
-/// Without an iterator, whose methods would be compiled for each type of items in the crate of the message.
+/// Avoids an iterator, whose methods would be compiled for each type of items in the crate of the message.
 impl<T: Validate> Validate for [T] {
     fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
         let mut index = 0;
@@ -59,7 +59,7 @@ impl<T: Validate> Validate for Vec<T> {
     }
 }
 
-/// Items are numbered in the order of iteration, which is the order on the wire.
+/// Implements validation of lists. Items are numbered in the order of iteration, which is the order on the wire.
 macro_rules! lists {
     ($([$($generics:tt)*] $list:ty),+ $(,)?) => {$(
         impl<T: Validate, $($generics)*> Validate for $list {
@@ -79,7 +79,7 @@ lists!(
     [S] HashSet<T, S>,
 );
 
-/// Values are validated, keys only name them.
+/// Implements validation of maps. Values are validated; keys only name them.
 macro_rules! maps {
     ($([$($generics:tt)*] $map:ty),+ $(,)?) => {$(
         impl<K: Display, V: Validate, $($generics)*> Validate for $map {

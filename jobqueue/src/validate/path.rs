@@ -1,8 +1,9 @@
-//! Where in a message a field is.
+//! The path of a field in a message.
 
 use std::fmt;
 
-/// Where in a message a field is. Lives on the stack; becomes text (`slices[3].uri`) only when a rule is broken.
+/// The path of a field in a message. It lives on the stack, and becomes text (`slices[3].uri`) only when a rule is
+/// broken.
 ///
 /// ```
 /// use jobqueue::Path;
@@ -27,25 +28,25 @@ enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The message itself.
+    /// The path of the message itself.
     pub const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
 
-    /// The path of a field: `.name`.
+    /// Returns the path of a field: `.name`.
     pub fn field(&'a self, name: &'a str) -> Path<'a> {
         Path { parent: Some(self), step: Step::Field(name) }
     }
 
-    /// The path of an item of a list: `[index]`.
+    /// Returns the path of an item of a list: `[index]`.
     pub fn index(&'a self, index: usize) -> Path<'a> {
         Path { parent: Some(self), step: Step::Index(index) }
     }
 
-    /// The path of an entry of a map: `["key"]`. At most 64 characters of the key are shown.
+    /// Returns the path of an entry of a map: `["key"]`. At most 64 characters of the key are shown.
     pub fn key(&'a self, key: &'a dyn fmt::Display) -> Path<'a> {
         Path { parent: Some(self), step: Step::Key(key) }
     }
 
-    /// The path of a field, or this path when `name` is empty: the value has no name of its own.
+    /// Returns the path of a field, or this path when `name` is empty because the value has no name of its own.
     pub(super) fn to(&'a self, name: &'a str) -> Path<'a> {
         if name.is_empty() { *self } else { self.field(name) }
     }

@@ -1,4 +1,4 @@
-//! Broken rules, collected.
+//! A collection of broken rules.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// The field, such as `slices[3].uri`; empty for the whole message.
+    /// Returns the field, such as `slices[3].uri`; empty for the whole message.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The rule's name as in the attribute: `range`, `length`, `url`, ….
+    /// Returns the rule's name as in the attribute: `range`, `length`, `url`, ….
     pub fn rule(&self) -> &'static str {
         self.rule
     }
 
-    /// What is wrong and what is allowed. Never quotes the value.
+    /// Returns a text that says what is wrong and what is allowed. It never quotes the value.
     pub fn problem(&self) -> &str {
         &self.problem
     }
@@ -46,7 +46,7 @@ pub struct Violations {
 const MAX_KEPT: usize = 100;
 
 impl Violations {
-    /// None yet.
+    /// Returns an empty collection.
     pub fn new() -> Self {
         Self::default()
     }
@@ -60,22 +60,22 @@ impl Violations {
         }
     }
 
-    // Not generic, so that it is compiled here and not once more in the crates of messages.
+    // This is not generic, so that it is compiled here and not once more in the crates of messages.
     fn keep(&mut self, path: &Path<'_>, rule: &'static str, problem: String) {
         self.kept.push(Violation { path: path.to_string(), rule, problem });
     }
 
-    /// Whether nothing is wrong.
+    /// Returns whether no rule is broken.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// How many rules are broken, those not kept included.
+    /// Returns the number of broken rules, including those that were not kept.
     pub fn len(&self) -> usize {
         self.kept.len() + self.dropped
     }
 
-    /// The violations that were kept, in the order of the fields.
+    /// Returns the violations that were kept, in the order of the fields.
     pub fn iter(&self) -> impl Iterator<Item = &Violation> {
         self.kept.iter()
     }

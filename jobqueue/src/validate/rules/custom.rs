@@ -1,18 +1,18 @@
-//! `with = path` and `validate = path`: rules that the application writes.
+//! Rules that the application writes: `with = path` and `validate = path`.
 
 use std::fmt::Display;
 
 use super::super::{Path, Violations};
 
-/// A field type that can hand a rule function its argument: the field itself, what is in an `Option`, the
-/// text of a `String`, the items of a `Vec`.
+/// A field type that can give a rule function its argument: the field itself, the value in an `Option`, the text of a
+/// `String`, the items of a `Vec`.
 #[diagnostic::on_unimplemented(
     message = "a rule over `&{A}` does not apply to a field of type `{Self}`",
     label = "the function given to `with` takes `&{A}`",
     note = "write the function as `fn(&{Self}) -> Result<(), E>` where `E: Display`"
 )]
 pub trait Provides<A: ?Sized> {
-    /// The argument, unless the value is absent.
+    /// Returns the argument, unless the value is absent.
     fn provide(&self) -> Option<&A>;
 }
 
@@ -52,7 +52,7 @@ impl<T> Provides<[T]> for Option<Vec<T>> {
     }
 }
 
-/// Asks `rule` about a field.
+/// Calls `rule` with a field.
 pub fn custom<T: Provides<A> + ?Sized, A: ?Sized, E: Display>(
     value: &T,
     path: &Path<'_>,
@@ -67,7 +67,7 @@ pub fn custom<T: Provides<A> + ?Sized, A: ?Sized, E: Display>(
     }
 }
 
-/// Asks `rule` about a whole message.
+/// Calls `rule` with a whole message.
 pub fn whole<T, E: Display>(
     value: &T,
     path: &Path<'_>,

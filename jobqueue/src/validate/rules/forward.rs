@@ -1,4 +1,4 @@
-//! Rules see through options, pointers and references.
+//! Forwards rules through options, pointers and references.
 
 use std::borrow::Cow;
 use std::rc::Rc;

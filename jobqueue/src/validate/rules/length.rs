@@ -1,25 +1,25 @@
-//! `length(…)` and `non_empty`: characters of strings, items of collections.
+//! The rules `length(…)` and `non_empty`: characters of strings, items of collections.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
 
 use super::super::{Path, Violations};
 
-/// A type that has a length, or may hold something that has one.
+/// A type that has a length, or may hold a value that has one.
 #[diagnostic::on_unimplemented(
     message = "`length` and `non_empty` do not apply to `{Self}`",
     label = "this is neither a string nor a collection, nor an `Option` or pointer to one",
     note = "use `range(…)` for a number, or `with = path` for a rule of your own"
 )]
 pub trait Measured {
-    /// Requires a length from `min` to `max`, both allowed, unless the value is absent; `usize::MAX` is no
-    /// upper limit.
+    /// Requires a length from `min` to `max`, both allowed, unless the value is absent; `usize::MAX` means no upper
+    /// limit.
     fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize);
 
     /// Requires at least one character or item, unless the value is absent.
     fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations);
 }
 
-/// What was counted, in the plural, and how many there are.
+/// The name of the counted items in the plural, and their number.
 struct Found(&'static str, usize);
 
 impl Found {

@@ -1,13 +1,12 @@
 //! The rules that `#[message(…)]` puts on fields.
 //!
-//! Each rule goes through a trait that tells what kind of value a type holds. `Option`, pointers and
-//! references forward the trait, so that a rule sees through them by type, not by how the type is spelt, and
-//! an absent value breaks no rule. A value that keeps its rules costs no allocation, except where parsing a
-//! URL or an address needs one.
+//! Each rule uses a trait that describes the kind of value that a type holds. `Option`, pointers and references forward
+//! the trait, so that a rule applies through them by type, not by how the type is spelt, and an absent value breaks no
+//! rule. A valid value costs no allocation, except where parsing a URL or an address needs one.
 //!
-//! What the derive writes is compiled in the crate of the message, and there every generic function is
-//! compiled once more. So the traits' methods do all the work, and are not generic for strings and numbers;
-//! a field comes as the path above it and its name, empty for none, which makes it one call.
+//! The derive's output is compiled in the crate of the message, and there every generic function is compiled once more.
+//! So the traits' methods do all the work, and are not generic for strings and numbers. A field is passed as the path
+//! above it and its name (empty for none), which makes it one call.
 
 mod custom;
 mod forward;

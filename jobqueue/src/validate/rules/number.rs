@@ -1,4 +1,4 @@
-//! `range(…)`: numbers, compared in the field's own type.
+//! The rule `range(…)`: numbers, compared in the field's own type.
 
 use std::fmt::Display;
 use std::num::NonZero;
@@ -12,10 +12,10 @@ use super::super::{Path, Violations};
     note = "use `length(…)` for the size of a string or collection, or `with = path` for a rule of your own"
 )]
 pub trait Ranged {
-    /// The primitive in which the bounds are written.
+    /// The primitive type of the bounds.
     type Number;
 
-    /// Requires a number between `low` and `high`, unless it is absent. NaN is between no limits.
+    /// Requires a number between `low` and `high`, unless it is absent. NaN is in no range.
     fn range(
         &self,
         path: &Path<'_>,

@@ -1,4 +1,4 @@
-//! `url`, `email` and `pattern = "…"`: the form of texts.
+//! The rules `url`, `email` and `pattern = "…"`: the form of texts.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ use super::super::{Path, Violations};
     note = "use `with = path` for a rule of your own, or `nested` and `#[derive(Validate)]` for the items of a collection"
 )]
 pub trait Text {
-    /// The text, unless it is absent.
+    /// Returns the text, unless it is absent.
     fn text(&self) -> Option<&str>;
 }
 
@@ -57,17 +57,17 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// A pattern whose syntax was checked when the program was compiled.
+    /// Returns a pattern whose syntax was checked when the program was compiled.
     pub const fn new(source: &'static str) -> Self {
         Self { source, compiled: OnceLock::new() }
     }
 
-    /// Does nothing. It has the compiler write here how a pattern is dropped, which it wants to know of every
-    /// static, and would write in the crate of each message with a pattern otherwise.
+    /// Does nothing. It makes the compiler generate the pattern's drop code here, which it needs for every static,
+    /// instead of in the crate of each message with a pattern.
     pub fn discard(self) {}
 
-    /// `None` when the program of the expression is larger than the `regex` crate allows: syntax alone
-    /// does not tell.
+    /// Returns the compiled expression; `None` when its program is larger than the `regex` crate allows, which its
+    /// syntax does not show.
     fn regex(&self) -> Option<&Regex> {
         self.compiled.get_or_init(|| Regex::new(self.source).ok()).as_ref()
     }
