@@ -1,4 +1,4 @@
-//! The model of a type under derive: its data with attributes parsed and names as they are on the wire.
+//! The model of a type under derive: its data, with parsed attributes and the names on the wire.
 
 use syn::{Data, DeriveInput, Fields, Generics, Ident, Member, Type};
 
@@ -6,12 +6,12 @@ use crate::attr::{self, ContainerAttrs, FieldAttrs};
 use crate::ctxt::Ctxt;
 use crate::serde_names::{self, SerdeContainer};
 
-/// Which derive is running.
+/// The derive that is running.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// `#[derive(QueueMessage)]`
+    /// The derive `#[derive(QueueMessage)]`.
     Message,
-    /// `#[derive(Validate)]`
+    /// The derive `#[derive(Validate)]`.
     Part,
 }
 
@@ -31,7 +31,7 @@ pub enum Body<'a> {
 
 pub struct Variant<'a> {
     pub ident: &'a Ident,
-    /// The names that stand before those of the fields on the wire.
+    /// The names before those of the fields on the wire.
     pub prefix: Vec<String>,
     pub fields: Vec<Field<'a>>,
 }
@@ -39,7 +39,8 @@ pub struct Variant<'a> {
 pub struct Field<'a> {
     pub member: Member,
     pub ty: &'a Type,
-    /// `None` when the value has no name of its own on the wire: `#[serde(flatten)]`, `#[serde(transparent)]`.
+    /// The step to the value; `None` when the value has no name of its own on the wire: `#[serde(flatten)]`,
+    /// `#[serde(transparent)]`.
     pub step: Option<Step>,
     pub attrs: FieldAttrs,
 }
@@ -78,7 +79,7 @@ impl<'a> Container<'a> {
         self.groups().flatten()
     }
 
-    /// The fields of the struct, or those of each variant.
+    /// Returns the fields of the struct, or those of each variant.
     pub fn groups(&self) -> impl Iterator<Item = &[Field<'a>]> {
         let (one, many) = match &self.body {
             Body::Struct(fields) => (Some(fields.as_slice()), [].as_slice()),

@@ -1,4 +1,4 @@
-//! Accumulates mistakes, so that all of them are reported at once.
+//! Collects mistakes, so that all of them are reported at once.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -6,8 +6,8 @@ use std::fmt::Display;
 use proc_macro2::Span;
 use quote::ToTokens;
 
-/// The mistakes found so far. Dropping it without [`check`](Ctxt::check) panics: an error that nobody
-/// reports would become a wrong program.
+/// The mistakes found so far. Dropping the context without [`check`](Ctxt::check) panics: an unreported mistake would
+/// become a wrong program.
 pub struct Ctxt {
     errors: RefCell<Option<Vec<syn::Error>>>,
 }
@@ -33,7 +33,7 @@ impl Ctxt {
         }
     }
 
-    /// All mistakes, or none.
+    /// Returns an error with all mistakes, if there are any.
     pub fn check(self) -> Result<(), Vec<syn::Error>> {
         let errors = self.errors.borrow_mut().take().unwrap_or_default();
         if errors.is_empty() { Ok(()) } else { Err(errors) }

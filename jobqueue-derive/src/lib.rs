@@ -1,7 +1,7 @@
 //! The derive macros of `jobqueue`.
 //!
-//! A macro goes through five steps, a module each: `attr` parses, `ast` models, `check` finds every
-//! mistake, `expand` emits; `stub` emits in its place when there were mistakes.
+//! A macro has five steps, one module each: `attr` parses, `ast` models, `check` finds every mistake, `expand` emits
+//! the implementation; if there were mistakes, `stub` emits one instead.
 #![forbid(unsafe_code)]
 
 mod ast;
@@ -19,14 +19,14 @@ use syn::{DeriveInput, parse_macro_input};
 use ast::{Container, Purpose};
 use ctxt::Ctxt;
 
-/// Makes a struct or enum a message: implements `jobqueue::QueueMessage` and `jobqueue::Validate`.
+/// Implements `jobqueue::QueueMessage` and `jobqueue::Validate` for a struct or enum.
 #[doc = include_str!("derive.md")]
 #[proc_macro_derive(QueueMessage, attributes(message))]
 pub fn derive_queue_message(input: TokenStream) -> TokenStream {
     derive(parse_macro_input!(input as DeriveInput), Purpose::Message)
 }
 
-/// Gives a struct or enum that is part of messages its rules: implements `jobqueue::Validate`.
+/// Implements `jobqueue::Validate` for a struct or enum that is part of messages.
 ///
 /// The attributes on fields are those of [`QueueMessage`](macro@QueueMessage) without `key`; on the type,
 /// `crate` and `validate` are allowed. `#[derive(QueueMessage)]` includes this derive.

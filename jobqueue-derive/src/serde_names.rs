@@ -1,11 +1,11 @@
-//! The names that serde gives to fields and variants, so that paths name what is on the wire.
+//! Computes the names that serde gives to fields and variants, so that paths show the names on the wire.
 //!
-//! Reads serde's attributes and never complains about them: that is serde's own task.
+//! The module reads serde's attributes and never reports their mistakes: that is serde's task.
 
 use syn::ext::IdentExt;
 use syn::{Attribute, Expr, Ident, LitStr, Token, token};
 
-/// What serde's attributes on a type or variant say about names.
+/// The names that serde's attributes on a type or variant set.
 #[derive(Default)]
 pub struct SerdeContainer {
     pub rename_all: Option<String>,
@@ -31,7 +31,7 @@ impl SerdeContainer {
         found
     }
 
-    /// The names between an enum and the fields of its variant `name`.
+    /// Returns the names between an enum and the fields of its variant `name`.
     pub fn variant_prefix(&self, name: String) -> Vec<String> {
         match (&self.content, self.tag || self.untagged) {
             (Some(content), _) => vec![content.clone()],
@@ -79,8 +79,8 @@ fn renamed(attrs: &[Attribute]) -> Option<String> {
     renamed
 }
 
-/// Calls `visit` with each serde attribute and its text; of `rename(serialize = "a", deserialize = "b")`
-/// the text is what is written.
+/// Calls `visit` with each serde attribute and its text; for `rename(serialize = "a", deserialize = "b")` the text is
+/// the serialized name.
 fn each(attrs: &[Attribute], mut visit: impl FnMut(&str, Option<String>)) {
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("serde")) {
         let _ = attr.parse_nested_meta(|meta| {
@@ -108,8 +108,8 @@ fn each(attrs: &[Attribute], mut visit: impl FnMut(&str, Option<String>)) {
     }
 }
 
-/// The lower-case words of a snake-case name. Empty words keep doubled and leading underscores where
-/// serde keeps them.
+/// Returns the lower-case words of a snake-case name. Empty words keep doubled and leading underscores where serde
+/// keeps them.
 fn words_of_field(name: &str) -> Vec<String> {
     name.split('_').map(str::to_owned).collect()
 }

@@ -1,7 +1,7 @@
-//! What a type looks like from its tokens.
+//! Recognises a type by its tokens.
 //!
-//! Used for better sentences about mistakes only. What a rule does is decided by traits, so that an alias or a
-//! type of the same name as one of the standard library's changes nothing but a message.
+//! The shape only makes better texts of errors. Traits decide the effect of a rule, so that an alias, or a type with a
+//! name of the standard library's, changes nothing but a text.
 
 use syn::{GenericArgument, Ident, PathArguments, Type};
 
@@ -16,12 +16,12 @@ pub enum Shape {
     Map(Box<Shape>),
     Unit,
     Param(Ident),
-    /// Anything may be behind it.
+    /// An unknown type.
     Unknown,
 }
 
 impl Shape {
-    /// The shape of what rules on a field of type `ty` see: options and pointers are looked through.
+    /// Returns the shape of the value that rules on a field of type `ty` check: options and pointers are skipped.
     pub fn of(ty: &Type, params: &[&Ident]) -> Self {
         match ty {
             Type::Group(group) => Self::of(&group.elem, params),
@@ -79,7 +79,7 @@ impl Shape {
         }
     }
 
-    /// The primitive's name, when it is a number.
+    /// Returns the primitive's name, when the type is a number.
     pub fn number(&self) -> Option<&'static str> {
         match self {
             Self::Unsigned(name, _) | Self::Signed(name, ..) | Self::Float(name) => Some(name),
@@ -87,7 +87,7 @@ impl Shape {
         }
     }
 
-    /// What to call it in a sentence; `None` when it is not known what it is.
+    /// Returns a noun for the type in a sentence; `None` when the type is unknown.
     pub fn noun(&self) -> Option<String> {
         Some(match self {
             Self::Unsigned(name, _) | Self::Signed(name, ..) | Self::Float(name) => {

@@ -1,5 +1,5 @@
-//! What is emitted after a mistake: implementations that do nothing, so that the user reads our sentences and
-//! not the compiler's about missing implementations.
+//! Emits implementations that do nothing after a mistake, so that the user reads the macro's own errors and not the
+//! compiler's about missing implementations.
 
 use proc_macro2::TokenStream;
 use quote::quote;

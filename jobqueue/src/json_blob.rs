@@ -117,10 +117,8 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
             Err(e) => return Err(e),
         };
         let value = serde_json::from_slice(&blob.data).map_err(|e| {
-            StoreError::new(Kind::Corrupt, "read record", &self.name).with_detail(format!(
-                "the record is damaged at column {}; delete it",
-                e.column()
-            ))
+            StoreError::new(Kind::Corrupt, "read record", &self.name)
+                .with_detail(format!("the record is damaged at column {}; delete it", e.column()))
         })?;
         let marks = blob.properties.metadata.get(METADATA).unwrap_or_default();
         let marks = marks.split(' ').filter(|mark| !mark.is_empty()).map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! The range expressions of `range(…)` and `length(…)`.
+//! Parses the range expressions of `range(…)` and `length(…)`.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -6,21 +6,21 @@ use syn::parse::ParseStream;
 use syn::{Expr, Ident, Lit, RangeLimits, UnOp};
 
 pub struct Bounds {
-    /// The range as written, to point at.
+    /// The range as written, for the place of errors.
     pub tokens: TokenStream,
     pub low: Option<Bound>,
     pub high: Option<Bound>,
-    /// Whether the upper bound itself is allowed (`..=`).
+    /// True if the upper bound itself is allowed (`..=`).
     pub closed: bool,
 }
 
-/// One end, as written and as understood.
+/// One end of a range, as written and as understood.
 pub struct Bound {
     pub expr: Expr,
     pub literal: Literal,
 }
 
-/// What the macro can tell about a bound.
+/// The value of a bound, as far as the macro can know it.
 pub enum Literal {
     Integer {
         negative: bool,
@@ -104,7 +104,7 @@ impl Literal {
     }
 }
 
-/// Takes off the invisible delimiters that `macro_rules!` puts around what it passes on.
+/// Removes the invisible delimiters that `macro_rules!` puts around its arguments.
 fn peel(expr: Expr) -> Expr {
     match expr {
         Expr::Group(group) => peel(*group.expr),

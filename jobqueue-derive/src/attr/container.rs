@@ -1,4 +1,4 @@
-//! `#[message(…)]` on a type.
+//! Parses `#[message(…)]` on a type.
 
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Ident, LitInt, LitStr, Path, Token, Type};
@@ -22,7 +22,7 @@ pub struct ContainerAttrs {
     pub backoff: Slot<Backoff>,
     pub validate: Slot<Path>,
     pub krate: Slot<Path>,
-    /// Names that were written with a mistake, which are not to be called missing as well.
+    /// Names that were written with a mistake; they must not be reported as missing too.
     pub attempted: Vec<String>,
 }
 
@@ -57,16 +57,8 @@ pub fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> Containe
     let mut found = ContainerAttrs::default();
     each(ctxt, attrs, |name, input| {
         let text = name.to_string();
-        if purpose == Purpose::Part
-            && ON_TYPES.contains(&text.as_str())
-            && !matches!(text.as_str(), "crate" | "validate")
-        {
-            return Err(syn::Error::new(
-                name.span(),
-                format!(
-                    "`{name}` belongs to a message; remove it, or derive `QueueMessage` instead of `Validate`"
-                ),
-            ));
+        if purpose == Purpose::Part && ON_TYPES.contains(&text.as_str()) {
+            allowed_on_part(name, &text)?;
         }
         found.attempted.push(text.clone());
         match text.as_str() {
@@ -105,7 +97,16 @@ pub fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> Containe
     found
 }
 
-/// `crate = "path"` or `crate = path`.
+/// Refuses attributes of a message on a type that is only part of messages.
+fn allowed_on_part(name: &Ident, text: &str) -> syn::Result<()> {
+    if matches!(text, "crate" | "validate") {
+        return Ok(());
+    }
+    let problem = "belongs to a message; remove it, or derive `QueueMessage` instead of `Validate`";
+    Err(syn::Error::new(name.span(), format!("`{name}` {problem}")))
+}
+
+/// Parses `crate = "path"` or `crate = path`.
 fn krate(name: &Ident, input: ParseStream<'_>) -> syn::Result<Path> {
     let example = "crate = path::to::jobqueue";
     let ahead = input.fork();

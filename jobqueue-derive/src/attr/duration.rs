@@ -1,6 +1,6 @@
-//! Durations as people write them: `30s`, `5m`, `2h`, `7d`.
+//! Parses durations such as `30s`, `5m`, `2h`, `7d`.
 
-/// What is wrong with a duration.
+/// The error of a duration.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DurationError {
     Malformed,
@@ -9,10 +9,10 @@ pub enum DurationError {
     TooLong,
 }
 
-/// 7 days, Azure's bound on the visibility timeout.
+/// The longest duration in seconds: 7 days, Azure's limit of the visibility timeout.
 const LONGEST: u64 = 604_800;
 
-/// The seconds in a duration of 1 second to 7 days.
+/// Returns the seconds in a duration of 1 second to 7 days.
 pub fn parse(text: &str) -> Result<u64, DurationError> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<u64, DurationError> {
         other if other.starts_with('.') => return Err(DurationError::Fractional),
         _ => return Err(DurationError::Malformed),
     };
-    // Too many digits for a number are too many seconds.
+    // A number with too many digits has too many seconds.
     let seconds = number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor);
     match seconds {
         0 => Err(DurationError::Zero),

@@ -1,4 +1,4 @@
-//! `#[message(…)]` on a field.
+//! Parses `#[message(…)]` on a field.
 
 use syn::{Attribute, Ident, LitStr, Path};
 
@@ -23,7 +23,7 @@ pub struct FieldAttrs {
 }
 
 impl FieldAttrs {
-    /// The names of the rules on the field, as written; `key` is not a rule.
+    /// Returns the names of the rules on the field, as written; `key` is not a rule.
     pub fn rules(&self) -> impl Iterator<Item = &Ident> {
         [
             self.range.name(),

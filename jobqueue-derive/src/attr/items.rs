@@ -1,4 +1,4 @@
-//! The list inside `#[message(…)]`, with recovery after a mistake.
+//! Parses the list inside `#[message(…)]`, and recovers after a mistake.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -7,7 +7,7 @@ use syn::{Attribute, Ident, Meta, Token, token};
 
 use crate::ctxt::Ctxt;
 
-/// Calls `item` with each name in each `#[message(…)]`. After a mistake the next item is tried.
+/// Calls `item` with each name in each `#[message(…)]`. After a mistake it continues with the next item.
 pub fn each(
     ctxt: &Ctxt,
     attrs: &[Attribute],
@@ -66,7 +66,7 @@ fn skip_to_comma(input: ParseStream<'_>) {
     }
 }
 
-/// The value after `=`. `example` is the whole attribute as it should look.
+/// Parses the value after `=`. `example` is the whole attribute as it should look.
 pub fn value<T: Parse>(name: &Ident, input: ParseStream<'_>, example: &str) -> syn::Result<T> {
     if !input.peek(Token![=]) {
         return Err(syn::Error::new(name.span(), format!("`{name}` needs a value: write `{example}`")));
@@ -82,7 +82,7 @@ pub fn value<T: Parse>(name: &Ident, input: ParseStream<'_>, example: &str) -> s
     input.parse()
 }
 
-/// What stands in the parentheses after the name.
+/// Parses the parentheses after the name.
 pub fn parenthesized<T>(
     name: &Ident,
     input: ParseStream<'_>,
@@ -99,7 +99,7 @@ pub fn parenthesized<T>(
     }
     let parsed = parse(&content);
     if parsed.is_err() {
-        // What is left over would be reported as a second mistake.
+        // The rest would be reported as a second mistake.
         content.parse::<TokenStream>()?;
     }
     parsed

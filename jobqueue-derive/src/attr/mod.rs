@@ -1,5 +1,4 @@
-//! Parses `#[message(…)]`. Knows the grammar of each attribute; whether values make sense is [`crate::check`]'s
-//! question.
+//! Parses `#[message(…)]`. The module knows the grammar of each attribute; [`crate::check`] checks the values.
 
 mod bounds;
 mod container;
@@ -17,7 +16,7 @@ use syn::{Attribute, Ident};
 
 use crate::ctxt::Ctxt;
 
-/// Names that are understood on a type, in the order in which they are documented.
+/// The names that are understood on a type, in the order in which they are documented.
 const ON_TYPES: &[&str] = &[
     "queue",
     "kind",
@@ -31,7 +30,7 @@ const ON_TYPES: &[&str] = &[
     "validate",
     "crate",
 ];
-/// Names that are understood on a field.
+/// The names that are understood on a field.
 const ON_FIELDS: &[&str] =
     &["key", "range", "length", "non_empty", "url", "email", "pattern", "nested", "with"];
 
@@ -57,7 +56,7 @@ impl<T> Slot<T> {
         self.0.as_ref().map(|(_, value)| value)
     }
 
-    /// The name as written, for errors about the attribute as a whole.
+    /// Returns the name as written, for errors about the attribute as a whole.
     pub fn name(&self) -> Option<&Ident> {
         self.0.as_ref().map(|(name, _)| name)
     }
@@ -67,7 +66,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// Variants take no attributes of their own.
+/// Reports attributes on a variant, which takes none.
 pub fn variant(ctxt: &Ctxt, attrs: &[Attribute]) {
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("message")) {
         ctxt.error(

@@ -1,8 +1,8 @@
-//! Sentences about names that are not understood.
+//! Writes the errors for unknown names.
 
 use syn::Ident;
 
-/// The error for a name that is understood neither here nor elsewhere.
+/// Returns the error for a name that no place understands.
 pub fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
     let advice = match meant(name, known) {
         Some(meant) => format!("did you mean `{meant}`?"),
@@ -14,14 +14,14 @@ pub fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
     syn::Error::new(name.span(), format!("unknown attribute `{name}`; {advice}"))
 }
 
-/// The known name that is most like a misspelt one.
+/// Returns the known name that is most similar to a misspelt one.
 pub fn meant<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
     let written = name.to_string();
     let nearest = known.iter().map(|known| (distance(&written, known), *known)).min();
     nearest.filter(|(distance, known)| *distance <= 1 + known.len() / 4).map(|(_, known)| known)
 }
 
-/// Levenshtein's distance.
+/// Returns the Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -37,7 +37,7 @@ pub fn type_params<'a>(container: &Container<'a>) -> Vec<&'a Ident> {
     container.generics.type_params().map(|param| &param.ident).collect()
 }
 
-/// A message is read back from storage, where there is nothing that it could borrow from.
+/// Refuses borrowed data: a message is read back from storage, where nothing can be borrowed.
 fn ownership(ctxt: &Ctxt, container: &Container<'_>) {
     for param in &container.generics.params {
         if let GenericParam::Lifetime(param) = param {
@@ -58,7 +58,7 @@ fn inhabited(ctxt: &Ctxt, container: &Container<'_>) {
     }
 }
 
-/// One key in a struct, one in each variant of an enum.
+/// Allows one key in a struct, and one in each variant of an enum.
 fn keys(ctxt: &Ctxt, fields: &[Field<'_>]) {
     let keys = fields.iter().filter_map(|field| field.attrs.key.name());
     for extra in keys.skip(1) {

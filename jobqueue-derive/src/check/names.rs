@@ -1,4 +1,4 @@
-//! Names of queues and kinds.
+//! Checks the names of queues and kinds.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use syn::LitStr;
 use crate::attr::{ContainerAttrs, Slot};
 use crate::ctxt::Ctxt;
 
-/// 63, Azure's bound, less the seven of `-poison`.
+/// The greatest length of a queue's name: Azure's 63 less the seven of `-poison`.
 const LONGEST_QUEUE: usize = 56;
 const LONGEST_KIND: usize = 128;
 
@@ -38,8 +38,8 @@ fn required(ctxt: &Ctxt, attrs: &ContainerAttrs, name: &str, slot: &Slot<LitStr>
     }
 }
 
-/// [Azure's rules](https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata), each
-/// broken one told.
+/// Checks [Azure's rules](https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata), and reports
+/// each broken one.
 fn queue(ctxt: &Ctxt, literal: &LitStr) {
     let name = literal.value();
     let length = name.chars().count();

@@ -1,4 +1,4 @@
-//! Regular expressions, by the parser that the `regex` crate itself uses.
+//! Checks regular expressions with the parser of the `regex` crate itself.
 
 use syn::LitStr;
 

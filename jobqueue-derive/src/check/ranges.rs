@@ -1,4 +1,4 @@
-//! The bounds of `range(…)` and `length(…)`, as far as they are literals.
+//! Checks the bounds of `range(…)` and `length(…)`, as far as they are literals.
 
 use std::cmp::Ordering;
 
@@ -44,7 +44,7 @@ pub fn length(ctxt: &Ctxt, bounds: &Bounds) {
     }
 }
 
-/// Whether the order of the bounds is unknown here, so that the compiler is to check it.
+/// Returns whether the order of the bounds is unknown here, so that the compiler must check it.
 pub fn is_checked_by_compiler(bounds: &Bounds) -> bool {
     match (&bounds.low, &bounds.high) {
         (Some(low), Some(high)) => compare(low, high).is_none(),

@@ -1,4 +1,4 @@
-//! Rules against the types they are put on, and against each other.
+//! Checks rules against the types of their fields, and against each other.
 
 use syn::{Ident, Type};
 
@@ -78,7 +78,7 @@ fn applicable(ctxt: &Ctxt, attrs: &FieldAttrs, shape: &Shape) {
     }
 }
 
-/// What has no rules of its own, at the bottom of lists and maps.
+/// Describes a type without rules of its own, at the bottom of lists and maps.
 fn primitive(shape: &Shape) -> Option<String> {
     match shape {
         Shape::List(item) | Shape::Map(item) => primitive(item),

@@ -1,4 +1,4 @@
-//! Versions, thresholds and times.
+//! Checks versions, thresholds and times.
 
 use syn::{LitInt, LitStr, Type};
 
@@ -41,7 +41,7 @@ fn version(ctxt: &Ctxt, container: &Container<'_>) {
             Some(number) => number,
             None => return,
         },
-        // A mistake in `version` was reported; which one was meant is unknown.
+        // A mistake in `version` was reported; the intended version is unknown.
         None if attrs.attempted.iter().any(|name| name == "version") => return,
         None => 1,
     };
@@ -88,7 +88,7 @@ fn is_self(container: &Container<'_>, ty: &Type) -> bool {
     }
 }
 
-/// The seconds, or a report.
+/// Returns the seconds, or reports an error.
 fn duration(ctxt: &Ctxt, name: &str, literal: &LitStr) -> Option<u64> {
     let problem = match parse_duration(&literal.value()) {
         Ok(seconds) => return Some(seconds),

@@ -1,7 +1,7 @@
-//! The bounds that a generic type's implementations need.
+//! Computes the bounds that a generic type's implementations need.
 //!
-//! Bounds are put on the types of fields that have rules, and on `Self` for what serde decides, never on
-//! every parameter: what a parameter needs depends on where it stands.
+//! Bounds are put on the types of fields that have rules, and on `Self` for serde's traits, never on every parameter:
+//! the bounds that a parameter needs depend on its place.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -10,7 +10,7 @@ use syn::{Ident, WhereClause, parse_quote};
 use crate::ast::{Container, Field};
 use crate::check::type_params;
 
-/// The `where` clause of `impl Validate`.
+/// Returns the `where` clause of `impl Validate`.
 pub fn validate_clause(container: &Container<'_>) -> WhereClause {
     let mut clause = own(container);
     let params = type_params(container);
@@ -22,7 +22,7 @@ pub fn validate_clause(container: &Container<'_>) -> WhereClause {
     clause
 }
 
-/// The `where` clause of `impl QueueMessage`.
+/// Returns the `where` clause of `impl QueueMessage`.
 pub fn message_clause(container: &Container<'_>) -> WhereClause {
     let mut clause = own(container);
     if !container.generics.params.is_empty() {

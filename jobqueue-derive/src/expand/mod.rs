@@ -1,7 +1,7 @@
 //! Emits the implementations. The input has no mistakes that [`crate::check`] can find.
 //!
-//! Everything that is emitted is reached through absolute paths or through `__jobqueue`, so that names which
-//! the user's module shadows do not matter.
+//! The output reaches everything through absolute paths or through `__jobqueue`, so that names which the user's module
+//! shadows do not matter.
 
 mod generics;
 mod message;

@@ -1,7 +1,7 @@
-//! The call for each rule on a field: `__path` and `__violations` are in scope.
+//! Emits the call for each rule on a field: `__path` and `__violations` are in scope.
 //!
-//! The field's type is given to each function, so that a trait error points at the type in the user's source.
-//! A rule is one call with plain arguments where possible, for what is written here the user waits for in each build.
+//! The field's type is passed to each function, so that a trait error points at the type in the user's source. A rule
+//! is one call with plain arguments where possible, since the user's crate compiles it in each build.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -13,7 +13,7 @@ use crate::attr::{Bound, Bounds, Literal};
 use crate::check::is_checked_by_compiler;
 use crate::shape::Shape;
 
-/// `value` is an expression for a reference to the field, `name` what it is called below `__path`.
+/// Emits the rules of a field. `value` is an expression for a reference to the field, `name` its name below `__path`.
 pub fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, name: &str) -> TokenStream {
     let attrs = &field.attrs;
     let ty = field.ty;
@@ -58,7 +58,7 @@ pub fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, name: &
     calls
 }
 
-/// An assertion about the limits, and the two arguments.
+/// Returns an assertion about the limits, and the two arguments.
 fn range(bounds: &Bounds, shape: &Shape) -> (Option<TokenStream>, TokenStream) {
     let number = |bound: &Bound| in_type(bound, shape);
     let low = match &bounds.low {
@@ -83,7 +83,7 @@ fn range(bounds: &Bounds, shape: &Shape) -> (Option<TokenStream>, TokenStream) {
     (order, quote!(#low, #high))
 }
 
-/// An assertion about the limits, and the two arguments.
+/// Returns an assertion about the limits, and the two arguments.
 fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
     let as_written = |bound: &Bound| bound.expr.to_token_stream();
     let min = match &bounds.low {
@@ -102,7 +102,7 @@ fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
     (order, quote!(#min, #max))
 }
 
-/// An assertion about bounds that are constants, whose values the macro cannot see.
+/// Returns an assertion about bounds that are constants, whose values the macro cannot see.
 fn order(
     bounds: &Bounds,
     primitive: TokenStream,
@@ -123,7 +123,7 @@ fn order(
     })
 }
 
-/// The bound as a literal of the field's type: a whole number is fine as a bound of a float.
+/// Returns the bound as a literal of the field's type: a whole number is valid as a bound of a float.
 fn in_type(bound: &Bound, shape: &Shape) -> TokenStream {
     match (&bound.literal, shape) {
         (Literal::Integer { negative, magnitude }, Shape::Float(_)) => {

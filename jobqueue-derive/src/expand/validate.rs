@@ -1,4 +1,4 @@
-//! `impl Validate`.
+//! Emits `impl Validate`.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -77,7 +77,7 @@ fn with_rules<'f, 'a>(fields: &'f [Field<'a>]) -> impl Iterator<Item = &'f Field
     fields.iter().filter(|field| field.attrs.rules().next().is_some())
 }
 
-/// `value` is an expression for a reference to the field.
+/// Emits the validation of a field. `value` is an expression for a reference to the field.
 fn of_field(container: &Container<'_>, field: &Field<'_>, value: &TokenStream) -> TokenStream {
     let (step, name) = match &field.step {
         // An empty name means that there is no step.

@@ -31,7 +31,9 @@ pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError 
         ErrorKind::Credential => call
             .error(StoreErrorKind::Unauthorized)
             .with_detail(format!("the credential gave no token: {error}")),
-        ErrorKind::DataConversion => call.unreadable("the answer does not have the form of this operation's answers"),
+        ErrorKind::DataConversion => {
+            call.unreadable("the answer does not have the form of this operation's answers")
+        }
         // The SDK refused the call, or the pipeline failed, before anything was sent.
         _ => call.error(StoreErrorKind::InvalidInput).with_detail("the request could not be made"),
     }

@@ -38,12 +38,12 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
     // The service writes a byte order mark.
     let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
     let mut reader = Reader::from_reader(body);
-    // The stack of open elements, outermost first: QueueMessagesList, QueueMessage, the field, anything inside it.
+    // The number of open elements: 1 is QueueMessagesList, 2 QueueMessage, 3 the field, more is inside it.
     let mut depth = 0_usize;
     let mut root = false;
     let mut field = Field::default();
     let mut message: Option<RawMessage> = None;
-    loop {
+    let broken = loop {
         match reader.read_event() {
             Ok(Event::Start(start)) => {
                 depth += 1;
@@ -69,25 +69,23 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
             Ok(Event::Text(text)) if depth == 3 => field.push(text.as_ref()),
             Ok(Event::CData(text)) if depth == 3 => field.push(text.as_ref()),
             Ok(Event::GeneralRef(reference)) if depth == 3 => field.push_reference(&reference),
-            Ok(Event::Eof) => {
-                if depth != 0 {
-                    all.broken = Some("the answer ends in the middle".to_owned());
-                } else if !root {
-                    all.broken = Some("the answer is not a list of messages".to_owned());
-                }
-                return all;
-            }
+            Ok(Event::Eof) => break at_end(depth, root),
             // The service sends no DTD, so an answer with one comes from another server.
-            Ok(Event::DocType(_)) => {
-                all.broken = Some("the answer has a document type".to_owned());
-                return all;
-            }
+            Ok(Event::DocType(_)) => break Some("the answer has a document type"),
             Ok(_) => {}
-            Err(_) => {
-                all.broken = Some("the answer is not XML".to_owned());
-                return all;
-            }
+            Err(_) => break Some("the answer is not XML"),
         }
+    };
+    all.broken = broken.map(str::to_owned);
+    all
+}
+
+/// Returns the problem of a document that ends with `depth` open elements, after its root or without it.
+fn at_end(depth: usize, root: bool) -> Option<&'static str> {
+    match (depth, root) {
+        (0, true) => None,
+        (0, false) => Some("the answer is not a list of messages"),
+        _ => Some("the answer ends in the middle"),
     }
 }
 

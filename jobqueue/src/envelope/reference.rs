@@ -50,7 +50,8 @@ impl StoredReference {
         if day.len() != 8 || !day.bytes().all(|b| b.is_ascii_digit()) {
             return Err(ReferenceError("the reference does not begin with a day"));
         }
-        let queue = QueueName::new(queue).map_err(|_| ReferenceError("the reference does not name a queue"))?;
+        let queue =
+            QueueName::new(queue).map_err(|_| ReferenceError("the reference does not name a queue"))?;
         let id = Uuid::try_parse(id).ok().filter(|uuid| uuid.hyphenated().to_string() == id);
         let id = id.ok_or(ReferenceError("the reference does not end with a UUID"))?;
         let size = size.ok_or(ReferenceError("the size is missing"))?;

@@ -169,7 +169,9 @@ impl QueueStore for ShardedQueues {
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
         if is_shard(queue) {
             let error = StoreError::new(K::InvalidInput, "create queue", queue);
-            return Err(error.with_detail("the name has the ending of a shard's name (`-s<shard>v<generation>`); choose another"));
+            return Err(error.with_detail(
+                "the name has the ending of a shard's name (`-s<shard>v<generation>`); choose another",
+            ));
         }
         let created = self.home().queues().create_queue(queue, metadata).await?;
         self.maps.fresh(queue).await?;

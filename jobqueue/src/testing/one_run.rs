@@ -1,7 +1,7 @@
-//! Runs a handler once, with a queue around it, and tells what came of it.
+//! Runs a handler once, with a queue around it, and returns the outcome.
 //!
-//! The message goes through the codec, the envelope, a storage in memory and the worker, as in production: what the rules of its
-//! type refuse, or its codec cannot carry, shows here.
+//! The message goes through the codec, the envelope, a storage in memory and the worker, as in production. So a test
+//! shows when the rules of its type refuse the message, or its codec cannot encode it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::storage::Storage;
 use crate::sync::lock;
 use crate::worker::{Event, Worker, WorkerBuilder};
 
-/// The longest time that the handler is waited for, by tokio's clock.
+/// The longest time to wait for the handler, by tokio's clock.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// Runs `handler` once on `message`, with nothing else in the storage. For handlers that take state, see [`HandlerTest`].
@@ -50,21 +50,21 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 /// ```
 ///
 /// # Errors
-/// [`Invalid`](ErrorKind::Invalid) for a message that breaks its rules; [`Configuration`](ErrorKind::Configuration) for a handler
-/// that asks for state which nobody gave.
+/// [`Invalid`](ErrorKind::Invalid) for a message that breaks its rules; [`Configuration`](ErrorKind::Configuration) for
+/// a handler that takes state which the test has not added.
 ///
 /// # Cancel safety
-/// The handler is cancelled with the future.
+/// If the future is dropped, the handler is cancelled.
 pub async fn run_one<A: 'static, H: Handler<A>>(handler: H, message: &H::Message) -> Result<OneRun, Error> {
     HandlerTest::new().run_one(handler, message).await
 }
 
-/// The queue that handlers are run on, and that they see in [`JobInfo::queue`](crate::JobInfo::queue).
+/// The queue on which handlers run, and which they see in [`JobInfo::queue`](crate::JobInfo::queue).
 const QUEUE: &str = "one-run";
 
-/// A storage and the state of handlers that are run one by one, on a queue of the test's own.
+/// A storage and the state of handlers that a test runs one by one, on a queue of its own.
 ///
-/// Each run has the storage to itself, so that [`OneRun::sent`] shows what this run has sent.
+/// Each run has an empty storage, so that [`OneRun::sent`] returns the messages of this run.
 #[derive(Debug, Clone, Default)]
 pub struct HandlerTest {
     parts: Vec<Part>,
@@ -72,7 +72,7 @@ pub struct HandlerTest {
 
 type Configure = Arc<dyn Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync>;
 
-/// A step of putting the worker together.
+/// A step of the worker's configuration.
 #[derive(Clone)]
 struct Part(Configure);
 
@@ -88,7 +88,7 @@ impl HandlerTest {
         Self::default()
     }
 
-    /// Adds a value that handlers take by [`State`](crate::State). One of each type.
+    /// Adds a value that handlers take by [`State`](crate::State), at most one of each type.
     #[must_use]
     pub fn state<S: Clone + Send + Sync + 'static>(self, state: S) -> Self {
         self.worker(move |builder| builder.state(state.clone()))
@@ -107,10 +107,10 @@ impl HandlerTest {
     /// Runs `handler` once on `message`.
     ///
     /// # Errors
-    /// As [`run_one`].
+    /// Those of [`run_one`].
     ///
     /// # Cancel safety
-    /// The handler is cancelled with the future.
+    /// If the future is dropped, the handler is cancelled.
     pub async fn run_one<A: 'static, H: Handler<A>>(
         &self,
         handler: H,
@@ -118,7 +118,7 @@ impl HandlerTest {
     ) -> Result<OneRun, Error> {
         let clock = Arc::new(TokioClock::new());
         let storage = memory::open_with_clock(clock.clone());
-        // Not the queue of the type, on which the handler may put messages that are not to run.
+        // The queue differs from that of the type, to which the handler may send messages that must not run.
         let queue: Queue<H::Message> = storage.queue_named(QUEUE).await?;
         let _ = queue.send(message).await?;
         let (end, ended) = tokio::sync::oneshot::channel();
@@ -127,7 +127,7 @@ impl HandlerTest {
             if let Event::Finished { outcome, error, .. } = event
                 && let Some(end) = lock(&end).take()
             {
-                // Nobody waits any more when the run was given up.
+                // The receiver is gone when the run was given up.
                 let _ = end.send((outcome.clone(), error.clone()));
             }
         };
@@ -146,12 +146,12 @@ impl HandlerTest {
     }
 }
 
-/// What one run of a handler came to.
+/// The outcome of one run of a handler.
 #[derive(Debug)]
 pub struct OneRun {
-    /// What became of the message.
+    /// The outcome of the delivery.
     pub outcome: Outcome,
-    /// What went wrong, with its causes in one line, if something did.
+    /// The error with its causes in one line, if the run failed.
     pub error: Option<String>,
     storage: Storage,
 }
@@ -160,7 +160,7 @@ impl OneRun {
     /// Checks that the handler returned `Ok`.
     ///
     /// # Panics
-    /// If it did not, with its error.
+    /// If the run ended otherwise; the text shows its error.
     #[track_caller]
     pub fn assert_completed(&self) {
         let error = self.error.as_deref().unwrap_or("no error");
@@ -171,10 +171,10 @@ impl OneRun {
         );
     }
 
-    /// Checks that the attempt failed, is tried again, and that its error has `part` in it.
+    /// Checks that the attempt failed with an error that contains `part`, and is to be tried again.
     ///
     /// # Panics
-    /// If it ended otherwise, with how it ended.
+    /// If the run ended otherwise; the text shows its outcome.
     #[track_caller]
     pub fn assert_retried(&self, part: &str) {
         assert!(
@@ -185,10 +185,10 @@ impl OneRun {
         self.assert_error(part);
     }
 
-    /// Checks that the message was dead-lettered, with `part` in the error.
+    /// Checks that the message was dead-lettered with an error that contains `part`.
     ///
     /// # Panics
-    /// If it ended otherwise, with how it ended.
+    /// If the run ended otherwise; the text shows its outcome.
     #[track_caller]
     pub fn assert_dead_lettered(&self, part: &str) {
         let is_dead = matches!(self.outcome, Outcome::DeadLettered(_));
@@ -202,25 +202,25 @@ impl OneRun {
         assert!(error.contains(part), "the error is {error:?}, which does not contain {part:?}");
     }
 
-    /// Returns what the handler sent to the queue of `M`, in the order of sending; delayed messages are not among it.
+    /// Returns the messages that the handler sent to the queue of `M`, in the order of sending, except delayed ones.
     ///
     /// # Errors
-    /// [`Undecodable`](ErrorKind::Undecodable) for a message that is no `M`.
+    /// [`Undecodable`](ErrorKind::Undecodable) for a message that is not an `M`.
     ///
     /// # Cancel safety
-    /// What was taken so far is not returned by the next call.
+    /// If the future is dropped, messages that were already taken are not returned by the next call.
     pub async fn sent<M: QueueMessage>(&self) -> Result<Vec<M>, Error> {
         let queue: Queue<M> = self.storage.queue().await?;
         let mut sent = Vec::new();
         while let Some(delivery) = queue.receive(Duration::ZERO).await? {
-            // A copy by the codec, since messages need not be `Clone`.
+            // The message is copied by the codec, since messages need not be `Clone`.
             sent.push(decode_message(M::VERSION, &encode_message(delivery.message())?)?);
             delivery.complete().await?;
         }
         Ok(sent)
     }
 
-    /// The storage of the run, for everything else.
+    /// Returns the storage of the run, for further checks.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }

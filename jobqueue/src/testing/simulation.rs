@@ -1,4 +1,4 @@
-//! Runs that repeat: all randomness of a thread from a seed, and processes that are stopped and killed.
+//! Repeatable runs: all randomness of a thread comes from a seed, and processes are stopped and killed.
 //!
 //! Use them on a current-thread runtime on paused time, with the library's clock from tokio
 //! ([`TokioClock`](crate::memory::TokioClock)) and leases renewed on the same runtime

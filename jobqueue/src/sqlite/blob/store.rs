@@ -154,7 +154,8 @@ pub(in crate::sqlite) fn check_put(
 ) -> Result<(), StoreError> {
     limits::check_metadata(Operation::PutBlob, blob, &options.metadata)?;
     if data.len() > write::MAX_BLOB_BYTES {
-        let detail = format!("the blob has {} bytes; {} are allowed in SQLite", data.len(), write::MAX_BLOB_BYTES);
+        let detail =
+            format!("the blob has {} bytes; {} are allowed in SQLite", data.len(), write::MAX_BLOB_BYTES);
         let error = StoreError::new(StoreErrorKind::TooLarge, Operation::PutBlob.as_str(), blob);
         return Err(error.with_detail(detail));
     }

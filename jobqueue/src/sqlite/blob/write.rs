@@ -1,7 +1,7 @@
 //! Writes and deletes blobs.
 
 use bytes::Bytes;
-use rusqlite::params;
+use rusqlite::{ToSql, params};
 
 use super::container;
 use super::row::{BlobRow, tag, write_lease};
@@ -41,7 +41,27 @@ pub(in crate::sqlite) fn put(
         until,
         &data[..],
     ];
-    match &present {
+    write_row(batch, blob, present.as_ref(), values)?;
+    Ok(BlobRow {
+        id: 0,
+        name: blob.name().to_owned(),
+        etag,
+        modified_at: now,
+        metadata: options.metadata.clone(),
+        length: data.len() as u64,
+        lease,
+    }
+    .properties(now))
+}
+
+/// Updates the row `present`, or inserts one if there is none. `values` are the columns except the container and the name.
+fn write_row(
+    batch: &Batch<'_>,
+    blob: &BlobName,
+    present: Option<&BlobRow>,
+    values: &[&dyn ToSql],
+) -> Applied<()> {
+    match present {
         Some(row) => {
             let mut update = batch.connection().prepare_cached(
                 "UPDATE jobqueue_blob SET etag = ?1, modified_at = ?2, metadata = ?3, length = ?4, lease_id = ?5,
@@ -59,16 +79,7 @@ pub(in crate::sqlite) fn put(
             insert.execute(&[values, params![container, blob.name()]].concat()[..])?;
         }
     }
-    Ok(BlobRow {
-        id: 0,
-        name: blob.name().to_owned(),
-        etag,
-        modified_at: now,
-        metadata: options.metadata.clone(),
-        length: data.len() as u64,
-        lease,
-    }
-    .properties(now))
+    Ok(())
 }
 
 /// Deletes a blob.

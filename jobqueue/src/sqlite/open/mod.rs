@@ -116,8 +116,9 @@ pub(super) fn target(path: &Path) -> Result<PathBuf, Cause> {
 /// # Errors
 /// `InvalidInput` when the file exists or cannot be created.
 pub(super) fn create_private(file: &Path) -> Result<(), Cause> {
-    platform::create_private(file)
-        .map_err(|error| Cause::new(StoreErrorKind::InvalidInput, format!("the file cannot be created: {error}")))
+    platform::create_private(file).map_err(|error| {
+        Cause::new(StoreErrorKind::InvalidInput, format!("the file cannot be created: {error}"))
+    })
 }
 
 /// Returns the path of the write-ahead log beside the file.

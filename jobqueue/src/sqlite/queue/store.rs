@@ -80,7 +80,8 @@ impl QueueStore for Store {
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let count = messages.len();
         let name = queue.clone();
-        // Checked here, to spare the writing thread the work. A refused message does not refuse the others.
+        // Checked here, since the single writing thread is the bottleneck. A refused message does not refuse the
+        // others.
         let checked: Vec<_> =
             messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
         let wanted: Vec<bool> = checked.iter().map(Option::is_none).collect();

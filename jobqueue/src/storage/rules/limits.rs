@@ -34,9 +34,9 @@ pub fn check_put(queue: &QueueName, message: &PutMessage) -> Result<(), StoreErr
     }
     match message.ttl {
         Some(ttl) if ttl.is_zero() => fail("the time to live is zero; it must be positive"),
-        Some(ttl) if message.visibility_delay >= ttl => {
-            fail("the delay is not shorter than the time to live; the message would expire before it is visible")
-        }
+        Some(ttl) if message.visibility_delay >= ttl => fail(
+            "the delay is not shorter than the time to live; the message would expire before it is visible",
+        ),
         _ => Ok(()),
     }
 }

@@ -1,11 +1,11 @@
-//! How a promise says that it is broken.
+//! Reports broken promises.
 
 use std::fmt;
 use std::panic::Location;
 
 use crate::storage::{StoreError, StoreErrorKind};
 
-/// Where and how a storage broke a promise.
+/// The report of a broken promise: the place, and the observed behaviour.
 #[derive(Debug)]
 pub struct Broken {
     place: &'static Location<'static>,
@@ -32,7 +32,7 @@ impl std::error::Error for Broken {
     }
 }
 
-/// An operation that should have succeeded.
+/// Reports an operation that should have succeeded.
 impl From<StoreError> for Broken {
     #[track_caller]
     fn from(error: StoreError) -> Self {
@@ -41,7 +41,7 @@ impl From<StoreError> for Broken {
     }
 }
 
-/// Expects an error of one of `kinds`, about which the storage is certain.
+/// Expects an error of one of `kinds` that is not ambiguous.
 #[track_caller]
 pub(super) fn refused<T>(result: Result<T, StoreError>, kinds: &[StoreErrorKind]) -> Result<(), Broken> {
     match result {
@@ -56,7 +56,7 @@ pub(super) fn refused<T>(result: Result<T, StoreError>, kinds: &[StoreErrorKind]
     }
 }
 
-/// Expects `refused` where the documented rule holds, success where the storage deviates from it.
+/// Expects `refused` where the documented rule holds, and success where the storage deviates from it.
 #[track_caller]
 pub(super) fn refused_unless<T>(
     deviates: bool,
@@ -67,7 +67,7 @@ pub(super) fn refused_unless<T>(
         (false, result) => refused(result, kinds),
         (true, Ok(_)) => Ok(()),
         (true, Err(error)) => Err(Broken::new(format!(
-            "the storage no longer deviates; take the deviation out of its list ({error})"
+            "the storage no longer deviates; remove it from the list of deviations ({error})"
         ))),
     }
 }

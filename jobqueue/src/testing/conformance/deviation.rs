@@ -1,13 +1,13 @@
-//! Where a storage is known to differ from what Azure documents.
+//! The known differences between a storage and Azure's documentation.
 
 /// A documented difference of a storage. A promise that it touches asserts the difference instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Deviation {
-    /// A receipt whose visibility timeout is over is accepted until somebody else gets the message, whatever
+    /// A receipt whose visibility timeout is over is accepted until another worker gets the message, whatever
     /// [`ExpiredReceipt`](crate::storage::ExpiredReceipt) says. Azure itself does so, and so does Azurite.
     ExpiryNotChecked,
-    /// All messages of one get have the same receipt, and each other's is accepted. Azurite.
+    /// All messages of one get have the same receipt, and each accepts those of the others. Azurite.
     BatchSharesReceipt,
     /// An update may hide a message until after its time to live. Azurite.
     VisibilityBeyondExpiryAccepted,
@@ -21,7 +21,7 @@ pub enum Deviation {
     MetadataSizeNotChecked,
     /// Expired messages are counted until the next operation on the queue. Azurite.
     CountKeepsExpired,
-    /// The storage can only be polled: it has no bell.
+    /// The storage can only be polled: it has no notifier.
     PollOnly,
     /// A get does not tell when the next message becomes visible.
     NextVisibleUnknown,

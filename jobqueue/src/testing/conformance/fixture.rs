@@ -1,4 +1,4 @@
-//! Short names for what promises do to a queue or a blob.
+//! Short helpers for the operations of promises on a queue or a blob.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,10 +13,11 @@ use crate::storage::{
     Storage, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// Long enough not to run out while a promise is tried, in real time too.
+/// A time that does not run out while a promise is tried, in real time too.
 pub(super) const LONG: Duration = secs(600);
 
-/// What a stale or foreign receipt may be refused with; Azure's own documentation changed over time.
+/// The kinds with which a stale receipt, or that of another message, may be refused; Azure's own documentation changed
+/// over time.
 pub(super) const STALE: &[StoreErrorKind] =
     &[StoreErrorKind::PopReceiptMismatch, StoreErrorKind::MessageNotFound];
 
@@ -24,7 +25,7 @@ pub(super) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Whether two instants are at most `tolerance` apart.
+/// Returns whether two instants are at most `tolerance` apart.
 pub(super) fn near(left: SystemTime, right: SystemTime, tolerance: Duration) -> bool {
     let apart = left.duration_since(right).or_else(|_| right.duration_since(left));
     apart.is_ok_and(|apart| apart <= tolerance)
@@ -50,7 +51,7 @@ impl TestQueue {
         self.store.put(&self.name, message).await
     }
 
-    /// One get.
+    /// Gets up to `count` messages once.
     pub(super) async fn get(
         &self,
         count: u32,
@@ -60,13 +61,13 @@ impl TestQueue {
         Ok(received.messages)
     }
 
-    /// Exactly one message, or a broken promise.
+    /// Gets exactly one message; otherwise the promise is broken.
     pub(super) async fn get_one(&self, visibility: Duration) -> Result<LeasedMessage, Broken> {
         let mut messages = self.get(1, visibility).await?;
         messages.pop().ok_or_else(|| Broken::new("a message should be visible, and is not"))
     }
 
-    /// All visible messages, by as many gets as it takes.
+    /// Gets all visible messages, by as many gets as necessary.
     pub(super) async fn get_all(&self, visibility: Duration) -> Result<Vec<LeasedMessage>, StoreError> {
         let mut all = Vec::new();
         loop {
@@ -92,7 +93,7 @@ impl TestQueue {
         self.store.peek(&self.name, count).await
     }
 
-    /// Exactly one message looked at, or a broken promise.
+    /// Peeks at exactly one message; otherwise the promise is broken.
     pub(super) async fn peek_one(&self) -> Result<PeekedMessage, Broken> {
         let mut messages = self.peek(1).await?;
         messages.pop().ok_or_else(|| Broken::new("a message should be visible, and is not"))
@@ -134,7 +135,7 @@ impl TestQueue {
     }
 }
 
-/// The same message under another receipt.
+/// Returns the same message with another receipt.
 pub(super) fn with_receipt(message: &MessageRef, receipt: &PopReceipt) -> MessageRef {
     MessageRef { id: message.id.clone(), receipt: receipt.clone() }
 }
@@ -151,7 +152,7 @@ impl TestBlob {
         Self { store: Arc::clone(storage.blobs()), name }
     }
 
-    /// Another blob in the same container.
+    /// Returns another blob in the same container.
     pub(super) fn sibling(&self, name: &str) -> Result<Self, Broken> {
         let name = BlobName::new(self.name.container().clone(), name);
         let name = name.map_err(|error| Broken::new(error.to_string()))?;
@@ -215,21 +216,21 @@ impl TestBlob {
         self.store.break_lease(&self.name, Some(secs(seconds))).await
     }
 
-    /// Held by the id that is returned, for a minute.
+    /// Takes the lease for a minute; returns its id.
     pub(super) async fn leased(&self) -> Result<LeaseId, Broken> {
         let id = LeaseId::random();
         self.acquire(60, id).await?;
         Ok(id)
     }
 
-    /// Held by the id that is returned, and breaking for a minute.
+    /// Takes the lease and begins a break of a minute; returns the id.
     pub(super) async fn breaking(&self) -> Result<LeaseId, Broken> {
         let id = self.leased().await?;
         self.break_in(50).await?;
         Ok(id)
     }
 
-    /// Held by the id that is returned until it was broken.
+    /// Takes the lease and breaks it; returns the former id.
     pub(super) async fn broken(&self) -> Result<LeaseId, Broken> {
         let id = self.leased().await?;
         self.break_in(0).await?;

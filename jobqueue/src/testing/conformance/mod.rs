@@ -1,8 +1,8 @@
-//! What every storage promises, one function a promise, for any adapter to run.
+//! The promises of every storage, one function each, for any adapter to run.
 //!
-//! A promise is a sentence and an async function over a [`Subject`]: the storage under test, a way to let time pass, and
-//! the storage's documented [`Deviation`]s. Where a storage deviates, the promise asserts the *deviating* behaviour, so
-//! that a storage that mends its ways makes the suite fail until the exception is taken out.
+//! A promise is a sentence and an async function over a [`Subject`]: the storage under test, a way to let time pass,
+//! and the storage's documented [`Deviation`]s. Where a storage deviates, the promise asserts the *deviating*
+//! behaviour. So a storage that no longer deviates fails the suite until the exception is removed.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -39,7 +39,7 @@ pub use promise::Promise;
 pub use runner::{Report, exercise, run_all};
 pub use subject::Subject;
 
-/// All promises, in the order of the port's operations.
+/// Returns all promises, in the order of the port's operations.
 pub fn promises() -> &'static [Promise] {
     static ALL: LazyLock<Vec<Promise>> =
         LazyLock::new(|| [queues::all(), subscribe::PROMISES.to_vec(), blobs::all(), leases::all()].concat());

@@ -8,7 +8,7 @@ use super::{Broken, Subject};
 
 type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Broken>> + Send + 'a>>;
 
-/// Something every storage promises.
+/// A promise of every storage.
 #[derive(Clone, Copy)]
 pub struct Promise {
     pub(super) name: &'static str,
@@ -18,28 +18,28 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// The name, such as `update::gives_a_new_receipt`.
+    /// Returns the name, such as `update::gives_a_new_receipt`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What is promised, in a sentence.
+    /// Returns the promise as a sentence.
     pub fn summary(&self) -> &'static str {
         self.summary.trim_start()
     }
 
-    /// Whether it lets more than three seconds of storage time pass.
+    /// Returns whether the promise lets more than three seconds of storage time pass.
     pub fn is_slow(&self) -> bool {
         self.slow
     }
 
-    /// Tries whether `subject` keeps the promise.
+    /// Checks whether `subject` keeps the promise.
     ///
     /// # Errors
-    /// [`Broken`] says where and how it does not.
+    /// [`Broken`], which says where and how the storage breaks it.
     ///
     /// # Cancel safety
-    /// Queues and containers of the subject are left behind; nobody else uses them.
+    /// If the future is dropped, queues and containers of the subject are left behind; nobody else uses them.
     pub async fn run(&self, subject: &Subject) -> Result<(), Broken> {
         (self.run)(subject).await
     }

@@ -1,4 +1,4 @@
-//! Running all promises and telling which were broken.
+//! Runs all promises and reports which were broken.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -8,7 +8,7 @@ use futures_util::stream::{self, StreamExt};
 
 use super::{Broken, Promise, Subject, promises};
 
-/// Which promises a storage kept.
+/// The results of all promises.
 #[derive(Debug)]
 #[must_use = "ask `assert_kept` or read `broken`"]
 pub struct Report {
@@ -18,12 +18,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// How many promises were kept.
+    /// Returns the number of promises that were kept.
     pub fn kept(&self) -> usize {
         self.kept
     }
 
-    /// The promises that were not kept, by name.
+    /// Returns the promises that were not kept, by name.
     pub fn broken(&self) -> &[(&'static str, Broken)] {
         &self.broken
     }
@@ -31,7 +31,7 @@ impl Report {
     /// Fails a test unless all promises were kept.
     ///
     /// # Panics
-    /// If a promise was broken, with all that were.
+    /// If a promise was broken; the text lists all broken ones.
     pub fn assert_kept(&self) {
         assert!(self.broken.is_empty(), "{self}");
     }
@@ -58,10 +58,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// Tries all promises on one subject, one after the other.
+/// Checks all promises on one subject, one after the other.
 ///
 /// # Cancel safety
-/// As [`Promise::run`].
+/// As for [`Promise::run`].
 pub async fn exercise(subject: &Subject) -> Report {
     let mut results = Vec::new();
     for promise in promises() {
@@ -70,11 +70,11 @@ pub async fn exercise(subject: &Subject) -> Report {
     Report::of(subject.storage().description(), results)
 }
 
-/// Tries all promises, up to `concurrency` at once, each on a subject of its own. For storages in real time, whose
-/// waits then overlap; the slow ones start first.
+/// Checks all promises, up to `concurrency` at once, each on a subject of its own. It suits storages in real time,
+/// whose waits then overlap; the slow promises start first.
 ///
 /// # Cancel safety
-/// As [`Promise::run`].
+/// As for [`Promise::run`].
 pub async fn run_all(make_subject: impl AsyncFn() -> Subject, concurrency: usize) -> Report {
     let mut order: Vec<_> = promises().iter().enumerate().collect();
     order.sort_by_key(|(place, promise)| (!promise.is_slow(), *place));
@@ -90,8 +90,10 @@ pub async fn run_all(make_subject: impl AsyncFn() -> Subject, concurrency: usize
     Report::of(&storage, done.into_iter().map(|(_, name, result, _)| (name, result)))
 }
 
-/// A storage that panics breaks one promise, not the run.
+/// Checks one promise. A storage that panics breaks that promise, not the run.
 async fn attempt(promise: &Promise, subject: &Subject) -> Result<(), Broken> {
     let outcome = AssertUnwindSafe(promise.run(subject)).catch_unwind().await;
-    outcome.unwrap_or_else(|_| Err(Broken::new("it panicked; the message is in the test's output")))
+    outcome.unwrap_or_else(|_| {
+        Err(Broken::new("the storage or the promise panicked; the message is in the test's output"))
+    })
 }

@@ -1,4 +1,4 @@
-//! The storage under test and what the promises need to know about it.
+//! The storage under test, with the properties that the promises need.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -20,8 +20,8 @@ type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A storage under test, with a way to let its time pass.
 ///
-/// All queues and containers that promises make have names of their own, so that several subjects and several
-/// promises may use one storage at once, as long as its time is real.
+/// All queues and containers of promises have unique names, so that several subjects and several promises may use one
+/// storage at once, as long as its time is real.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -30,7 +30,7 @@ type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// use std::sync::Arc;
 ///
 /// # fn my_storage(clock: Arc<ManualClock>) -> Storage { memory::open_with_clock(clock) }
-/// // A storage that takes its time from a clock is tested without waiting; one with a clock of its own by `real_time`.
+/// A storage that takes its time from a clock is tested without waiting; one with its own clock by `real_time`.
 /// let clock = Arc::new(ManualClock::new());
 /// let subject = Subject::virtual_time(my_storage(clock.clone()), clock);
 /// exercise(&subject).await.assert_kept();
@@ -47,7 +47,8 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A storage whose time passes when `advance` is awaited. Instants it reports may be wrong by `tolerance`.
+    /// Returns a subject whose time passes when `advance` is awaited. Instants that it reports may be wrong by
+    /// `tolerance`.
     pub fn new(
         storage: Storage,
         tolerance: Duration,
@@ -65,7 +66,7 @@ impl Subject {
         }
     }
 
-    /// A storage that goes by `clock`. Promises must not run concurrently on it.
+    /// Returns a subject that takes the time from `clock`. Promises must not run concurrently on it.
     pub fn virtual_time(storage: Storage, clock: Arc<ManualClock>) -> Self {
         Self::new(storage, Duration::from_millis(1), move |by| {
             clock.advance(by);
@@ -73,38 +74,38 @@ impl Subject {
         })
     }
 
-    /// A storage that goes by real time, in whole seconds: waits a little longer than asked.
+    /// Returns a subject in real time, in whole seconds: it waits a little longer than asked.
     pub fn real_time(storage: Storage) -> Self {
         Self::new(storage, Duration::from_secs(5), |by| {
             Box::pin(tokio::time::sleep(by + Duration::from_millis(300)))
         })
     }
 
-    /// Declares where the storage is known to differ.
+    /// Declares the known deviations of the storage.
     #[must_use]
     pub fn deviating(mut self, deviations: impl IntoIterator<Item = Deviation>) -> Self {
         self.deviations.extend(deviations);
         self
     }
 
-    /// Keeps something, such as a temporary folder, as long as the subject lives.
+    /// Keeps a value, such as a temporary folder, as long as the subject lives.
     #[must_use]
     pub fn keeping(mut self, guard: impl Any + Send + Sync) -> Self {
         self._guard = Some(Box::new(guard));
         self
     }
 
-    /// The storage under test.
+    /// Returns the storage under test.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// Whether the storage is declared to differ in this.
+    /// Returns whether the storage is declared to deviate in this.
     pub fn deviates(&self, deviation: Deviation) -> bool {
         self.deviations.contains(&deviation)
     }
 
-    /// How wrong an instant that the storage reports may be.
+    /// Returns the greatest error of an instant that the storage reports.
     pub fn tolerance(&self) -> Duration {
         self.tolerance
     }
@@ -112,39 +113,39 @@ impl Subject {
     /// Lets at least `by` of the storage's time pass.
     ///
     /// # Cancel safety
-    /// The time may or may not have passed.
+    /// If the future is dropped, the time may or may not have passed.
     pub async fn advance(&self, by: Duration) {
         (self.advance)(by).await;
     }
 
-    /// The beginning of the names of all queues and containers this subject makes.
+    /// Returns the prefix of the names of all queues and containers of this subject.
     pub fn prefix(&self) -> String {
         format!("c{}-", self.run)
     }
 
-    /// A name that no queue has.
+    /// Returns a name that no queue has.
     pub(super) fn queue_name(&self) -> Result<QueueName, Broken> {
         QueueName::new(self.name()).map_err(|error| Broken::new(error.to_string()))
     }
 
-    /// A name that no container has.
+    /// Returns a name that no container has.
     pub(super) fn container_name(&self) -> Result<ContainerName, Broken> {
         ContainerName::new(self.name()).map_err(|error| Broken::new(error.to_string()))
     }
 
-    /// A new, empty queue.
+    /// Creates a new, empty queue.
     pub(super) async fn queue(&self) -> Result<TestQueue, Broken> {
         let name = self.queue_name()?;
         self.storage.queues().create_queue(&name, &Metadata::new()).await?;
         Ok(TestQueue::new(&self.storage, name))
     }
 
-    /// A handle of a queue that does not exist.
+    /// Returns a handle of a queue that does not exist.
     pub(super) fn missing_queue(&self) -> Result<TestQueue, Broken> {
         Ok(TestQueue::new(&self.storage, self.queue_name()?))
     }
 
-    /// A handle of a blob that does not exist, in a new container.
+    /// Returns a handle of a blob that does not exist, in a new container.
     pub(super) async fn missing_blob(&self) -> Result<TestBlob, Broken> {
         let container = self.container_name()?;
         self.storage.blobs().create_container(&container).await?;
@@ -152,7 +153,7 @@ impl Subject {
         Ok(TestBlob::new(&self.storage, name))
     }
 
-    /// A new blob with content `first`, in a new container.
+    /// Creates a blob with content `first`, in a new container.
     pub(super) async fn blob(&self) -> Result<TestBlob, Broken> {
         let blob = self.missing_blob().await?;
         blob.write("first").await?;

@@ -1,4 +1,4 @@
-//! The blob half under the plan.
+//! Implements the blob half of the port under the plan.
 
 use std::sync::Arc;
 use std::time::Duration;

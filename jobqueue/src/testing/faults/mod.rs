@@ -1,4 +1,4 @@
-//! Planned faults: a wrapper that loses answers, refuses, delays and hangs, at the n-th call of an operation.
+//! Planned faults: a wrapper that loses answers, refuses, delays and hangs at the n-th call of an operation.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -32,7 +32,7 @@ use crate::storage::{BlobStore, Operation, QueueStore, Storage};
 use plan::Plan;
 pub use plan::{Call, Fault};
 
-/// A storage that fails as planned, and records its calls. Cheap to clone; all clones are the same plan.
+/// A storage that fails as planned, and records its calls. Cheap to clone; all clones share one plan.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,7 +46,7 @@ pub use plan::{Call, Fault};
 ///
 /// let faulty = Faulty::new(&Storage::memory());
 /// faulty.storage().queue::<Mail>().await?.send(&Mail {}).await?;
-/// // Nobody is told that the message is deleted: the job is not run again all the same.
+/// The answer to the deletion is lost: the job is not run again nevertheless.
 /// faulty.plan(Operation::DeleteAll, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
 /// let worker = Worker::builder(faulty.storage()).handle(deliver).virtual_time(Arc::new(memory::TokioClock::new()));
 /// let report = worker.build()?.run_until(tokio::time::sleep(Duration::from_secs(120))).await?;
@@ -60,13 +60,13 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Wraps `storage`, with no faults planned yet.
+    /// Wraps `storage`; no faults are planned yet.
     pub fn new(storage: &Storage) -> Self {
         Self::wrap(storage, storage.queues().commits_together())
     }
 
-    /// The same, but workers delete the message of each job by itself, as they do on Azure: by
-    /// [`Operation::Delete`] instead of [`Operation::DeleteAll`].
+    /// Wraps `storage` so that workers delete the message of each job by itself, as on Azure: by [`Operation::Delete`]
+    /// instead of [`Operation::DeleteAll`].
     pub fn deleting_one_by_one(storage: &Storage) -> Self {
         Self::wrap(storage, false)
     }
@@ -80,7 +80,7 @@ impl Faulty {
         Self { storage, plan }
     }
 
-    /// The storage that fails. Its detached handles follow the same plan.
+    /// Returns the storage that fails. Its detached handles follow the same plan.
     pub fn storage(&self) -> Storage {
         self.storage.clone()
     }
@@ -95,22 +95,22 @@ impl Faulty {
         self.plan.always(operation, fault);
     }
 
-    /// Forgets all planned faults. Calls that hang go on hanging.
+    /// Forgets all planned faults. Hanging calls continue to hang.
     pub fn heal(&self) {
         self.plan.heal();
     }
 
-    /// Calls `hook` before each call of an operation, to signal a test or to choose a fault by what is called.
+    /// Calls `hook` before each call of an operation, to signal a test or to choose a fault by the call.
     pub fn on(&self, operation: Operation, hook: impl FnMut(&Call) -> Option<Fault> + Send + 'static) {
         self.plan.hook(operation, Box::new(hook));
     }
 
-    /// All calls since the beginning, in order.
+    /// Returns all calls since the beginning, in order.
     pub fn calls(&self) -> Vec<Call> {
         self.plan.calls()
     }
 
-    /// How many calls of an operation there were.
+    /// Returns the number of calls of an operation.
     pub fn calls_of(&self, operation: Operation) -> usize {
         self.calls().iter().filter(|call| call.operation == operation).count()
     }

@@ -1,4 +1,4 @@
-//! The script of faults, the record of calls, and what a fault does to a call.
+//! The plan of faults, the record of calls, and the effect of a fault on a call.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,25 +11,25 @@ use tokio::time::Instant;
 use crate::storage::{Operation, StoreError, StoreErrorKind};
 use crate::sync::lock;
 
-/// What happens to a call.
+/// The effect on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is performed, and its answer replaced by an ambiguous error of this kind.
+    /// The call is performed, and its answer is replaced by an ambiguous error of this kind.
     DropAnswer(StoreErrorKind),
-    /// It is not performed; an error of this kind is returned, about which there is no doubt.
+    /// The call is not performed; it returns an error of this kind that is not ambiguous.
     Refuse(StoreErrorKind),
-    /// It is not performed; an ambiguous error of this kind is returned, as when a request is lost.
+    /// The call is not performed; it returns an ambiguous error of this kind, as when a request is lost.
     LoseRequest(StoreErrorKind),
-    /// It is not performed; the storage asks to slow down and to come back after this time.
+    /// The call is not performed; the storage asks to slow down for this time.
     Throttle(Duration),
-    /// It is performed after a while.
+    /// The call is performed after this time.
     DelayBefore(Duration),
-    /// It is performed, and answered after a while.
+    /// The call is performed, and answered after this time.
     DelayAfter(Duration),
-    /// It is not performed and never answered.
+    /// The call is not performed and never answered.
     Hang,
-    /// It is performed and never answered.
+    /// The call is performed and never answered.
     HangAfter,
 }
 
@@ -41,9 +41,9 @@ pub struct Call {
     pub operation: Operation,
     /// The queue, container or blob.
     pub subject: String,
-    /// When it was called, by tokio's clock.
+    /// The time of the call, by tokio's clock.
     pub at: Instant,
-    /// Which call of this operation it is, from 1.
+    /// The number of this call of the operation, from 1.
     pub nth: u64,
 }
 
@@ -86,7 +86,7 @@ impl Plan {
         self.lock().calls.clone()
     }
 
-    /// Records a call and says what is to happen to it.
+    /// Records a call; returns the faults that apply to it.
     fn enter(&self, operation: Operation, subject: String) -> Vec<Fault> {
         let mut script = self.lock();
         let count = script.counts.entry(operation).or_default();
@@ -106,7 +106,7 @@ impl Plan {
         faults
     }
 
-    /// Performs a call of one answer under the plan.
+    /// Performs a call with one answer under the plan.
     pub(super) async fn run<T>(
         &self,
         operation: Operation,
@@ -121,7 +121,7 @@ impl Plan {
         answer
     }
 
-    /// Performs a call of `count` answers under the plan; a fault concerns them all.
+    /// Performs a call with `count` answers under the plan; a fault concerns all of them.
     pub(super) async fn run_all<T>(
         &self,
         operation: Operation,

@@ -1,4 +1,4 @@
-//! The queue half under the plan.
+//! Implements the queue half of the port under the plan.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Conditional writes and version tags.
+//! Promises of conditional writes and version tags.
 
 use futures_util::future::join_all;
 

@@ -1,4 +1,4 @@
-//! Creating and deleting containers.
+//! Promises of creating and deleting containers.
 
 use super::super::Broken;
 use super::super::check::refused;

@@ -1,4 +1,4 @@
-//! Writing, reading and deleting blobs.
+//! Promises of writing, reading and deleting blobs.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::settings::metadata::Metadata;
 use crate::storage::{LeaseState, PutBlob, StoreErrorKind as K};
 
 promises! { "blob";
-    /// What was written is read, with the same properties.
+    /// A written blob is read back with the same content and properties.
     async fn is_read_as_written(subject) {
         let blob = subject.missing_blob().await?;
         let written = blob.write("content").await?;
@@ -110,7 +110,7 @@ promises! { "blob";
         ensure_eq!(blob.store.get_blob(&blob.name, 5).await?.data.len(), 5, "length");
     }
 
-    /// A write is dated.
+    /// A blob's properties tell the time of the write.
     async fn tells_when_it_was_written(subject) {
         let blob = subject.missing_blob().await?;
         let first = blob.write("x").await?.modified;

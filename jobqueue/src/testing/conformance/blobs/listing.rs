@@ -1,4 +1,4 @@
-//! Listing blobs.
+//! Promises of listing blobs.
 
 use super::super::Broken;
 use super::super::fixture::TestBlob;
@@ -43,7 +43,7 @@ promises! { "listing";
         ensure!(names(&blob, "").await?.is_empty(), "names out of nothing");
     }
 
-    /// A listing tells what is known about each blob.
+    /// A listing tells the properties of each blob.
     async fn tells_properties(subject) {
         let blob = subject.blob().await?;
         blob.leased().await?;

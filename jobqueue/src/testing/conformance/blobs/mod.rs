@@ -1,4 +1,4 @@
-//! What blobs promise, leases aside.
+//! The promises of blobs, except for leases.
 
 mod conditions;
 mod containers;

@@ -1,4 +1,4 @@
-//! Acquiring a blob's lease.
+//! Promises of acquiring a blob's lease.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ promises! { "acquire";
         blob.acquire_forever(id).await?;
     }
 
-    /// A lease that is being broken cannot be acquired, by its holder neither.
+    /// A lease that is being broken cannot be acquired, not even by its holder.
     async fn is_refused_while_breaking(subject) {
         let blob = subject.blob().await?;
         let id = blob.breaking().await?;
@@ -94,7 +94,7 @@ promises! { "acquire";
         ensure_eq!((after.etag, after.modified), (before.etag, before.modified), "tag and date");
     }
 
-    /// Leases of two blobs have nothing to do with each other.
+    /// Leases of two blobs are independent of each other.
     async fn concerns_one_blob(subject) {
         let blob = subject.blob().await?;
         let id = blob.leased().await?;

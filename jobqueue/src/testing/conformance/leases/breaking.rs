@@ -1,4 +1,4 @@
-//! Breaking a blob's lease.
+//! Promises of breaking a blob's lease.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::super::fixture::secs;
 use super::super::{Broken, Subject};
 use crate::storage::{LeaseId, LeaseState, StoreErrorKind as K};
 
-/// Whether `left` is what is left of `whole`, a moment later.
+/// Returns an error unless `left` is the rest of `whole` a moment later.
 fn about(subject: &Subject, left: Duration, whole: u64) -> Result<(), Broken> {
     ensure!(left <= secs(whole) && left + subject.tolerance() >= secs(whole), "{left:?} of {whole} s");
     Ok(())

@@ -1,4 +1,4 @@
-//! Changing the id of a blob's lease.
+//! Promises of changing the id of a blob's lease.
 
 use super::super::check::refused;
 use crate::storage::{LeaseId, LeaseState, StoreErrorKind as K};

@@ -1,11 +1,12 @@
-//! Blob leases whose time is over. The shortest lasts 15 seconds, so these promises are slow in real time.
+//! Promises of blob leases whose time is over. The shortest lease lasts 15 seconds, so these promises are slow in real
+//! time.
 
 use super::super::check::{refused, refused_unless};
 use super::super::fixture::{TestBlob, secs};
 use super::super::{Broken, Deviation, Subject};
 use crate::storage::{LeaseId, LeaseState, StoreErrorKind as K};
 
-/// A blob whose lease has run out, and the id under which it was held.
+/// Returns a blob whose lease has run out, and the id under which it was held.
 async fn expired(subject: &Subject) -> Result<(TestBlob, LeaseId), Broken> {
     let blob = subject.blob().await?;
     let id = LeaseId::random();
@@ -114,7 +115,7 @@ promises! { "expiry";
         ensure_eq!(blob.lease_state().await?, LeaseState::Broken, "state");
     }
 
-    /// A blob whose lease has expired cannot be written under it, by its former holder neither.
+    /// A blob whose lease has expired cannot be written under it, not even by its former holder.
     @slow async fn refuses_writes_under_the_lease(subject) {
         let (blob, id) = expired(subject).await?;
         for lease in [id, LeaseId::random()] {

@@ -1,4 +1,4 @@
-//! What blob leases promise: each cell of Azure's table of lease states.
+//! The promises of blob leases: each cell of Azure's table of lease states.
 
 mod acquire;
 mod breaking;

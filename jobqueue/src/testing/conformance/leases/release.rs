@@ -1,4 +1,4 @@
-//! Releasing a blob's lease.
+//! Promises of releasing a blob's lease.
 
 use super::super::check::refused;
 use crate::storage::{LeaseId, LeaseState, StoreErrorKind as K};

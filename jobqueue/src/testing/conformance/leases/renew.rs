@@ -1,4 +1,4 @@
-//! Renewing a blob's lease.
+//! Promises of renewing a blob's lease.
 
 use super::super::check::refused;
 use crate::storage::{LeaseId, LeaseState, StoreErrorKind as K};
@@ -42,7 +42,7 @@ promises! { "renew";
         refused(blob.renew(id).await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
     }
 
-    /// A lease that is being broken cannot be renewed, by its holder neither.
+    /// A lease that is being broken cannot be renewed, not even by its holder.
     async fn is_refused_while_breaking(subject) {
         let blob = subject.blob().await?;
         let id = blob.breaking().await?;
@@ -50,7 +50,7 @@ promises! { "renew";
         refused(blob.renew(LeaseId::random()).await, &[K::LeaseBroken, K::LeaseIdMismatch])?;
     }
 
-    /// A broken lease cannot be renewed, by its former holder neither.
+    /// A broken lease cannot be renewed, not even by its former holder.
     async fn is_refused_when_broken(subject) {
         let blob = subject.blob().await?;
         let id = blob.broken().await?;

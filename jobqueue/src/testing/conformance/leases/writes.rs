@@ -1,4 +1,4 @@
-//! Writing, reading and deleting blobs whose lease is in any state.
+//! Promises of writing, reading and deleting blobs whose lease is in any state.
 
 use super::super::Deviation;
 use super::super::check::{refused, refused_unless};

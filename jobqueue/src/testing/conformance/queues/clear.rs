@@ -1,4 +1,4 @@
-//! Clearing queues.
+//! Promises of clearing queues.
 
 use super::super::check::refused;
 use super::super::fixture::LONG;
@@ -34,7 +34,7 @@ promises! { "clear";
         queue.get_one(LONG).await?;
     }
 
-    /// Clearing a queue makes all receipts worthless.
+    /// Clearing a queue invalidates all receipts.
     async fn ends_receipts(subject) {
         let queue = subject.queue().await?;
         let message = queue.put_and_get("text", LONG).await?.message;

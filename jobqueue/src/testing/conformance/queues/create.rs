@@ -1,4 +1,4 @@
-//! Creating and deleting queues.
+//! Promises of creating and deleting queues.
 
 use futures_util::future::join_all;
 
@@ -48,7 +48,7 @@ promises! { "create";
         ensure_eq!(properties.approximate_count, 1, "messages");
     }
 
-    /// When many create the same queue at once, all succeed.
+    /// Of many processes that create the same queue at once, all succeed.
     async fn by_many_at_once_succeeds(subject) {
         let queue = subject.missing_queue()?;
         let metadata = Metadata::new();

@@ -1,4 +1,4 @@
-//! Deleting messages.
+//! Promises of deleting messages.
 
 use futures_util::future::join_all;
 

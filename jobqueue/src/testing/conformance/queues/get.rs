@@ -1,4 +1,4 @@
-//! Getting messages.
+//! Promises of getting messages.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Listing queues.
+//! Promises of listing queues.
 
 use crate::settings::metadata::Metadata;
 

@@ -1,4 +1,4 @@
-//! A queue's metadata and length.
+//! Promises of a queue's metadata and length.
 
 use super::super::Deviation;
 use super::super::check::refused_unless;

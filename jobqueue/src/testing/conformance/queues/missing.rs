@@ -1,4 +1,4 @@
-//! Operations on queues that do not exist.
+//! Promises of operations on queues that do not exist.
 
 use super::super::Broken;
 use super::super::check::refused;
@@ -6,7 +6,7 @@ use super::super::fixture::{LONG, TestQueue};
 use crate::settings::metadata::Metadata;
 use crate::storage::{ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind as K};
 
-/// A message reference of the form the storage itself uses.
+/// Returns a message reference of the form that the storage itself uses.
 async fn some_message(subject: &super::super::Subject) -> Result<MessageRef, Broken> {
     Ok(subject.queue().await?.put("elsewhere").await?.message)
 }
@@ -61,7 +61,7 @@ promises! { "missing";
         }
     }
 
-    /// After its deletion a queue is as one that never was, or says that it is being deleted.
+    /// A deleted queue behaves like one that never existed, or is reported as being deleted.
     async fn queue_is_what_a_deleted_one_becomes(subject) {
         let queue = subject.queue().await?;
         let message = queue.put("gone").await?.message;

@@ -1,4 +1,4 @@
-//! What queues promise.
+//! The promises of queues.
 
 mod clear;
 mod create;

@@ -1,4 +1,4 @@
-//! Looking at messages.
+//! Promises of peeking at messages.
 
 use super::super::check::refused;
 use super::super::fixture::{LONG, secs};

@@ -1,4 +1,4 @@
-//! Putting messages.
+//! Promises of putting messages.
 
 use std::collections::HashSet;
 
@@ -27,7 +27,7 @@ promises! { "put";
         ensure_eq!(queue.get_all(LONG).await?.len(), 2, "messages");
     }
 
-    /// The answer tells when the message was inserted, becomes visible and vanishes.
+    /// The answer tells when the message was inserted, becomes visible and expires.
     async fn tells_the_times(subject) {
         let queue = subject.queue().await?;
         let message = PutMessage::new("text").with_visibility_delay(secs(100)).with_ttl(Some(secs(1000)));
@@ -99,7 +99,7 @@ promises! { "put";
         ensure_eq!(queue.get_one(LONG).await?.dequeue_count, 1, "dequeue count");
     }
 
-    /// The receipt of a put with a delay is good before and after the delay is over.
+    /// The receipt of a put with a delay is valid before and after the delay is over.
     async fn receipt_outlives_the_delay(subject) {
         let queue = subject.queue().await?;
         let delayed = PutMessage::new("text").with_visibility_delay(secs(1));
@@ -109,7 +109,7 @@ promises! { "put";
         queue.delete(&two.message).await?;
     }
 
-    /// The receipt of a put is worthless after the first get.
+    /// The receipt of a put is invalid after the first get.
     async fn receipt_ends_with_the_first_get(subject) {
         let queue = subject.queue().await?;
         let put = queue.put("text").await?.message;

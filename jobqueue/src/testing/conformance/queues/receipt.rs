@@ -1,4 +1,4 @@
-//! Fencing: a stale, foreign or expired receipt changes nothing (invariant I5).
+//! Promises of fencing: a stale or expired receipt, or that of another message, changes nothing (invariant I5).
 
 use super::super::check::{refused, refused_unless};
 use super::super::fixture::{LONG, STALE, TestQueue, secs, with_receipt};
@@ -9,7 +9,7 @@ use crate::storage::{
 
 const LATE: UpdateMessage = UpdateMessage { visibility: LONG, text: None, expired: ExpiredReceipt::Allow };
 
-/// A message whose lease has run out, and which nobody else has got.
+/// Returns a message whose lease has run out, and which nobody else has got.
 async fn expired(subject: &Subject) -> Result<(TestQueue, MessageRef), Broken> {
     let queue = subject.queue().await?;
     let message = queue.put_and_get("text", secs(1)).await?.message;
@@ -17,7 +17,7 @@ async fn expired(subject: &Subject) -> Result<(TestQueue, MessageRef), Broken> {
     Ok((queue, message))
 }
 
-/// A message whose lease has run out, and which another has got since.
+/// Returns a message whose lease has run out, and which another worker has got since.
 async fn succeeded(subject: &Subject) -> Result<(TestQueue, MessageRef, LeasedMessage), Broken> {
     let (queue, message) = expired(subject).await?;
     let successor = queue.get_one(LONG).await?;
@@ -25,14 +25,14 @@ async fn succeeded(subject: &Subject) -> Result<(TestQueue, MessageRef, LeasedMe
 }
 
 promises! { "receipt";
-    /// Whoever lost a message to a successor cannot delete it.
+    /// A former holder cannot delete a message that a successor has got.
     async fn of_a_predecessor_does_not_delete(subject) {
         let (queue, stale, successor) = succeeded(subject).await?;
         refused(queue.delete(&stale).await, STALE)?;
         queue.delete(&successor.message).await?;
     }
 
-    /// Whoever lost a message to a successor cannot change it.
+    /// A former holder cannot change a message that a successor has got.
     async fn of_a_predecessor_does_not_update(subject) {
         let (queue, stale, successor) = succeeded(subject).await?;
         refused(queue.update(&stale, secs(0)).await, STALE)?;
@@ -42,7 +42,7 @@ promises! { "receipt";
         ensure_eq!(queue.get_one(LONG).await?.text.as_deref(), Ok("text"), "text");
     }
 
-    /// Whoever lost a message to a successor cannot touch it, however late is tolerated.
+    /// A former holder cannot change a message that a successor has got, even if expired receipts are allowed.
     async fn of_a_predecessor_is_refused_if_claimed(subject) {
         let (queue, stale, successor) = succeeded(subject).await?;
         refused(queue.delete_late(&stale).await, STALE)?;
@@ -67,14 +67,14 @@ promises! { "receipt";
         ensure_eq!(queue.get(1, LONG).await?.len(), usize::from(!deviates), "messages");
     }
 
-    /// An expired receipt deletes where late is tolerated and nobody else has got the message.
+    /// An expired receipt deletes if expired receipts are allowed and nobody else has got the message.
     async fn that_expired_deletes_if_unclaimed(subject) {
         let (queue, message) = expired(subject).await?;
         queue.delete_late(&message).await?;
         ensure!(queue.get(1, LONG).await?.is_empty(), "it is still there");
     }
 
-    /// An expired receipt renews where late is tolerated and nobody else has got the message.
+    /// An expired receipt renews if expired receipts are allowed and nobody else has got the message.
     async fn that_expired_updates_if_unclaimed(subject) {
         let (queue, message) = expired(subject).await?;
         let updated = queue.update_with(&message, LATE).await?;
@@ -91,7 +91,7 @@ promises! { "receipt";
         refused_unless(deviates, queue.delete(&released).await, &[K::LeaseExpired])?;
     }
 
-    /// One message's receipt is not good for another, got by another get.
+    /// One message's receipt is not valid for another, got by another get.
     async fn of_another_message_is_refused(subject) {
         let queue = subject.queue().await?;
         let one = queue.put_and_get("one", LONG).await?.message;
@@ -101,7 +101,7 @@ promises! { "receipt";
         ensure_eq!(queue.count().await?, 2, "messages");
     }
 
-    /// One message's receipt is not good for another, got by the same get.
+    /// One message's receipt is not valid for another, got by the same get.
     async fn of_a_batch_mate_is_refused(subject) {
         let queue = subject.queue().await?;
         queue.put("one").await?;
@@ -113,7 +113,7 @@ promises! { "receipt";
         refused_unless(deviates, queue.delete(&crossed).await, STALE)?;
     }
 
-    /// A message of one queue cannot be touched through another queue.
+    /// A message of one queue cannot be changed through another queue.
     async fn is_good_for_its_queue_only(subject) {
         let (one, other) = (subject.queue().await?, subject.queue().await?);
         let message = one.put_and_get("text", LONG).await?.message;
@@ -147,7 +147,7 @@ promises! { "receipt";
         queue.delete(&message).await?;
     }
 
-    /// Of many updates with one receipt at once, one succeeds (invariant I7 rests on it).
+    /// Of many concurrent updates with one receipt, one succeeds (invariant I7 depends on it).
     async fn is_used_up_by_one_of_many_updates(subject) {
         let queue = subject.queue().await?;
         let message = queue.put_and_get("text", LONG).await?.message;
@@ -156,7 +156,7 @@ promises! { "receipt";
         ensure_eq!(updates.iter().filter(|update| update.is_ok()).count(), 1, "successes");
     }
 
-    /// A handle of its own sees the same messages and takes the same receipts.
+    /// A detached handle sees the same messages and accepts the same receipts.
     async fn is_good_through_a_detached_handle(subject) {
         let queue = subject.queue().await?;
         let message = queue.put_and_get("text", LONG).await?.message;

@@ -1,4 +1,4 @@
-//! What text a message may have, and that it comes back unchanged.
+//! Promises of the texts of messages: the allowed ones, and that they come back unchanged.
 
 use super::super::check::{refused, refused_unless};
 use super::super::fixture::{LONG, TestQueue};

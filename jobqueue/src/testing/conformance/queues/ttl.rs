@@ -1,4 +1,4 @@
-//! Time to live.
+//! Promises of the time to live.
 
 use super::super::check::refused;
 use super::super::fixture::{LONG, secs};

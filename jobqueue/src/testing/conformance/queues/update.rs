@@ -1,4 +1,4 @@
-//! Changing leased messages.
+//! Promises of changing leased messages.
 
 use super::super::Deviation;
 use super::super::check::{refused, refused_unless};
@@ -6,7 +6,7 @@ use super::super::fixture::{LONG, STALE, near, secs, with_receipt};
 use crate::storage::{MAX_VISIBILITY, PutMessage, StoreErrorKind as K};
 
 promises! { "update";
-    /// An update gives a new receipt, which is good.
+    /// An update gives a new, valid receipt.
     async fn gives_a_new_receipt(subject) {
         let queue = subject.queue().await?;
         let old = queue.put_and_get("text", LONG).await?.message;
@@ -15,7 +15,7 @@ promises! { "update";
         queue.delete(&with_receipt(&old, &updated.receipt)).await?;
     }
 
-    /// The receipt before an update is worthless after it.
+    /// The receipt before an update is invalid after it.
     async fn ends_the_old_receipt(subject) {
         let queue = subject.queue().await?;
         let old = queue.put_and_get("text", LONG).await?.message;
@@ -25,7 +25,7 @@ promises! { "update";
         queue.delete(&new).await?;
     }
 
-    /// An update makes the visibility timeout begin anew.
+    /// An update restarts the visibility timeout.
     async fn extends_the_lease(subject) {
         let queue = subject.queue().await?;
         let old = queue.put_and_get("text", secs(2)).await?.message;
