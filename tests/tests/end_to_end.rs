@@ -309,8 +309,8 @@ async fn unknown_kind_is_left_to_newer_workers() {
     let handler = |_: Order| async move { Ok::<(), JobError>(()) };
     let worker = worker(&storage).handle(handler).build().unwrap();
     let report = worker.run_until(tokio::time::sleep(Duration::from_secs(3600))).await.unwrap();
-    assert_eq!((report.released, report.dead_lettered), (3, 1));
-    assert_eq!(orders.dead_letters().unwrap().peek().await.unwrap()[0].reason, "unknown_kind");
+    assert!(report.released > 10 && report.dead_lettered == 0, "{report:?}");
+    assert_eq!(orders.len().await.unwrap(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,8 @@ use super::leased_job::{Content, LeasedJob, references};
 use super::queue_core::{QueueCore, ensure};
 use super::send::rfc3339;
 use crate::envelope::{
-    DeadLetterNote, Envelope, EventDigest, Identity, JsonText, Parsed, Payload, StoredReference, parse,
+    DeadLetterNote, Envelope, EventDigest, History, Identity, JsonText, Parsed, Payload, StoredReference,
+    parse,
 };
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{chain, printable};
@@ -40,7 +41,7 @@ impl LeasedJob {
     /// # Errors
     /// The lease is lost. What the storage refuses is written together with the next change of the message.
     pub(crate) async fn record_end(&self, rejection: &mut Rejection) -> Result<(), Error> {
-        if !std::mem::take(&mut rejection.attempted) {
+        if self.is_unwritable || !std::mem::take(&mut rejection.attempted) {
             return Ok(());
         }
         let _saving = self.saving.lock().await;
@@ -100,8 +101,10 @@ impl LeasedJob {
         }
     }
 
-    fn dead_envelope(&self, rejection: &Rejection, attempts: u32) -> Result<Envelope, Error> {
+    pub(super) fn dead_envelope(&self, rejection: &Rejection, attempts: u32) -> Result<Envelope, Error> {
         let mut envelope = match &*self.content() {
+            // Kept whole: there is no room in it for what a dead letter tells.
+            Content::Event(envelope) if self.is_unwritable => self.wrap_unwritable(envelope)?,
             Content::Event(envelope) => (**envelope).clone(),
             Content::Unreadable(text) => self.wrap_unreadable(text.as_deref())?,
         };
@@ -116,6 +119,13 @@ impl LeasedJob {
             worker: Some(self.core.options.worker.chars().take(MAX_WORKER_CHARS).collect()),
         });
         Ok(envelope)
+    }
+
+    fn wrap_unwritable(&self, event: &Envelope) -> Result<Envelope, Error> {
+        let as_it_came = Envelope { history: History::default(), ..event.clone() };
+        let mut wrapped = self.wrap_unreadable(Some(&as_it_came.to_json()?))?;
+        wrapped.history.attempts = event.history.attempts;
+        Ok(wrapped)
     }
 
     fn wrap_unreadable(&self, text: Option<&str>) -> Result<Envelope, Error> {

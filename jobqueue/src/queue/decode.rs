@@ -104,7 +104,8 @@ impl QueueCore {
         let Incoming { leased, requested, settings } = incoming;
         let lease = self.lease(&leased, requested, &settings);
         let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
-        let leased_job = LeasedJob::new(Arc::clone(self), lease, (&leased, delivery), settings, content);
+        let leased_job = LeasedJob::new(Arc::clone(self), lease, (&leased, delivery), settings, content)
+            .check_room(leased.text.as_deref().unwrap_or_default());
         let inspected = match problem {
             Some(rejection) => Inspected::Done(Decoded::Rejected(rejection)),
             None => leased_job

@@ -32,6 +32,8 @@ pub(crate) struct LeasedJob {
     pub(crate) expires: Option<SystemTime>,
     /// The settings that held when it was received.
     pub(crate) settings: Arc<QueueSettings>,
+    /// Whether the event has no room for a history.
+    pub(super) is_unwritable: bool,
     content: Mutex<Content>,
     /// Held from a change of the content until its text is stored, so that texts arrive in order.
     pub(super) saving: tokio::sync::Mutex<()>,
@@ -71,6 +73,7 @@ impl LeasedJob {
             inserted: leased.inserted,
             expires: leased.expires,
             settings,
+            is_unwritable: false,
             content: Mutex::new(content),
             saving: tokio::sync::Mutex::new(()),
             saved: tokio::sync::Mutex::new(None),

@@ -1,12 +1,18 @@
 //! Room for what deliveries write into a message. A message that is full when it is sent could neither be retried nor dead-lettered.
 
+use super::decode::Rejection;
+use super::leased_job::{Content, LeasedJob};
 use super::queue_core::QueueCore;
-use crate::envelope::{Envelope, Payload, fits_with_room};
+use crate::envelope::{Envelope, History, Payload, fits_with_room};
 use crate::error::{Error, ErrorKind};
+use crate::job::outcome::Reason;
 use crate::settings::MessageEncoding;
 
 /// The most bytes that deliveries add to an event whose payload and checkpoint are in blobs. Texts of errors are shortened to fit.
 const ROOM: usize = 2_048;
+
+/// The most that they add to the event of another producer, payload and checkpoint included.
+const MOST: usize = 4_096;
 
 /// Attributes of at most so many bytes leave room in any encoding, whatever has to be escaped in them.
 const SMALL: usize = 16_000;
@@ -36,5 +42,30 @@ impl QueueCore {
             "the event's attributes are too large: {ROOM} bytes of a message are left to what deliveries write"
         );
         Err(Error::new(ErrorKind::TooLarge, text))
+    }
+}
+
+impl LeasedJob {
+    /// Finds out whether the event has room for any history. One that has none, from a producer that knows nothing of it, cannot be
+    /// rewritten: each of its deliveries counts as an attempt.
+    pub(super) fn check_room(mut self, text: &str) -> Self {
+        if fits_with_room(text, MOST, self.settings.encoding) {
+            return self;
+        }
+        // The most that is ever written, but for texts that can be shortened.
+        let longest = Rejection::new(Reason::new(&"x".repeat(64)), "");
+        let has_room = |mut event: Envelope| {
+            event.history = History { attempts: u32::MAX - 1, uncounted: u32::MAX, ..event.history };
+            self.render(&mut event).is_ok()
+        };
+        let is_event = matches!(&*self.content(), Content::Event(_));
+        self.is_unwritable = is_event && !self.dead_envelope(&longest, 1).is_ok_and(has_room);
+        let former = self.dequeue_count.saturating_sub(1);
+        if self.is_unwritable
+            && let Content::Event(event) = &mut *self.content()
+        {
+            event.history.attempts = former;
+        }
+        self
     }
 }

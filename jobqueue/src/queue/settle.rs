@@ -78,14 +78,27 @@ impl LeasedJob {
     async fn put_back(&self, delay: Duration, change: impl FnOnce(&mut Envelope)) -> Result<(), Error> {
         let _saving = self.saving.lock().await;
         let delay = delay.min(MAX_DELAY);
-        let Some(mut envelope) = self.envelope() else {
+        let Some(mut envelope) = self.envelope().filter(|_| !self.is_unwritable) else {
             return Ok(self.lease.release(delay, None).await?);
         };
         change(&mut envelope);
-        let rendered = self.render_and_store_blobs(&mut envelope).await?;
+        let rendered = self.render_to_put_back(envelope).await?;
         let released = self.lease.release(delay, Some(rendered.text)).await;
         self.remove_unless_saved(rendered.blobs, &released).await;
         Ok(released?)
+    }
+
+    /// The text of a message that is put back. Where what moves out of it cannot be stored, the last error is left out instead.
+    async fn render_to_put_back(&self, mut envelope: Envelope) -> Result<Rendered, Error> {
+        let mut smallest = envelope.clone();
+        match self.render_and_store_blobs(&mut envelope).await {
+            Ok(rendered) => Ok(rendered),
+            Err(error) => {
+                smallest.history.last_error = None;
+                let rendered = self.render(&mut smallest).ok().filter(|rendered| rendered.blobs.is_empty());
+                rendered.ok_or(error)
+            }
+        }
     }
 
     /// Saves a checkpoint (JSON text) with the message, and renews the lease.

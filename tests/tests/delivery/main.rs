@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 mod forged_attributes;
+mod large_attributes;
 mod last_attempts;
 mod panics;
 mod payload_outages;

@@ -1,0 +1,93 @@
+//! Events whose attributes leave little room or none for what becomes of the job.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{ErrorKind, JobError, Metadata, RedriveOptions, SendOptions, Storage};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+
+/// Fails every attempt for some hours; how often the handler ran.
+async fn fail(storage: &Storage) -> u32 {
+    let runs: Arc<AtomicU32> = Arc::default();
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Task| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Err::<(), _>(JobError::retry("e".repeat(2_000))) }
+    };
+    let _ = worker(storage).handle(handler).build().unwrap().run_until(after(4 * 3_600)).await.unwrap();
+    runs.load(Ordering::Relaxed)
+}
+
+/// An event of so many bytes, nearly all of them in one attribute.
+fn event(bytes: usize) -> String {
+    let event = |large: &str| {
+        format!(
+            r#"{{"specversion":"1.0","id":"1","source":"/test","type":"task","schemaversion":1,"large":"{large}","data":{{"name":"a"}}}}"#
+        )
+    };
+    event(&"x".repeat(bytes - event("").len()))
+}
+
+// D4
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_settled_is_refused_at_the_send() {
+    for (encoding, refused, accepted) in [("none", 63_500, 62_500), ("base64", 47_000, 46_000)] {
+        let storage = in_memory();
+        let metadata = Metadata::new().with("messageencoding", encoding).with("poisonthreshold", "3");
+        storage.queues().create_queue(&"tasks".parse().unwrap(), &metadata).await.unwrap();
+        let queue = storage.queue::<Task>().await.unwrap();
+        let with = |bytes: usize| SendOptions::new().header("large", "x".repeat(bytes));
+        let error = queue.send_with(&task("a"), with(refused)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        assert!(error.is_rejected() && queue.is_empty().await.unwrap());
+        // The payload and the rest of the error move out.
+        let _ = queue
+            .send_with(&Task { name: "a".into(), data: "y".repeat(3_000) }, with(accepted))
+            .await
+            .unwrap();
+        assert_eq!(fail(&storage).await, 3, "{encoding}");
+        let letter = queue.dead_letters().unwrap().peek().await.unwrap().remove(0);
+        assert_eq!((letter.reason.as_str(), letter.attempts), ("attempts_exhausted", 3), "{encoding}");
+    }
+}
+
+// D4: from producers that know nothing of the room.
+#[tokio::test(start_paused = true)]
+async fn an_event_without_room_runs_as_often_as_any_other() {
+    for bytes in [61_000, 64_000, 64_900, 65_400, 65_536] {
+        let storage = in_memory();
+        let queue = storage.queue::<Task>().await.unwrap();
+        storage.queues().put(queue.name(), PutMessage::new(event(bytes))).await.unwrap();
+        assert_eq!(fail(&storage).await, 3, "{bytes}");
+        let letters = queue.dead_letters().unwrap();
+        let letter = letters.list().await.unwrap().remove(0);
+        assert_eq!((letter.reason.as_str(), letter.attempts), ("attempts_exhausted", 3), "{bytes}");
+        assert_eq!(letters.message(&letter).await.unwrap(), task("a"), "{bytes}");
+        let redriven = letters.redrive(RedriveOptions::new()).await.unwrap();
+        assert_eq!((redriven.moved.len(), queue.len().await.unwrap()), (1, 1), "{bytes}");
+        let handler = |task: Task| async move {
+            assert_eq!(task.name, "a");
+            Ok::<(), JobError>(())
+        };
+        let report = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+        assert_eq!(report.completed, 1, "{bytes}");
+    }
+}
+
+// D4: what has to move out of a full message cannot be stored.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_counted_while_blobs_cannot_be_written() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&Task { name: "a".into(), data: "x".repeat(64_500) }).await.unwrap();
+    assert_eq!(faulty.calls_of(Operation::PutBlob), 0, "the payload is in the message");
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
+    faulty.plan_always(Operation::CreateContainer, Fault::Refuse(StoreErrorKind::Unauthorized));
+    assert_eq!(fail(&storage).await, 3);
+    faulty.heal();
+    assert_eq!(fail(&storage).await, 0);
+    assert_eq!(queue.dead_letters().unwrap().len().await.unwrap(), 1);
+}
