@@ -151,7 +151,7 @@ async fn buried_by_another_program(storage: &Storage, texts: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_letters_of_another_program_are_listed_and_put_back_as_they_are() {
+async fn external_dead_letters_are_listed_and_redriven_as_is() {
     let storage = memory::open();
     // Plain, in base64, and no JSON at all.
     buried_by_another_program(&storage, &[r#"{"id":"a"}"#, "eyJpZCI6ImIifQ==", "hello"]).await;

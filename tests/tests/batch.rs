@@ -274,7 +274,7 @@ async fn a_continuation_that_is_put_twice_runs_once() {
 /// Among the writes are the marker of each child, the continuation, and the deletions after them.
 // I12b
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_dies_at_any_write_loses_and_doubles_no_continuation() {
+async fn crash_at_any_write_keeps_exactly_one_continuation() {
     let mut nth = 0;
     loop {
         nth += 1;
@@ -345,7 +345,7 @@ async fn progress_is_read_from_outside_at_every_stage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_counts_a_waiting_dead_letter_as_left_and_costs_a_few_requests() {
+async fn progress_counts_a_waiting_dead_letter_as_left() {
     let (storage, log) = (Storage::memory(), Log::default());
     *log.failing.lock().unwrap() = Some(3);
     fan_out(&storage, 500, OnDeadLetters::Wait).await;

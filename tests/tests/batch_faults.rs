@@ -111,7 +111,7 @@ fn blob(name: &str) -> BlobName {
 
 /// Failures that are tried again, dead letters, second copies of a fifth of the messages, deletions that get lost.
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_children_with_failures_copies_and_dead_letters_join_once() {
+async fn ten_thousand_children_with_failures_join_once() {
     const CHILDREN: u64 = 10_000;
     let seed = jobqueue_tests::seed();
     let mut random = StdRng::seed_from_u64(seed);
@@ -205,20 +205,20 @@ async fn a_copy_ends_nothing(size: usize, deletions_fail: bool) {
 
 // I1, I12a
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_a_child_that_is_perhaps_deleted_does_not_end_the_child() {
+async fn duplicate_of_a_perhaps_deleted_child_does_not_end_it() {
     a_copy_ends_nothing(10, true).await;
 }
 
 // I1, I12a
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_a_child_with_a_large_payload_does_not_end_the_child() {
+async fn duplicate_of_a_child_with_a_blob_does_not_end_it() {
     a_copy_ends_nothing(70_000, false).await;
 }
 
 /// A copy whose payload is gone ends as a dead letter, and is not taken for the child.
 // I1, I12a
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_a_child_that_is_dead_lettered_does_not_end_the_child() {
+async fn dead_lettered_duplicate_does_not_end_the_child() {
     let (storage, log) = (in_memory(), Log::default());
     let payloads = ContainerName::new("jobqueue-payloads").unwrap();
     let mut stored = Vec::new();
@@ -256,7 +256,7 @@ async fn book(storage: &Storage, waits: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inner_batch_that_counts_a_dead_letter_as_an_end_does_not_hold_up_the_outer_one() {
+async fn inner_batch_that_accepts_dead_letters_ends_the_outer() {
     let (storage, log) = (in_memory(), Log::default());
     log.hopeless.lock().unwrap().push(21);
     book(&storage, false).await;
@@ -270,7 +270,7 @@ async fn an_inner_batch_that_counts_a_dead_letter_as_an_end_does_not_hold_up_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inner_batch_that_waits_for_a_dead_letter_holds_up_the_outer_one_until_it_is_redriven() {
+async fn inner_batch_waiting_for_a_dead_letter_blocks_the_outer() {
     let (storage, log) = (in_memory(), Log::default());
     log.hopeless.lock().unwrap().push(21);
     book(&storage, true).await;
@@ -334,7 +334,7 @@ async fn small(storage: &Storage, id: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_removes_batches_that_ended_long_ago_and_keeps_all_others() {
+async fn sweep_removes_only_batches_that_ended_long_ago() {
     let (storage, log) = (in_memory(), Log::default());
     assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 0, "no container yet");
     small(&storage, "old").await;

@@ -148,7 +148,7 @@ async fn an_id_used_again_for_other_children_is_refused() {
 
 // D3
 #[tokio::test(start_paused = true)]
-async fn a_child_that_fans_out_in_a_step_and_fails_ends_with_its_batch() {
+async fn child_that_fans_out_and_fails_ends_with_its_batch() {
     let storage = in_memory();
     let mut outer = storage.batch("outer").await.unwrap();
     outer.send_all([Page {}]).await.unwrap();

@@ -50,7 +50,7 @@ async fn dead_letter<M: QueueMessage>(storage: &Storage, texts: &[&str]) -> Dead
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_letters_message_is_what_was_sent_however_large_and_stays_where_it_is() {
+async fn dead_letter_message_is_what_was_sent_and_stays() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();
     let large = Task { name: "large".into(), data: "x".repeat(100_000) };
@@ -76,7 +76,7 @@ async fn a_dead_letters_message_is_what_was_sent_however_large_and_stays_where_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_letters_message_is_upgraded_and_checked_as_a_workers_is() {
+async fn dead_letter_message_is_upgraded_and_validated() {
     let storage = memory::open();
     let orders = storage.queue::<OrderV1>().await.unwrap();
     for count in [3, 10] {
@@ -106,7 +106,7 @@ async fn a_dead_letters_message_is_upgraded_and_checked_as_a_workers_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_message_of_the_type_is_told_and_what_another_program_put_there_is_read() {
+async fn undecodable_dead_letter_message_is_an_error() {
     let storage = memory::open();
     let dead = dead_letter::<Task>(&storage, &[r#"{"name":"theirs"}"#, "hello"]).await;
     let letters = dead.list().await.unwrap();
@@ -129,7 +129,7 @@ async fn what_is_no_message_of_the_type_is_told_and_what_another_program_put_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_payload_that_cannot_be_had_now_is_told_from_one_that_is_gone() {
+async fn unreadable_payload_is_told_from_a_missing_one() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();

@@ -106,7 +106,7 @@ fn assert_all_sent_once(folder: &Path, mailings: usize, made_up: u32) {
 
 /// A run from nothing ends by itself and prints what the header of the program says.
 #[test]
-fn a_run_from_nothing_sends_everything_and_prints_what_its_header_says() {
+fn first_run_sends_everything_and_prints_as_documented() {
     let folder = tempfile::tempdir().unwrap();
     let output = program(folder.path()).output().unwrap();
     assert!(output.status.success(), "{}", example::text(&output));
@@ -131,7 +131,7 @@ fn a_run_from_nothing_sends_everything_and_prints_what_its_header_says() {
 
 /// A second run composes new mailings; mails of the first are left as they are.
 #[test]
-fn addresses_of_a_file_are_sent_to_and_a_second_run_is_a_new_mailing() {
+fn second_run_over_an_address_file_is_a_new_mailing() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("list.txt"), "ada@example.com\n\n grace@example.net \n").unwrap();
     for run in 1..=2 {
@@ -178,7 +178,7 @@ fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
 /// S5, F43, F52, F83: killed when the fan-out has begun, twice in its middle and twice while mails are written, with faults
 /// in between. Nobody is left out, and nobody has two.
 #[test]
-fn killed_in_fan_out_and_in_sending_each_recipient_has_exactly_one_mail() {
+fn kills_in_fan_out_and_sending_leave_one_mail_each() {
     const SUBSCRIBERS: u32 = 1500;
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -82,7 +82,7 @@ fn a_missing_file_is_told_and_created_only_when_blessed() {
 }
 
 #[test]
-fn a_renamed_field_fails_with_the_difference_and_cannot_be_blessed() {
+fn renamed_field_shows_its_diff_and_cannot_be_blessed() {
     let folder = blessed();
     let renamed = Renamed { size: 3, names: vec!["a".into(), "b".into()] };
     let error = check_in(folder.path(), "", &renamed, false).unwrap_err();

@@ -107,7 +107,7 @@ async fn late_renew_answer_does_not_restore_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blob_that_is_deleted_alone_ends_the_term_and_the_next_is_higher() {
+async fn deleting_the_leader_blob_ends_the_term() {
     let (storage, _, a, b) = pair();
     let first = a.lead().await.unwrap();
     storage.blobs().break_lease(&lease_blob(), Some(Duration::ZERO)).await.unwrap();

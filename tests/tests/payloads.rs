@@ -59,7 +59,7 @@ async fn the_copy_that_counts_keeps_its_payload(concurrency: usize) {
 
 // I12a
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_in_order_leaves_the_payload_to_the_copy_that_counts() {
+async fn duplicate_in_order_keeps_the_payload_of_the_original() {
     the_copy_that_counts_keeps_its_payload(1).await;
 }
 
@@ -81,7 +81,7 @@ struct Join {}
 // B1
 // I12a
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_of_a_batch_child_leaves_the_payload_to_the_copy_that_counts() {
+async fn duplicate_batch_child_keeps_payload_of_the_original() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let mut batch = storage.batch("b").await.unwrap();
@@ -112,7 +112,7 @@ async fn a_duplicate_of_a_batch_child_leaves_the_payload_to_the_copy_that_counts
 // B1: without an order, and done by another worker than the one that gets the copy.
 // I12a
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_a_job_that_another_worker_completed_is_no_dead_letter() {
+async fn duplicate_of_a_completed_job_is_not_dead_lettered() {
     let (storage, queue) = twice(SendOptions::new()).await;
     // The first worker gets one of the two.
     let first = Faulty::new(&storage);
@@ -177,7 +177,7 @@ async fn a_message_cannot_delete_the_payload_of_another_queue() {
 
 // B21
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_is_done_leaves_the_payload_to_the_dead_letter_of_the_other() {
+async fn completed_duplicate_keeps_payload_of_the_dead_letter() {
     let (storage, queue) = twice(SendOptions::new()).await;
     let runs = Arc::new(Mutex::new(0));
     let handler = move |_: Task| {
@@ -194,7 +194,7 @@ async fn a_copy_that_is_done_leaves_the_payload_to_the_dead_letter_of_the_other(
 
 // B22: of a message that expires, the dead letter is to last, and so its payload.
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_made_while_blobs_cannot_be_read_keeps_its_payload() {
+async fn dead_letter_made_during_a_blob_outage_keeps_payload() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
@@ -228,7 +228,7 @@ async fn a_dead_letter_made_while_blobs_cannot_be_read_keeps_its_payload() {
 
 // The class of B20 to B22: a crash between copy and deletion, and then the job is done after all.
 #[tokio::test(start_paused = true)]
-async fn a_message_whose_dead_letter_was_not_finished_shares_nothing_with_it() {
+async fn unfinished_dead_letter_shares_no_blob_with_its_message() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();

@@ -114,7 +114,7 @@ async fn a_redrive_ends_although_all_it_puts_back_dies_at_once() {
 // B19
 // I12
 #[tokio::test(start_paused = true)]
-async fn both_of_two_sources_with_an_equal_id_are_dead_lettered_and_put_back() {
+async fn equal_ids_of_two_sources_are_two_dead_letters() {
     for attempts in [1, 3] {
         let storage = in_memory();
         let queue = storage.queue::<Task>().await.unwrap();
@@ -222,7 +222,7 @@ async fn a_redrive_that_the_storage_fails_ends_soon_and_holds_nothing() {
 // B20
 // I12a
 #[tokio::test(start_paused = true)]
-async fn purging_what_a_redrive_left_keeps_the_payload_of_the_job_put_back() {
+async fn purge_after_a_redrive_keeps_the_jobs_payload() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();
@@ -242,7 +242,7 @@ async fn purging_what_a_redrive_left_keeps_the_payload_of_the_job_put_back() {
 // B20: the other way round.
 // I12a
 #[tokio::test(start_paused = true)]
-async fn a_job_put_back_and_done_leaves_the_payload_of_its_dead_letter() {
+async fn redriven_job_keeps_the_payload_of_its_dead_letter() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();
@@ -285,7 +285,7 @@ async fn the_fence_of_a_job_grows_over_redrives() {
 
 // M
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_shows_its_error_and_the_text_that_could_not_be_read() {
+async fn dead_letter_shows_its_error_and_undecodable_text() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();
     let long = format!("no event {}", "\"".repeat(21_000));

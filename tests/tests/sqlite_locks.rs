@@ -213,7 +213,7 @@ async fn part_put() {
 }
 
 #[tokio::test]
-async fn another_process_rings_the_bell() {
+async fn another_process_notifies() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;
@@ -229,7 +229,7 @@ async fn another_process_rings_the_bell() {
 }
 
 #[tokio::test]
-async fn a_delayed_message_of_another_connection_rings_so_that_its_time_is_known() {
+async fn delayed_message_of_another_connection_notifies() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = open(&path).await;

@@ -52,7 +52,7 @@ async fn workers_keep_polling_during_an_open_transaction() {
 }
 
 #[tokio::test]
-async fn what_was_sent_in_a_transaction_can_be_taken_back_once_it_is_committed() {
+async fn job_sent_in_a_transaction_can_be_cancelled_after() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let queue = Options::new(&path).open().await.unwrap().queue::<Task>().await.unwrap();

@@ -44,7 +44,7 @@ async fn sent(queue: &Queue<Report>) -> Vec<String> {
 
 // I12b
 #[tokio::test(start_paused = true)]
-async fn a_sender_that_dies_at_any_write_locks_nobody_out_and_sends_under_one_id() {
+async fn crash_of_a_unique_send_blocks_nobody() {
     // The claim, the message, the record that it was sent; each performed or not.
     for (nth, performed) in (1..=3).flat_map(|nth| [(nth, false), (nth, true)]) {
         let at = format!("death at write {nth}, performed: {performed}");
@@ -89,7 +89,7 @@ async fn of_twenty_senders_of_one_explicit_id_one_sends() {
 
 // D10
 #[tokio::test(start_paused = true)]
-async fn a_cancel_whose_record_cannot_be_read_does_not_speak_of_sending() {
+async fn failed_cancel_error_does_not_mention_sending() {
     let faulty = Faulty::new(&Storage::memory());
     let queue = reports(&faulty.storage()).await;
     delayed(&queue).await;
@@ -196,7 +196,7 @@ async fn delayed(queue: &Queue<Report>) -> jobqueue::SendUniqueOutcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delayed_job_is_cancelled_by_its_key_and_sent_again_at_another_time() {
+async fn delayed_job_is_rescheduled_by_its_key() {
     let storage = Storage::memory();
     let (queue, other) = (reports(&storage).await, reports(&storage).await);
     assert!(!other.cancel_unique("may").await.unwrap(), "nothing was ever sent");
@@ -216,7 +216,7 @@ async fn a_delayed_job_is_cancelled_by_its_key_and_sent_again_at_another_time() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_has_received_is_not_cancelled_even_if_it_was_put_back() {
+async fn received_job_is_not_cancelled_even_once_released() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
     assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
@@ -230,7 +230,7 @@ async fn what_somebody_has_received_is_not_cancelled_even_if_it_was_put_back() {
 /// Whoever is told that it joined, joined a job that is there.
 // I12b
 #[tokio::test(start_paused = true)]
-async fn a_canceller_that_dies_or_hears_nothing_at_any_step_locks_nobody_out_and_loses_no_job() {
+async fn crash_at_any_step_of_a_cancel_loses_no_job() {
     use Operation as O;
     let lost = Fault::DropAnswer(StoreErrorKind::Timeout);
     let unsent = Fault::LoseRequest(StoreErrorKind::Timeout);
@@ -269,7 +269,7 @@ async fn a_canceller_that_dies_or_hears_nothing_at_any_step_locks_nobody_out_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_without_an_answer_is_asked_for_again_and_doubt_is_told() {
+async fn unanswered_deletion_is_retried_and_doubt_reported() {
     const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
     const UNSENT: Fault = Fault::LoseRequest(StoreErrorKind::Timeout);
     const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unauthorized);

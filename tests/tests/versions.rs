@@ -69,7 +69,7 @@ fn a_refused_upgrade_says_between_which_versions_and_why() {
 }
 
 #[test]
-fn newer_versions_are_told_apart_from_versions_between_the_links() {
+fn newer_versions_are_told_from_unlinked_versions() {
     for version in [6, u32::MAX] {
         let error = decode_message::<V5>(version, b"{}").unwrap_err();
         assert!(error.is_newer_version(), "{error}");
@@ -101,7 +101,7 @@ fn a_payload_of_another_form_is_the_codecs_error() {
 }
 
 #[test]
-fn a_type_accepts_its_kind_its_aliases_and_those_of_its_predecessors() {
+fn type_accepts_its_aliases_and_its_predecessors() {
     for kind in ["thumb", "thumbnail", "thumbnail.a", "thumbnail.b"] {
         assert!(V5::accepts(kind), "{kind}");
         assert!(V2::accepts(kind), "{kind}");

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_submitted_picture_has_a_size_limit_and_a_rendered_one_does_not() {
+    fn only_submitted_pictures_have_a_size_limit() {
         let bytes = encode_png(&RgbImage::new(MAX_SIDE + 1, 1)).unwrap();
         assert!(matches!(decode_picture("wide", &bytes), Err(MosaicError::Decode { .. })));
         assert!(decode_rendered("wide", &bytes).is_ok());

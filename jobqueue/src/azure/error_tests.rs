@@ -67,7 +67,7 @@ fn codes_come_before_statuses() {
 }
 
 #[test]
-fn a_refusal_that_the_service_did_not_write_leaves_a_change_open() {
+fn refusal_from_another_server_leaves_a_change_ambiguous() {
     for status in [302, 400, 403, 404, 407] {
         assert!(answer(status, &[], true).is_ambiguous(), "{status}");
         assert!(!answer(status, &[], false).is_ambiguous(), "{status}");

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_that_nobody_waits_for_is_not_kept() {
+    fn notifier_without_subscribers_is_dropped() {
         let (order, queue) = (InOrder::new(), QueueName::new("steps").unwrap());
         let kept = order.notifier(&queue, &"kept".into());
         for key in 0..100 {

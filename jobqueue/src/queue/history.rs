@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_former_delivery_wrote_is_believed_but_excuses_no_more_than_there_were() {
+    fn uncounted_deliveries_never_exceed_real_deliveries() {
         let (envelope, number) = believed(3, 5, "false");
         assert_eq!((envelope.history.attempts, envelope.history.uncounted, number), (2, 3, 5));
         assert!(envelope.history.checkpoint.is_some() && envelope.dead_letter.is_some());

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stopped_process_goes_on_where_it_was_and_a_killed_one_never() {
+    async fn stopped_process_resumes_and_killed_one_never_does() {
         let (one, other) = (Process::default(), Process::default());
         let (of_one, of_other) = (counting(&one), counting(&other));
         sleep(Duration::from_millis(2500)).await;

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_seconds_worth_goes_at_once_and_the_rest_returns_at_the_rate() {
+    async fn one_second_of_rate_goes_at_once_the_rest_later() {
         let rejections = Rejections::new(Some(10));
         assert!((0..10).all(|_| rejections.permit().is_ok()));
         let waits: Vec<_> = (0..20).map(|_| rejections.permit().unwrap_err()).collect();

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_free_while_its_message_settles_as_long_as_there_is_place() {
+    fn slot_is_free_while_its_message_settles() {
         let slots = Slots::new(1);
         let first = slots.occupied(slots.try_take().unwrap());
         assert!(slots.try_take().is_err() && slots.free() == 0);

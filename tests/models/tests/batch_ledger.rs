@@ -69,7 +69,7 @@ fn end_of_a_duplicate_that_counts_continues_too_early() {
 
 // B26
 #[test]
-fn deleting_the_copy_that_was_not_elected_loses_a_redriven_child() {
+fn deleting_the_unelected_copy_loses_a_redriven_child() {
     assert_broken(Design::DuplicateAbsorbed, Faults { deaths: 1, ..NONE }, NOTHING_LOST);
 }
 

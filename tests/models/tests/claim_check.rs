@@ -79,12 +79,12 @@ fn last_error_that_decides_a_checkpoint_takes_it_away() {
 
 // B1
 #[test]
-fn end_of_a_duplicate_that_deletes_the_blob_takes_it_from_the_other() {
+fn ending_a_duplicate_with_its_blob_breaks_the_other() {
     assert_broken(Design::DuplicateDeletesBlob, Faults { lost_answers: 1, ..NONE });
 }
 
 #[test]
-fn checkpoint_that_deletes_a_shared_blob_takes_it_from_the_letter() {
+fn checkpoint_that_deletes_a_shared_blob_breaks_letter() {
     assert_broken(Design::CheckpointDeletesShared, Faults { deaths: 1, crashes: 1, checkpoints: 2, ..NONE });
 }
 

@@ -57,7 +57,7 @@ fn two_jobs_keep_their_order_when_one_is_cancelled() {
 }
 
 #[test]
-fn two_jobs_keep_their_order_when_one_is_dead_lettered_and_redriven() {
+fn two_jobs_keep_their_order_across_a_redrive() {
     assert_good(Faults { deaths: 1, redrives: 1, ..TWO_JOBS });
 }
 

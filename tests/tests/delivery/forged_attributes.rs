@@ -70,7 +70,7 @@ async fn a_history_of_trusted_producers_is_believed() {
 
 // W6
 #[tokio::test(start_paused = true)]
-async fn excused_deliveries_do_not_disable_the_bound_of_deliveries() {
+async fn uncounted_deliveries_keep_the_bound_of_deliveries() {
     for trust in ["false", "true"] {
         let storage = in_memory();
         let queue = storage.queue::<Task>().await.unwrap();

@@ -269,7 +269,7 @@ async fn redrives_keep_history_and_restart_attempts() {
 
 /// Dead letters that come back while others are still read are not read again and again.
 #[tokio::test(start_paused = true)]
-async fn dead_letters_are_told_once_however_long_it_takes_to_read_them() {
+async fn dead_letters_are_listed_once_however_slow_the_reader() {
     let storage = graveyard(40).await;
     let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::Get, Fault::DelayBefore(Duration::from_secs(360)));

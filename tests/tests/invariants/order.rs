@@ -18,7 +18,7 @@ fn in_order() -> SendOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_is_cleared_with_its_lines_or_an_error_says_that_it_is_not() {
+async fn clear_removes_fifo_groups_or_reports_an_error() {
     let faulty = Faulty::new(&memory::open());
     let queue = queue(&faulty).await;
     queue.clear().await.expect("no message was ever sent in order");
@@ -35,7 +35,7 @@ async fn a_queue_is_cleared_with_its_lines_or_an_error_says_that_it_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_gets_no_place_is_taken_back_and_the_sender_told_whether_to_send_again() {
+async fn message_without_position_is_cancelled_and_reported() {
     // How often a place is asked for; who is overtaken by others tries longest.
     for (fault, tries, again) in [
         (Fault::Refuse(StoreErrorKind::Throttled), 5, true),
@@ -59,7 +59,7 @@ async fn a_message_that_gets_no_place_is_taken_back_and_the_sender_told_whether_
 
 /// Otherwise it would be taken for empty, and the places in it for free.
 #[tokio::test(start_paused = true)]
-async fn a_line_that_cannot_be_read_is_not_written() {
+async fn unreadable_group_log_is_not_overwritten() {
     let faulty = Faulty::new(&memory::open());
     let queue = queue(&faulty).await;
     faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unauthorized));

@@ -48,7 +48,7 @@ async fn payload_without_answer_is_written_once_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_payload_as_large_as_is_accepted_runs_and_one_byte_more_is_a_dead_letter_and_not_read() {
+async fn payload_over_the_limit_is_dead_lettered_unread() {
     // In the message, and in a blob.
     for freight in [1_000, 100_000] {
         let task = Task { data: "x".repeat(freight), ..task("a") };

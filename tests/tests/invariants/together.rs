@@ -27,7 +27,7 @@ fn noting(log: &Log) -> impl Fn(Task) -> Ready<Result<(), JobError>> + Clone + S
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_that_end_while_a_deletion_is_under_way_are_deleted_by_the_next() {
+async fn jobs_ending_during_a_batch_delete_join_the_next() {
     let faulty = Faulty::new(&in_memory());
     let queue = send(&faulty.storage(), 32).await;
     faulty.plan_always(Operation::DeleteAll, Fault::DelayAfter(Duration::from_millis(10)));
@@ -97,7 +97,7 @@ async fn worker_that_dies_in_a_batch_delete_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_failed_job_among_many_is_tried_again_and_the_others_are_deleted() {
+async fn failed_job_among_many_is_retried_others_are_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let storage = sqlite::Options::new(folder.path().join("jobs.db")).open().await.unwrap();
     let queue = send(&storage, 64).await;

@@ -129,7 +129,7 @@ async fn filled(storage: &Storage, count: usize) -> Queue<Task> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_short_queue_ends_when_a_worker_has_made_it_short() {
+async fn wait_until_below_ends_once_a_worker_drained_enough() {
     let storage = memory::open();
     let queue = filled(&storage, 3).await;
     let handler = |_: Task| async {

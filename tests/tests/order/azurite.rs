@@ -36,7 +36,7 @@ async fn order_over_azurite() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_is_taken_back_gives_up_its_place_on_sqlite() {
+async fn cancelled_message_gives_up_its_position_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("jobs.db").display());
     what_is_taken_back_gives_up_its_place(&Storage::connect(&file).await.unwrap()).await;

@@ -49,7 +49,7 @@ async fn part_works_on_steps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_on_sqlite_files_keep_the_order_of_a_key_although_one_is_killed() {
+async fn killed_process_keeps_the_order_of_a_key() {
     const KEYS: usize = 3;
     const STEPS: u32 = 12;
     let folder = tempfile::tempdir().unwrap();

@@ -90,7 +90,7 @@ async fn keeps_order(seed: u64, faulty: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_of_a_key_run_one_by_one_in_the_order_of_their_sends_through_failures_and_dead_letters() {
+async fn messages_of_a_key_run_in_send_order_despite_failures() {
     for seed in 0..4 {
         keeps_order(seed, false).await;
     }
@@ -140,7 +140,7 @@ async fn a_failing_job_holds_back_its_key_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_delayed_or_taken_back_or_cleared_away_is_waited_for_or_not() {
+async fn key_waits_for_delayed_but_not_cancelled_messages() {
     let storage = in_memory();
     let queue = storage.queue::<Step>().await.unwrap();
     let watch = Watch::default();
@@ -169,7 +169,7 @@ async fn a_message_that_is_delayed_or_taken_back_or_cleared_away_is_waited_for_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn unique_work_that_is_taken_back_by_its_key_gives_up_its_place() {
+async fn unique_work_cancelled_by_key_gives_up_its_position() {
     let storage = in_memory();
     let queue = storage.queue::<Step>().await.unwrap();
     let watch = Watch::default();
@@ -204,7 +204,7 @@ fn deaths(writes: u64) -> Vec<(Operation, u64, Fault)> {
 
 // I12b
 #[tokio::test(start_paused = true)]
-async fn a_canceller_that_dies_or_hears_nothing_at_any_step_holds_no_key_back_and_tells_no_lies() {
+async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
     for (operation, nth, fault) in deaths(2) {
         let at = format!("{operation:?} {nth}: {fault:?}");
         let storage = in_memory();
@@ -239,7 +239,7 @@ async fn a_canceller_that_dies_or_hears_nothing_at_any_step_holds_no_key_back_an
 
 // I12b
 #[tokio::test(start_paused = true)]
-async fn a_cancel_that_hears_nothing_at_all_is_finished_by_the_next_of_the_key() {
+async fn unanswered_cancel_is_completed_by_the_next_of_the_key() {
     let storage = in_memory();
     let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
     let later = SendOptions::new().in_order(true).delay(Duration::from_secs(86_400));
@@ -261,7 +261,7 @@ async fn a_cancel_that_hears_nothing_at_all_is_finished_by_the_next_of_the_key()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_has_received_keeps_its_place_although_its_canceller_died() {
+async fn received_message_keeps_its_position_after_a_cancel() {
     let storage = in_memory();
     let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
     let sent = queue.send_with(&step("a", 0), SendOptions::new().in_order(true)).await.unwrap();
@@ -289,7 +289,7 @@ async fn what_somebody_has_received_keeps_its_place_although_its_canceller_died(
 /// The next sender sends under the same id, as nobody can tell what became of the message.
 // I12b
 #[tokio::test(start_paused = true)]
-async fn unique_work_in_order_is_not_lost_when_its_canceller_dies_and_it_is_sent_again() {
+async fn unique_ordered_work_survives_a_crashed_cancel() {
     const DAY: Duration = Duration::from_secs(86_400);
     for (operation, nth, fault) in deaths(4) {
         let at = format!("{operation:?} {nth}: {fault:?}");

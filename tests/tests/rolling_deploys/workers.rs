@@ -94,7 +94,7 @@ async fn what_only_the_next_release_knows_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_knows_is_a_dead_letter_after_a_day_or_as_the_queue_says() {
+async fn unknown_kind_is_dead_lettered_after_configured_time() {
     for (seconds, setting) in [(86_400, None), (3_600, Some("3600")), (86_400, Some("0"))] {
         let (storage, done) = (in_memory(), Done::default());
         send(&storage, 2).await;

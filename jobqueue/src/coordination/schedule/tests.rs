@@ -14,7 +14,7 @@ fn slots(expression: &str, from: &str, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_time_that_does_not_exist_in_spring_is_the_first_instant_after_the_gap() {
+fn time_skipped_in_spring_is_the_first_instant_after() {
     let found = slots("30 2 * * *", "2026-03-28T12:00:00Z", 2);
     assert_eq!(found, ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
 }

@@ -143,7 +143,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_is_put_off_is_in_the_transaction_with_its_own_queue_text_and_answer() {
+    fn deferred_put_keeps_its_queue_text_and_answer() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();
         for name in ["first", "second"] {

@@ -153,7 +153,7 @@ mod tests {
 
     /// Checks that several processes that begin with a new file at once see it empty or complete.
     #[test]
-    fn a_file_that_others_are_making_is_not_taken_for_that_of_another_program() {
+    fn file_in_creation_is_not_another_programs_file() {
         for _ in 0..50 {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("jobs.db");

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_measured_in_characters_whether_they_are_counted_or_not() {
+    fn text_lengths_are_measured_in_characters() {
         let texts = (0..6).flat_map(|count| ["a", "é", "€", "😀"].map(|one| (one.repeat(count), count)));
         for (text, count) in texts {
             for (min, max) in (0..7).flat_map(|min| (min..7).map(move |max| (min, max))) {
