@@ -8,7 +8,7 @@ mod dead_letters;
 mod delivery;
 mod durable;
 mod identity;
-mod keeper;
+mod renewer;
 mod order;
 mod ownership;
 mod payloads;

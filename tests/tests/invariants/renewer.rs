@@ -1,4 +1,4 @@
-//! The lease keeper at scale: I8, F37, F40.
+//! The lease renewer at scale: I8, F37, F40.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
