@@ -282,3 +282,19 @@ async fn what_is_sent_leaves_room_for_attempts_and_a_dead_letter() {
     let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.skipped), (sent, Vec::new()));
 }
+
+// B1: two messages that share a blob, as a producer makes them whose library repeats a put by itself.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_shares_the_blob_of_a_recorded_job_is_a_duplicate() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    let text = storage.queues().peek(queue.name(), 1).await.unwrap().remove(0).text.unwrap();
+    let done = || worker(&storage).durable_completions(true).handle(async |_: Task| Ok::<_, JobError>(()));
+    run_for(done(), 60).await;
+    let _ = storage.queues().put(queue.name(), PutMessage::new(text)).await.unwrap();
+    let (log, listen) = outcomes();
+    run_for(done().on_event(listen), 900).await;
+    assert_eq!((reasons(&queue).await, queue.len().await.unwrap()), (Vec::new(), 0));
+    assert_eq!(*log.lock().unwrap(), ["duplicate"]);
+}

@@ -233,8 +233,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Also records in a blob which jobs are done although their message may come back, so that they are not run again after
-    /// a restart or by another worker either. Costs a request for each job that is delivered a second time. Off by default:
+    /// Also records in a blob which jobs are done although their message, or another message of the job, may come: those whose deletion
+    /// got no answer, and those with a payload in a blob. Such a message is then not run again after a restart or by another worker
+    /// either. Costs a request for each job that is delivered a second time, and two for each with a payload in a blob. Off by default:
     /// this worker remembers the last 10,000 in memory.
     pub fn durable_completions(mut self, record: bool) -> Self {
         self.options.durable_completions = record;

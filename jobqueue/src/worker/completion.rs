@@ -97,8 +97,9 @@ pub(super) async fn complete(
     let has_blobs = leased_job.has_blobs();
     let deleted = leased_job.complete().await;
     if has_blobs && deleted.is_ok() {
-        // A second copy of the message, made by a repeated send, cannot be run without them.
+        // Another message that shares them, as a producer makes it that repeats a put, cannot be run without them.
         remember(shared, leased_job);
+        Box::pin(record(shared, leased_job, job)).await;
     }
     completed(shared, leased_job, job, deleted).await
 }
@@ -169,14 +170,16 @@ async fn record(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) {
     }
 }
 
-/// Whether the job was done in an earlier delivery.
+/// Whether the job was done in an earlier delivery, or by another message of it.
 pub(super) async fn is_done(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) -> bool {
     let remembered = leased_job
         .with_envelope(|event| shared.completed.contains(&job.queue, &event.identity(), || event.digest()));
     if remembered == Some(true) {
         return true;
     }
-    if !shared.options.durable_completions || leased_job.dequeue_count <= 1 {
+    // At the first delivery, only what is in a blob may be done already by another message.
+    let is_first = leased_job.dequeue_count <= 1 && !leased_job.has_blobs();
+    if !shared.options.durable_completions || is_first {
         return false;
     }
     let Some(event) = leased_job.event() else { return false };

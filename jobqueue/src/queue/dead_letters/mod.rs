@@ -27,8 +27,8 @@ use pass::Action;
 
 /// The dead-letter queue of a queue: `<queue>-poison`.
 ///
-/// Dead letters never expire. Redriving keeps the job's id and its history and gives it all its attempts again. It is
-/// idempotent by id: after a crash in the middle a job may be in both queues, and effects are idempotent by id.
+/// Dead letters never expire. A redrive keeps the job's id, payload, checkpoint and history and gives it all its attempts again. After a
+/// crash in the middle a job may be in both queues: effects are to be idempotent by source and id.
 ///
 /// What another program has put there, such as a WebJobs host that shares the queue, is listed with the reason `unknown`, and
 /// put back as it is.
@@ -63,15 +63,15 @@ impl<M: QueueMessage> DeadLetters<M> {
         Ok(Self { core, name, message: PhantomData })
     }
 
-    /// The name of the dead-letter queue.
+    /// Returns the name of the dead-letter queue.
     pub fn name(&self) -> &QueueName {
         &self.name
     }
 
-    /// About how many there are; 0 if the dead-letter queue does not exist yet.
+    /// Returns about how many there are; 0 if the dead-letter queue does not exist yet.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -83,10 +83,10 @@ impl<M: QueueMessage> DeadLetters<M> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -97,7 +97,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// Looks at the first dead letters, at most 32, without changing anything.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -128,7 +128,7 @@ impl<M: QueueMessage> DeadLetters<M> {
         }
     }
 
-    /// The message of a dead letter, read as a worker would read it: by the codec of its type, upgraded from a former version,
+    /// Reads the message of a dead letter as a worker would read it: by the codec of its type, upgraded from a former version,
     /// checked by the rules of its type, from its blob if it was too large for the queue. Changes nothing.
     ///
     /// ```
@@ -196,7 +196,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// They are invisible to others while it reads, for at most 10 minutes, and visible again afterwards.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read.
     ///
     /// # Cancel safety
     /// If the future is dropped, dead letters it held come back after at most 10 minutes.
@@ -225,7 +225,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// ```
     ///
     /// # Errors
-    /// What the storage says; `look` may have seen a part of them.
+    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read; `look` may have seen a part of them.
     ///
     /// # Cancel safety
     /// As of [`list`](Self::list).
@@ -233,10 +233,16 @@ impl<M: QueueMessage> DeadLetters<M> {
         self.pass(&RedriveOptions::new(), Action::Tell, &mut look).await.map(drop)
     }
 
-    /// Puts dead letters back into the queue they came from, and returns which.
+    /// Puts dead letters back into the queue that this dead-letter queue belongs to, and returns which.
+    ///
+    /// Only what lies here when the redrive begins is put back: a job that dies again meanwhile stays a dead letter. A dead letter that
+    /// cannot be put back is skipped and [reported](RedriveReport::skipped), and the others are put back: read the report. After three
+    /// failures of the storage in a row the redrive [stops](RedriveReport::stopped).
+    ///
+    /// A redriven job has blobs of its own: redriving one with a large payload costs a read, a write and a deletion of the payload.
     ///
     /// # Errors
-    /// What the storage says. What was put back until then stays so.
+    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read at all; nothing was put back.
     ///
     /// # Cancel safety
     /// If the future is dropped, dead letters it held come back after at most 10 minutes; the one it was moving may be in
@@ -246,11 +252,12 @@ impl<M: QueueMessage> DeadLetters<M> {
         self.pass(&options, action, &mut |_| {}).await
     }
 
-    /// Deletes the dead letters for which `filter` says true, with their payloads, and returns which. There is no way back:
-    /// look at what it would take by [`list`](Self::list) first.
+    /// Deletes the dead letters for which `filter` returns true, with their payloads, and returns which. There is no way back:
+    /// look at what it would take by [`list`](Self::list) first. A job that was put back keeps its payload. A dead letter that cannot be
+    /// deleted is skipped and [reported](PurgeReport::skipped).
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read at all; nothing was deleted.
     ///
     /// # Cancel safety
     /// What was deleted stays so; of one dead letter the payload may be left to a sweep. Others that it held come back
