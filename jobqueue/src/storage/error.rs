@@ -20,7 +20,7 @@ use crate::job::outcome::chain;
 /// let storage = Storage::memory();
 /// let error = storage.queues().put(&QueueName::new("jobs")?, PutMessage::new("{}")).await.unwrap_err();
 /// assert_eq!(error.kind(), StoreErrorKind::QueueNotFound);
-/// Waiting does not help, and nothing was changed.
+/// // Waiting does not help, and nothing was changed.
 /// assert!(!error.is_retryable() && !error.is_ambiguous());
 /// assert!(error.to_string().contains("jobs"));
 /// # Ok(()) }

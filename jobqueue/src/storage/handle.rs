@@ -15,7 +15,7 @@ use super::{BlobStore, QueueStore};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use jobqueue::Storage;
 ///
-/// From an argument or an environment variable: `sqlite:jobs.db`, or an Azure connection string.
+/// // From an argument or an environment variable: `sqlite:jobs.db`, or an Azure connection string.
 /// let storage = Storage::connect("memory:").await?;
 /// assert!(storage.description().starts_with("memory"));
 /// # Ok(()) }

@@ -60,7 +60,7 @@ impl Process {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// Runs a future as a task of this process, together with all tasks that it starts through [`task`](super).
+    /// Runs a future as a task of this process, together with all tasks that it starts through the library.
     pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         in_process(Some(self.clone()), future)
     }

@@ -30,7 +30,7 @@ type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// use std::sync::Arc;
 ///
 /// # fn my_storage(clock: Arc<ManualClock>) -> Storage { memory::open_with_clock(clock) }
-/// A storage that takes its time from a clock is tested without waiting; one with its own clock by `real_time`.
+/// // A storage that takes its time from a clock is tested without waiting; one with its own clock by `real_time`.
 /// let clock = Arc::new(ManualClock::new());
 /// let subject = Subject::virtual_time(my_storage(clock.clone()), clock);
 /// exercise(&subject).await.assert_kept();

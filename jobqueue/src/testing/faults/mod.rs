@@ -46,7 +46,7 @@ pub use plan::{Call, Fault};
 ///
 /// let faulty = Faulty::new(&Storage::memory());
 /// faulty.storage().queue::<Mail>().await?.send(&Mail {}).await?;
-/// The answer to the deletion is lost: the job is not run again nevertheless.
+/// // The answer to the deletion is lost: the job is not run again nevertheless.
 /// faulty.plan(Operation::DeleteAll, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
 /// let worker = Worker::builder(faulty.storage()).handle(deliver).virtual_time(Arc::new(memory::TokioClock::new()));
 /// let report = worker.build()?.run_until(tokio::time::sleep(Duration::from_secs(120))).await?;
