@@ -21,7 +21,7 @@ use crate::trace::TraceContext;
 ///     if info.attempt == info.max_attempts {
 ///         eprintln!("the last attempt of {}, sent by {}", info.id, info.source);
 ///     }
-/// // The id is the same at every delivery: the card is charged once, however often the message is delivered.
+///     // The id is the same at every delivery: the card is charged once, however often the message is delivered.
 ///     Ok(charge_card(charge.cents, &info.id).await?)
 /// }
 /// ```
