@@ -1,4 +1,4 @@
-//! Books of what a process did, synced entry by entry.
+//! Books of what a process did, entry by entry. A kill takes nothing from the kernel, so that no entry needs a sync.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -9,7 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// What happened to a job.
 #[derive(Debug)]
 pub struct Entry {
-    at: u128,
+    pub at: u128,
+    pub process: String,
     pub what: String,
     pub number: u32,
     pub job: String,
@@ -24,12 +25,11 @@ impl Ledger {
         Self(Mutex::new(OpenOptions::new().append(true).create(true).open(path).unwrap()))
     }
 
-    /// Returns when the entry is on disk.
+    /// Returns when the entry has been written.
     pub fn note(&self, what: &str, number: u32, job: &str) {
         let mut file = self.0.lock().unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
         file.write_all(format!("{now} {what} {number} {job}\n").as_bytes()).unwrap();
-        file.sync_data().unwrap();
     }
 }
 
@@ -40,15 +40,18 @@ pub fn read_all(folder: &Path) -> Vec<Entry> {
         if path.extension().is_none_or(|extension| extension != "ledger") {
             continue;
         }
-        let text = fs::read_to_string(path).unwrap();
+        let process = path.file_stem().unwrap().to_string_lossy();
+        let text = fs::read_to_string(&path).unwrap();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for line in whole.lines() {
-            let mut words = line.splitn(4, ' ');
-            let mut word = || words.next().unwrap();
-            let (at, what, number) = (word().parse().unwrap(), word().to_owned(), word().parse().unwrap());
-            entries.push(Entry { at, what, number, job: word().to_owned() });
-        }
+        entries.extend(whole.lines().map(|line| entry(&process, line)));
     }
     entries.sort_by_key(|entry| entry.at);
     entries
+}
+
+fn entry(process: &str, line: &str) -> Entry {
+    let mut words = line.splitn(4, ' ');
+    let mut word = || words.next().unwrap();
+    let (at, what, number) = (word().parse().unwrap(), word().to_owned(), word().parse().unwrap());
+    Entry { at, process: process.to_owned(), what, number, job: word().to_owned() }
 }

@@ -1,121 +1,65 @@
 //! The processes that are killed: this program, started again with a role.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use jobqueue::storage::Operation;
-use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{Context, Event, JobError, Outcome, SendOptions, SettingOverrides, Storage, Worker};
-use jobqueue_tests::jobs::Task;
-use uuid::Uuid;
+use jobqueue::Storage;
+use jobqueue::testing::faults::Faulty;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 
+use super::drain::drain;
+use super::faults::{self, Doubts};
 use super::ledger::Ledger;
-use super::{FAILPOINT, FOLDER, ROLE};
+use super::{FOLDER, ROLE, SEED, handlers, operator, senders};
 
-/// Jobs at once in a worker.
-pub const CONCURRENCY: usize = 4;
+/// What a process has.
+pub struct Process {
+    pub folder: PathBuf,
+    pub ledger: Arc<Ledger>,
+    pub storage: Storage,
+    pub doubts: Doubts,
+    random: Mutex<StdRng>,
+}
+
+impl Process {
+    pub fn random(&self) -> MutexGuard<'_, StdRng> {
+        self.random.lock().unwrap()
+    }
+
+    /// Whether poison has stopped to be.
+    pub fn is_mended(&self) -> bool {
+        self.folder.join("mended").exists()
+    }
+}
 
 /// The storage in a folder.
 pub fn path(folder: &Path) -> String {
     format!("sqlite:{}", folder.join("jobs.db").display())
 }
 
-/// Kills this process at the named point, as SIGKILL does: nothing is unwound, nothing is flushed.
-fn arm(faulty: &Faulty) {
-    let Ok(point) = std::env::var(FAILPOINT) else { return };
-    let mut words = point.split(':');
-    let (name, moment) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
-    let nth: u64 = words.next().unwrap().parse().unwrap();
-    let operations =
-        [Operation::Put, Operation::Get, Operation::Update, Operation::Delete, Operation::PutBlob];
-    let operation = *operations.iter().find(|operation| operation.as_str() == name).unwrap();
-    faulty.on(operation, move |call| {
-        if call.nth != nth {
-            return None;
-        }
-        if moment == "before" {
-            kill();
-        }
-        // Done and never answered; killed when it is certainly done.
-        std::thread::spawn(|| {
-            std::thread::sleep(Duration::from_millis(300));
-            kill();
-        });
-        Some(Fault::HangAfter)
-    });
-}
-
-fn kill() -> ! {
-    let _ = std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
-    std::process::abort()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn part_of_the_crash_ledger() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let folder = PathBuf::from(std::env::var(FOLDER).unwrap());
+    let seed = std::env::var(SEED).unwrap().parse().unwrap();
     let ledger = Arc::new(Ledger::open(&folder, &role));
     let faulty = Faulty::new(&Storage::connect(&path(&folder)).await.unwrap());
-    arm(&faulty);
-    let storage = faulty.storage();
-    match role.split(':').next().unwrap() {
-        "producer" => produce(&storage, &ledger).await,
-        "worker" => work(&storage, ledger, false).await,
-        _ => work(&storage, ledger, true).await,
-    }
-}
-
-async fn produce(storage: &Storage, ledger: &Ledger) {
-    let queue = storage.queue::<Task>().await.unwrap();
-    for n in 0.. {
-        let id = Uuid::new_v4().to_string();
-        // Every eighth has its payload in a blob.
-        let data = if n % 8 == 0 { "x".repeat(70_000) } else { String::new() };
-        ledger.note("intend", 0, &id);
-        let _ = queue.send_with(&Task { name: id.clone(), data }, SendOptions::new().id(&id)).await.unwrap();
-        ledger.note("sent", 0, &id);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-async fn work(storage: &Storage, ledger: Arc<Ledger>, drain: bool) {
-    let mut terms = SettingOverrides::default();
-    terms.timeout = Some(Duration::from_secs(2));
-    terms.max_deliveries = Some(10_000);
-    let book = Arc::clone(&ledger);
-    let handler = move |task: Task, ctx: Context| {
-        let book = Arc::clone(&book);
-        async move {
-            let job = task.name.as_str();
-            let from: u32 = ctx.resume().await?.unwrap_or_default();
-            book.note("start", from, job);
-            book.note("attempt", ctx.info().attempt, job);
-            for stage in from..3 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                ctx.checkpoint(&(stage + 1)).await?;
-                book.note("saved", stage + 1, job);
-            }
-            book.note("end", 3, job);
-            Ok::<(), JobError>(())
-        }
+    let name = role.split(':').next().unwrap();
+    let doubts = match name {
+        "drain" => Doubts::default(),
+        _ => faults::plan(&faulty, seed, name == "producer", &ledger),
     };
-    let listen = move |event: &Event| {
-        if let Event::Finished { job: Some(job), outcome: Outcome::Completed, .. } = event {
-            ledger.note("completed", 0, &job.id);
+    let random = Mutex::new(StdRng::seed_from_u64(seed));
+    let process = Arc::new(Process { folder, ledger, storage: faulty.storage(), doubts, random });
+    match name {
+        "producer" => senders::produce(&process).await,
+        "batcher" => senders::fan_out(&process).await,
+        "operator" => operator::operate(&process).await,
+        "worker" => {
+            let worker = handlers::worker(&process).build().unwrap();
+            let _ = worker.run_until(std::future::pending()).await.unwrap();
         }
-    };
-    let worker = Worker::builder(storage.clone()).concurrency(CONCURRENCY).overrides(terms).handle(handler);
-    let worker = worker.on_event(listen).build().unwrap();
-    if !drain {
-        let _ = worker.run_until(std::future::pending()).await.unwrap();
-        return;
+        _ => drain(&process).await,
     }
-    let queue = storage.queue::<Task>().await.unwrap();
-    let empty = async {
-        while !queue.is_empty().await.unwrap() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    let _ = worker.run_until(empty).await.unwrap();
 }

@@ -1,0 +1,126 @@
+//! What all books together say of each job.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ledger::Entry;
+
+/// A call of a handler.
+#[derive(Debug)]
+pub struct Run {
+    pub process: String,
+    pub start: u128,
+    pub resumed_at: u32,
+    pub end: Option<u128>,
+    /// What the worker said of the delivery, and when; nothing if it died before.
+    pub outcome: Option<(u128, String)>,
+}
+
+impl Run {
+    pub fn is_completed(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|(_, outcome)| outcome == "completed")
+    }
+}
+
+/// What happened to one job.
+#[derive(Debug, Default)]
+pub struct Job {
+    pub intended: Option<u128>,
+    pub sent: Option<u128>,
+    /// Whether it is certain that it was not stored.
+    pub refused: bool,
+    /// How many further messages of it senders may have stored.
+    pub doubts: u32,
+    /// How often a dead letter of it was, or may have been, put back.
+    pub redrives: u32,
+    /// How often it was put back for certain.
+    pub redriven: u32,
+    pub is_letter: bool,
+    pub failed: u32,
+    pub attempts: u32,
+    /// The newest checkpoint that was acknowledged, and when.
+    pub saved: Vec<(u128, u32)>,
+    pub runs: Vec<Run>,
+}
+
+impl Job {
+    pub fn first_end(&self) -> Option<u128> {
+        self.runs.iter().filter_map(|run| run.end).min()
+    }
+
+    pub fn first_start(&self) -> Option<u128> {
+        self.runs.iter().map(|run| run.start).min()
+    }
+
+    pub fn ends(&self) -> usize {
+        self.runs.iter().filter(|run| run.end.is_some()).count()
+    }
+
+    fn run_of(&mut self, process: &str) -> Option<&mut Run> {
+        self.runs.iter_mut().rev().find(|run| run.process == process)
+    }
+}
+
+/// What happened.
+#[derive(Debug, Default)]
+pub struct History {
+    pub jobs: BTreeMap<String, Job>,
+    pub batches: BTreeSet<String>,
+    /// Sends of unique jobs: the key, from when to when the send lasted, the job.
+    pub unique: Vec<(u32, u128, u128, String)>,
+    /// Processes in which a call was left in doubt.
+    pub doubtful: BTreeSet<String>,
+    /// When the last worker had done all but the dead letters.
+    pub quiet: Option<u128>,
+    pub snoozes: u32,
+    pub problems: Vec<String>,
+}
+
+impl History {
+    pub fn of(entries: Vec<Entry>) -> Self {
+        let mut history = Self::default();
+        for entry in entries {
+            history.add(entry);
+        }
+        history
+    }
+
+    fn add(&mut self, entry: Entry) {
+        let Entry { at, process, what, number, job: id } = entry;
+        match what.as_str() {
+            "doubtful" => _ = self.doubtful.insert(process),
+            "sealed" => _ = self.batches.insert(id),
+            "quiet" => self.quiet = Some(at),
+            "begin" | "joined" => {}
+            "snoozed" => self.snoozes += 1,
+            "damaged" | "wrong" | "stuck" => self.problems.push(format!("{what}: {id} ({number})")),
+            _ => self.add_to_job(Entry { at, process, what, number, job: id }),
+        }
+    }
+
+    fn add_to_job(&mut self, entry: Entry) {
+        let Entry { at, process, what, number, job: id } = entry;
+        let job = self.jobs.entry(id.clone()).or_default();
+        match what.as_str() {
+            "intend" => job.intended = Some(at),
+            "sent" => job.sent = job.sent.or(Some(at)),
+            "refused" => job.refused = job.doubts == 0,
+            "doubt" => job.doubts += 1,
+            "unique" => self.unique.push((number, job.intended.unwrap_or(at), at, id)),
+            "redrive" => job.redrives += 1,
+            "redriven" => job.redriven += 1,
+            "letter" => job.is_letter = true,
+            "failed" => job.failed += 1,
+            "attempt" => job.attempts = job.attempts.max(number),
+            "saved" => job.saved.push((at, number)),
+            "start" => {
+                job.runs.push(Run { process, start: at, resumed_at: number, end: None, outcome: None })
+            }
+            "end" => job.run_of(&process).unwrap().end = Some(at),
+            outcome => match job.run_of(&process) {
+                // Another delivery to the same process may have ended without a run.
+                Some(run) if !run.is_completed() => run.outcome = Some((at, outcome.to_owned())),
+                _ => {}
+            },
+        }
+    }
+}

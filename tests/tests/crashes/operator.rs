@@ -1,0 +1,58 @@
+//! The process that puts dead letters back, at any moment.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::{DeadLetter, QueueMessage, RedriveOptions};
+use rand::RngExt;
+use rusqlite::params;
+
+use super::jobs::{Join, Order, Slice, Task};
+use super::process::Process;
+
+/// Puts dead letters back, some at a time, until it is killed.
+pub async fn operate(process: &Arc<Process>) {
+    loop {
+        let (limit, wait) = {
+            let mut random = process.random();
+            (random.random_range(1..20), random.random_range(50..600))
+        };
+        redrive_all(process, limit).await;
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+    }
+}
+
+/// Puts at most so many dead letters of each queue back. Returns how many.
+pub async fn redrive_all(process: &Arc<Process>, limit: u64) -> usize {
+    redrive::<Task>(process, limit).await
+        + redrive::<Order>(process, limit).await
+        + redrive::<Slice>(process, limit).await
+        + redrive::<Join>(process, limit).await
+}
+
+async fn redrive<M: QueueMessage>(process: &Arc<Process>, limit: u64) -> usize {
+    let queue = process.storage.queue::<M>().await.unwrap();
+    let book = Arc::clone(process);
+    let note = move |letter: &DeadLetter| {
+        book.ledger.note("redrive", 0, &letter.id);
+        true
+    };
+    let options = RedriveOptions::new().filter(note).limit(limit);
+    let Ok(report) = queue.dead_letters().unwrap().redrive(options).await else { return 0 };
+    for id in &report.moved {
+        process.ledger.note("redriven", 0, id);
+    }
+    report.moved.len()
+}
+
+/// Shows what a killed operator held, which would be seen again after ten minutes: nobody else takes from these queues.
+pub fn release_letters(folder: &Path) {
+    let Ok(connection) = rusqlite::Connection::open(folder.join("jobs.db")) else { return };
+    connection.busy_timeout(Duration::from_secs(30)).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
+    let release = "UPDATE jobqueue_message SET visible_at = ?1 WHERE visible_at > ?1
+        AND queue IN (SELECT id FROM jobqueue_queue WHERE name LIKE '%-poison')";
+    // Before the first operator there are no tables.
+    let _ = connection.execute(release, params![now]);
+}
