@@ -6,7 +6,7 @@
 //! than the newest that was acknowledged (I10, F43), payloads are whole, keys keep their order, continuations follow all children,
 //! and each duplicate has a cause.
 //!
-//! Kills for 15 seconds, or for `JOBQUEUE_CRASH_SECONDS`. `JOBQUEUE_SEED` repeats the plan: who is started and killed when, at which
+//! Kills for 10 seconds, or for `JOBQUEUE_CRASH_SECONDS`. `JOBQUEUE_SEED` repeats the plan: who is started and killed when, at which
 //! points processes die, which answers are lost. What the processes have come to by then depends on the machine.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
@@ -104,7 +104,7 @@ impl Drop for Fleet<'_> {
 #[test]
 fn kill_at_any_moment_loses_and_invents_nothing() {
     let seconds =
-        std::env::var("JOBQUEUE_CRASH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(15);
+        std::env::var("JOBQUEUE_CRASH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
     let seed = jobqueue_tests::seed();
     let folder = tempfile::tempdir().unwrap();
     let random = StdRng::seed_from_u64(seed);
