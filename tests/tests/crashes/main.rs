@@ -100,7 +100,7 @@ impl Drop for Fleet<'_> {
     }
 }
 
-// I1, F41, F42, F43, F44, F45, F47, F49, F52
+// I1, F41, F42, F43, F44, F45, F52
 #[test]
 fn kill_at_any_moment_loses_and_invents_nothing() {
     let seconds =
