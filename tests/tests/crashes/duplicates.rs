@@ -55,7 +55,7 @@ fn explain(
 
 /// Why a run to the end did not delete its message.
 fn left_behind(history: &History, run: &Run) -> Option<&'static str> {
-    let doubtful = history.doubtful.contains(&run.process);
+    let doubtful = history.doubtful.contains_key(&run.process);
     match run.outcome.as_ref().map(|(_, outcome)| outcome.as_str()) {
         // The last worker is not killed.
         None => (!run.process.starts_with("drain")).then_some("its process was killed"),

@@ -30,7 +30,10 @@ pub fn worker(process: &Arc<Process>) -> WorkerBuilder {
     terms.max_deliveries = Some(10_000);
     let listener = Arc::clone(process);
     let listen = move |event: &Event| {
-        if let Event::Finished { job: Some(job), outcome, .. } = event {
+        // What ended without a run, as a copy does that waits, says nothing of the run of another.
+        if let Event::Finished { job: Some(job), outcome, ran, .. } = event
+            && !ran.is_zero()
+        {
             listener.ledger.note(outcome.name(), 0, &job.id);
         }
     };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::jobs::children_of;
 use super::ledger::Entry;
 
 /// A call of a handler.
@@ -25,6 +26,9 @@ impl Run {
 #[derive(Debug, Default)]
 pub struct Job {
     pub intended: Option<u128>,
+    sender: Option<String>,
+    /// Whether its sender has heard of it.
+    is_known: bool,
     pub sent: Option<u128>,
     /// Whether it is certain that it was not stored.
     pub refused: bool,
@@ -67,8 +71,10 @@ pub struct History {
     pub batches: BTreeSet<String>,
     /// Sends of unique jobs: the key, from when to when the send lasted, the job.
     pub unique: Vec<(u32, u128, u128, String)>,
-    /// Processes in which a call was left in doubt.
-    pub doubtful: BTreeSet<String>,
+    /// Each start and restart of a batch.
+    begun: Vec<String>,
+    /// Processes in which a call was left in doubt, and when it was last.
+    pub doubtful: BTreeMap<String, u128>,
     /// When the last worker had done all but the dead letters.
     pub quiet: Option<u128>,
     pub snoozes: u32,
@@ -81,16 +87,33 @@ impl History {
         for entry in entries {
             history.add(entry);
         }
+        history.doubt_what_the_dead_sent();
         history
+    }
+
+    /// A sender that was killed has not told that it may have stored a message twice, nor has one that goes on with a batch.
+    fn doubt_what_the_dead_sent(&mut self) {
+        for (id, job) in self.jobs.iter_mut().filter(|(_, job)| !job.is_known) {
+            let last_doubt = job.sender.as_ref().and_then(|sender| self.doubtful.get(sender));
+            // In the place of the sender of a unique job another may have sent it, and died as well.
+            job.doubts += u32::from(last_doubt.copied() > job.intended || id.contains("-u"));
+        }
+        let mut begun = BTreeSet::new();
+        for batch in self.begun.iter().filter(|batch| !begun.insert(*batch)) {
+            for child in children_of(batch) {
+                self.jobs.entry(child).or_default().doubts += 1;
+            }
+        }
     }
 
     fn add(&mut self, entry: Entry) {
         let Entry { at, process, what, number, job: id } = entry;
         match what.as_str() {
-            "doubtful" => _ = self.doubtful.insert(process),
+            "doubtful" => _ = self.doubtful.insert(process, at),
             "sealed" => _ = self.batches.insert(id),
+            "begin" => self.begun.push(id),
             "quiet" => self.quiet = Some(at),
-            "begin" | "joined" => {}
+            "joined" => {}
             "snoozed" => self.snoozes += 1,
             "damaged" | "wrong" | "stuck" => self.problems.push(format!("{what}: {id} ({number})")),
             _ => self.add_to_job(Entry { at, process, what, number, job: id }),
@@ -100,8 +123,9 @@ impl History {
     fn add_to_job(&mut self, entry: Entry) {
         let Entry { at, process, what, number, job: id } = entry;
         let job = self.jobs.entry(id.clone()).or_default();
+        job.is_known |= matches!(what.as_str(), "sent" | "refused" | "doubt");
         match what.as_str() {
-            "intend" => job.intended = Some(at),
+            "intend" => (job.intended, job.sender) = (Some(at), Some(process)),
             "sent" => job.sent = job.sent.or(Some(at)),
             "refused" => job.refused = job.doubts == 0,
             "doubt" => job.doubts += 1,
