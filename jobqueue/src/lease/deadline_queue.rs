@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use super::owner::Lease;
 use crate::sync::lock;
 
-/// A place in the wheel.
+/// The key of an entry.
 pub(super) type Slot = (Instant, u64);
 
-/// The deadline wheel. Insertion and removal cost a lock and a tree step; a thread is woken only when an entry is
+/// The leases by when each is due. Insertion and removal cost a lock and a tree step; a thread is woken only when an entry is
 /// earlier than what it sleeps for.
 #[derive(Debug, Default)]
 pub(super) struct DeadlineQueue {

@@ -35,7 +35,7 @@ impl LeaseError {
 }
 
 impl Lease {
-    /// Sends a renewal, and again while time allows; the keeper calls it.
+    /// Sends a renewal, and once more if there is time. The renewer calls it.
     pub(super) async fn renew(&self) {
         let _turn = self.turn.lock().await;
         let tries = self.few_tries();
@@ -51,7 +51,7 @@ impl Lease {
         self.schedule(&mut state);
     }
 
-    /// Replaces the text and renews. Runs on the keeper's runtime to its end even if the caller is dropped.
+    /// Replaces the text and renews. Runs on the renewer's runtime to its end even if the caller is dropped.
     pub(crate) async fn save(&self, text: String) -> Result<(), LeaseError> {
         let lease = self.strong()?;
         let saved = self.renewer.run(async move { lease.save_by(&*lease.renewer_store, text).await });
@@ -209,7 +209,10 @@ impl Lease {
             let change = UpdateMessage { visibility, text: text.clone(), expired: self.terms.expired };
             let message = self.message();
             let limit = share_of(self.deadline(), 3);
-            let error = match self.within(limit, store.update(&self.queue, &message, change)).await {
+            let in_flight = InFlight { lease: self, hidden_until: Some(sent + visibility) };
+            let answer = self.within(limit, store.update(&self.queue, &message, change)).await;
+            in_flight.answered();
+            let error = match answer {
                 Ok(updated) => return self.applied(updated, sent + visibility),
                 Err(error) if error.is_lease_lost() => return Err(self.not_found()),
                 Err(error) => error,
@@ -287,6 +290,26 @@ impl Lease {
 
     fn strong(&self) -> Result<std::sync::Arc<Self>, LeaseError> {
         self.weak().upgrade().ok_or(LeaseError::Closed)
+    }
+}
+
+/// An update under way. Dropped without an answer, as with the future of its caller, it leaves the lease in doubt.
+struct InFlight<'l> {
+    lease: &'l Lease,
+    hidden_until: Option<Instant>,
+}
+
+impl InFlight<'_> {
+    fn answered(mut self) {
+        self.hidden_until = None;
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if let Some(hidden_until) = self.hidden_until {
+            self.lease.unanswered(hidden_until);
+        }
     }
 }
 

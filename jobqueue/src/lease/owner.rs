@@ -68,10 +68,10 @@ pub(crate) struct Lease {
     pub(super) terms: LeaseTerms,
     /// For what the worker does itself.
     pub(super) store: Arc<dyn QueueStore>,
-    /// For what the keeper does on its own runtime.
+    /// For what the renewer does on its own runtime.
     pub(super) renewer_store: Arc<dyn QueueStore>,
     pub(super) renewer: LeaseRenewer,
-    /// One touch at a time.
+    /// One operation at a time.
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
     run_until: Instant,
@@ -82,7 +82,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Takes over a message that was asked for at `requested`. The keeper renews it from now on.
+    /// Takes over a message that was asked for at `requested`. The renewer renews it from now on.
     pub(crate) fn start(
         renewer: &LeaseRenewer,
         store: Arc<dyn QueueStore>,
@@ -174,7 +174,7 @@ impl Lease {
         (self.terms.visibility / 20).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
-    /// Enters into the wheel the next moment something has to be done.
+    /// Enters into the deadline queue when something has to be done next.
     pub(super) fn schedule(&self, state: &mut State) {
         self.unschedule(state);
         let give_up = state.deadline - self.margin().min(self.terms.visibility / 2);
@@ -216,8 +216,8 @@ impl Lease {
         }
     }
 
-    /// Called when an entry in the wheel is due. True if a renewal is to be sent; the moment of giving up is then in
-    /// the wheel already.
+    /// Called when an entry of the deadline queue is due. True if a renewal is to be sent; the moment of giving up is then in
+    /// the queue already.
     pub(super) fn is_renewal_due(&self) -> bool {
         let mut state = self.state();
         state.slot = None;

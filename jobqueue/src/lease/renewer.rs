@@ -15,7 +15,7 @@ use crate::task;
 /// The most renewals under way at once.
 const CONCURRENT_RENEWALS: usize = 256;
 
-/// Renews leases. One thread and one deadline wheel serve any number of leases: what costs is requests, not leases.
+/// Renews leases. One thread and one deadline queue serve any number of leases: what costs is requests, not leases.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseRenewer {
     deadlines: Arc<DeadlineQueue>,
@@ -25,7 +25,7 @@ pub(crate) struct LeaseRenewer {
 static PROCESS: OnceLock<LeaseRenewer> = OnceLock::new();
 
 impl LeaseRenewer {
-    /// The keeper of this process, on a thread of its own; started at the first call.
+    /// Returns the renewer of this process, on a thread of its own that the first call starts.
     ///
     /// # Errors
     /// When the operating system refuses the thread.
@@ -43,23 +43,23 @@ impl LeaseRenewer {
         let deadlines = Arc::downgrade(&renewer.deadlines);
         std::thread::Builder::new()
             .name("jobqueue-leases".to_owned())
-            .spawn(move || runtime.block_on(turn(deadlines)))?;
+            .spawn(move || runtime.block_on(serve(deadlines)))?;
         Ok(renewer)
     }
 
-    /// A keeper on the current runtime, which then must not be blocked. For tests on paused time.
+    /// Returns a renewer on the current runtime, which then must not be blocked. For tests on paused time.
     pub(crate) fn on_this_runtime() -> Self {
         let renewer = Self { deadlines: Arc::default(), runtime: Handle::current() };
-        drop(task::spawn_on(&renewer.runtime, turn(Arc::downgrade(&renewer.deadlines))));
+        drop(task::spawn_on(&renewer.runtime, serve(Arc::downgrade(&renewer.deadlines))));
         renewer
     }
 
-    /// The keeper's runtime, for others whose leases must not depend on what the application does with its own.
+    /// Returns the renewer's runtime, for others whose leases must not depend on what the application does with its own.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Runs a future on the keeper's runtime to its end, whatever becomes of the caller. `None` if the process is ending.
+    /// Runs a future on the renewer's runtime to its end, whatever becomes of the caller. `None` if the process is ending.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -67,7 +67,7 @@ impl LeaseRenewer {
         task::spawn_on(&self.runtime, future).await.ok()
     }
 
-    /// Runs a future on the keeper's runtime in the background.
+    /// Runs a future on the renewer's runtime in the background.
     pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         drop(task::spawn_on(&self.runtime, future));
     }
@@ -86,8 +86,8 @@ impl LeaseRenewer {
     }
 }
 
-/// Turns the wheel until nobody has a keeper any more.
-async fn turn(deadlines: Weak<DeadlineQueue>) {
+/// Renews what is due until nobody has the renewer any more.
+async fn serve(deadlines: Weak<DeadlineQueue>) {
     let permits = Arc::new(Semaphore::new(CONCURRENT_RENEWALS));
     // A task for each request under way, not for each lease that is due.
     let mut waiting: VecDeque<Weak<Lease>> = VecDeque::new();

@@ -247,7 +247,7 @@ impl QueueStore for ShardedQueues {
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         limits::check_peek(queue, count)?;
         let mut all = Vec::new();
-        for shard in self.all_shards(queue).await? {
+        for shard in self.readable_shards(queue).await? {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             match storage.queues().peek(&physical, count).await {
                 Ok(peeked) => all.extend(peeked.into_iter().map(|mut message| {

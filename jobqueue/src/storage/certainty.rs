@@ -10,7 +10,7 @@ use crate::job::retry::Backoff;
 
 /// The pause before a throttled request is sent again, if the storage names none. It doubles to 5 seconds.
 const THROTTLED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
-/// The shortest pause before a throttled request is sent again.
+/// The shortest pause, whatever the storage asks for.
 const LEAST: Duration = Duration::from_millis(50);
 /// The pause after another failure, if the storage names none.
 const FAILED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
@@ -104,7 +104,7 @@ impl Tries {
             FAILED.delay(1)
         };
         let left = self.give_up.saturating_duration_since(Instant::now());
-        match error.retry_after().unwrap_or(own) {
+        match error.retry_after().map_or(own, |asked| asked.max(LEAST)) {
             wait if wait <= left => Ok(wait),
             _ if self.insists && left > LEAST => Ok(left * 3 / 4),
             _ => Err(error),

@@ -174,3 +174,23 @@ async fn a_lease_near_its_end_does_not_hurry_a_common_deletion() {
     let calls = |operation| scene.faulty.calls_of(operation);
     assert_eq!((calls(Operation::DeleteAll), calls(Operation::Delete)), (1, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_update_whose_caller_is_dropped_leaves_doubt() {
+    let scene = Scene::new().await;
+    let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+    scene.faulty.plan(Operation::Update, 1, Fault::HangAfter);
+    assert!(tokio::time::timeout(SECOND, lease.save_here("new".to_owned())).await.is_err());
+    assert!(lease.is_uncertain());
+    let deleted = lease.delete().await;
+    assert!(matches!(deleted, Err(LeaseError::Uncertain(_))), "{deleted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_no_length_does_not_hammer_a_busy_storage() {
+    let scene = Scene::new().await;
+    let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+    scene.faulty.plan_always(Operation::Delete, Fault::Throttle(Duration::ZERO));
+    assert!(lease.delete().await.is_err());
+    assert!(scene.faulty.calls_of(Operation::Delete) < 700);
+}

@@ -90,7 +90,7 @@ async fn ambiguous_batch_delete_is_resolved_per_message() {
 #[tokio::test(start_paused = true)]
 async fn expired_leases_are_batch_deleted_only_if_configured() {
     for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
-        let (faulty, queue, _keeper, leases) = many_leased(2, expired).await;
+        let (faulty, queue, _renewer, leases) = many_leased(2, expired).await;
         faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
         tokio::time::sleep(TERM + Duration::from_secs(1)).await;
         let outcomes = delete_all(&leases).await;
