@@ -30,7 +30,7 @@ struct Greet {
 #[derive(Clone, Default)]
 struct Sent(Arc<AtomicU32>);
 
-/// Who the job is for: an extractor of our own reads a header that the sender has set.
+/// The tenant of the job: this extractor reads a header that the sender has set.
 struct Tenant(String);
 
 impl FromJob for Tenant {

@@ -27,7 +27,7 @@ async fn count(job: Count) -> Result<(), JobError> {
     Ok(())
 }
 
-/// How many payloads are kept beside the messages.
+/// Returns the number of payloads in blobs.
 async fn blobs(storage: &Storage) -> Result<usize, Failure> {
     let container = ContainerName::new("jobqueue-payloads")?;
     Ok(storage.blobs().list_blobs(&container, "", None).await?.blobs.len())

@@ -20,7 +20,7 @@ use jobqueue_examples::{Failure, open_storage};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// How many reports are enough for a lesson.
+/// The number of reports after which the lesson ends.
 const ENOUGH: u32 = 3;
 
 #[derive(Serialize, Deserialize, QueueMessage)]

@@ -1,4 +1,4 @@
-//! What an editor does: subscribers and mailings are written into the database.
+//! The editor's part: writes subscribers and mailings into the database.
 
 use std::path::Path;
 use std::str::FromStr;

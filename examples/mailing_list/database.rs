@@ -61,7 +61,7 @@ pub(crate) enum DatabaseError {
 
 pub(crate) struct Subscriber {
     pub(crate) address: String,
-    /// Whether the owner of the address wants the mails. Others get none.
+    /// True if the owner of the address wants the mails. Others get none.
     pub(crate) confirmed: bool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct NewMailing {
 pub(crate) struct Begun {
     pub(crate) subject: String,
     pub(crate) recipients: u32,
-    /// Whether it was begun before.
+    /// True if it was begun before.
     pub(crate) again: bool,
 }
 
@@ -164,7 +164,7 @@ impl Database {
         .await
     }
 
-    /// How many mails the unfinished mailings will be.
+    /// Returns the number of mails of the unfinished mailings.
     pub(crate) async fn expected(&self) -> Result<u32, DatabaseError> {
         let expected = "SELECT coalesce(sum(CASE status
                 WHEN 'Pending' THEN (SELECT count(*) FROM subscribers WHERE confirmed)
@@ -202,7 +202,7 @@ impl Database {
         self.transaction(move |sql| Ok(sql.execute(set, [mailing.to_string()])? == 1)).await
     }
 
-    /// What is sent to one recipient.
+    /// Returns the letter to one recipient.
     pub(crate) async fn letter(&self, mailing: Uuid, recipient: u32) -> Result<Letter, DatabaseError> {
         let read = "SELECT address, subject, body, due FROM recipients JOIN mailings ON mailings.id = mailing
                     WHERE mailing = ?1 AND number = ?2";

@@ -16,7 +16,7 @@ pub(crate) struct Letter {
     pub(crate) to: String,
     pub(crate) subject: String,
     pub(crate) body: String,
-    /// When the mailing was due, in seconds since 1970.
+    /// The time at which the mailing was due, in seconds since 1970.
     pub(crate) date: i64,
 }
 

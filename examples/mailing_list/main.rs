@@ -51,28 +51,28 @@ use crate::outbox::Outbox;
 /// Sends newsletters to the subscribers of a list, as files in a folder.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Where the database of lists and the outbox are
+    /// The folder of the database of lists and of the outbox
     #[arg(long, default_value = "target/mailing_list")]
     folder: PathBuf,
-    /// How many mailings are composed, if none is under way
+    /// The number of mailings to compose, if none is under way
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     mailings: u32,
     /// Each mailing is due so many seconds after the one before
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     apart: u64,
-    /// How many subscribers are made up; every tenth has not confirmed and gets no mail
+    /// The number of invented subscribers; every tenth has not confirmed and gets no mail
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     subscribers: u32,
     /// A file of addresses, one a line, instead of subscribers that are made up
     #[arg(long, conflicts_with = "subscribers")]
     addresses: Option<PathBuf>,
-    /// How many deliveries in a hundred fail at first, to show that they are tried again
+    /// The percentage of deliveries that fail at first, to show that they are tried again
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=50))]
     faults: u8,
     /// The storage of the jobs [default: JOBQUEUE_STORAGE, or sqlite:target/mailing_list.db]
     #[arg(long)]
     storage: Option<String>,
-    /// What this process does
+    /// The role of this process
     #[arg(long, value_enum, default_value_t = Role::All)]
     role: Role,
 }

@@ -1,4 +1,4 @@
-//! Where mails go: a folder a mailing, with one file a recipient.
+//! The outbox: a folder for each mailing, with one file for each recipient.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::letter::Letter;
 #[derive(Debug, Clone)]
 pub(crate) struct Outbox {
     folder: PathBuf,
-    /// How many deliveries in a hundred fail on purpose.
+    /// The percentage of deliveries that fail on purpose.
     faults: u8,
 }
 
@@ -64,7 +64,7 @@ impl Outbox {
         if fault == Some(Fault::After) { Err(out_of_order()) } else { Ok(()) }
     }
 
-    /// How many mails of these mailings there are.
+    /// Returns the number of mails of these mailings.
     pub(crate) fn count(&self, mailings: &[Uuid]) -> io::Result<u64> {
         let mut count = 0;
         for mailing in mailings {

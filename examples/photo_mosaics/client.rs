@@ -120,7 +120,7 @@ async fn show(progress: &Progress, folder: &BlobFolder) -> Result<(), Failure> {
     }
 }
 
-/// How an answer is sent.
+/// Returns the options for sending an answer.
 pub(crate) fn answer_options(request: Uuid) -> SendOptions {
     SendOptions::new().id(format!("{request}-response")).ttl(Duration::from_secs(3_600))
 }

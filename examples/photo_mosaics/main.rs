@@ -37,7 +37,7 @@ struct Options {
     /// A folder with PNG and JPEG pictures to make tiles of [default: seven built-in pictures]
     #[arg(long)]
     tiles: Option<PathBuf>,
-    /// Where the mosaic is written, as PNG
+    /// The file for the mosaic, as PNG
     #[arg(long, default_value = "target/mosaic.png")]
     out: PathBuf,
     /// The side of a tile in pixels, 1 to 64
@@ -49,7 +49,7 @@ struct Options {
     /// The storage [default: JOBQUEUE_STORAGE, or sqlite:target/photo_mosaics.db]
     #[arg(long)]
     storage: Option<String>,
-    /// What this process does
+    /// The role of this process
     #[arg(long, value_enum, default_value_t = Role::All)]
     role: Role,
 }

@@ -43,7 +43,7 @@ pub(crate) struct SliceResponse {
 pub(crate) struct ImageResponse {
     #[message(key)]
     pub(crate) request_id: Uuid,
-    /// Why there is no mosaic.
+    /// The reason why there is no mosaic.
     #[message(length(0..=2000))]
     pub(crate) failure: Option<String>,
 }

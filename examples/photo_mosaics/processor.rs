@@ -32,7 +32,7 @@ impl Atlas {
     }
 }
 
-/// How many rows of tiles are rendered and stored.
+/// The number of rows of tiles that are rendered and stored.
 #[derive(Default, Serialize, Deserialize)]
 struct Progress {
     rows: u32,

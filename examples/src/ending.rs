@@ -1,4 +1,4 @@
-//! How a program ends: quietly, or with one line that says what is wrong.
+//! Ends a program: quietly, or with one line that says what is wrong.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -15,13 +15,13 @@ pub struct BlobFolder {
     prefix: String,
 }
 
-/// Why a blob cannot be had.
+/// The reason why a blob is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// A name that is not allowed.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// What the storage says.
+    /// The error of the storage.
     #[error(transparent)]
     Storage(#[from] StoreError),
 }
@@ -62,7 +62,7 @@ impl BlobFolder {
         Ok(self.storage.blobs().get_blob(&self.name(name)?, MAX_BYTES).await?.data)
     }
 
-    /// How many blobs there are whose names begin with `prefix`.
+    /// Returns the number of blobs whose names begin with `prefix`.
     ///
     /// # Errors
     /// What the storage says.

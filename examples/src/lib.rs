@@ -1,4 +1,4 @@
-//! What several examples share: options and log, the storage they run on, progress, and ending with one clear line.
+//! The code that several examples share: options and log, storage, progress, and an end with one clear line.
 
 #![allow(clippy::print_stdout, reason = "programs for people to look at")]
 

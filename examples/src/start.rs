@@ -1,4 +1,4 @@
-//! How a program begins: its options, and what it logs.
+//! Starts a program: its options and its log.
 
 use clap::Parser;
 use tracing_subscriber::EnvFilter;

@@ -23,13 +23,13 @@ use tokio::time::{Instant, sleep};
 /// Shows how control moves between processes.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How many processes stand for leader
+    /// The number of processes that stand for leader
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     instances: u32,
     /// The storage [default: JOBQUEUE_STORAGE, or sqlite:target/traffic_cop.db]
     #[arg(long)]
     storage: Option<String>,
-    /// How long a dead leader may stand in the way, in seconds
+    /// The time until a dead leader is replaced, in seconds
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(15..=60))]
     lease: u64,
     /// Kills the instance in control after so many seconds [default: never]
@@ -101,6 +101,14 @@ async fn direct(options: &Options) -> Result<(), Failure> {
             due = false;
         }
     }
+    finish(children, said).await
+}
+
+/// Ends the instances, and relays their last lines.
+async fn end(
+    mut children: BTreeMap<u32, Child>,
+    mut said: mpsc::Receiver<(u32, String)>,
+) -> Result<(), Failure> {
     for child in children.values_mut() {
         // The instance stops when its standard input ends.
         drop(child.stdin.take());

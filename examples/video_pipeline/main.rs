@@ -26,7 +26,7 @@ use tokio::task::spawn_blocking;
 /// Scans, encodes and compresses videos that it makes itself.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How many videos are submitted
+    /// The number of videos to submit
     #[arg(long, default_value_t = 2)]
     videos: u32,
     /// Frames of each video
@@ -38,7 +38,7 @@ struct Options {
     /// The storage [default: JOBQUEUE_STORAGE, or sqlite:target/video_pipeline.db]
     #[arg(long)]
     storage: Option<String>,
-    /// What this process does
+    /// The role of this process
     #[arg(long, value_enum, default_value_t = Role::All)]
     role: Role,
 }
@@ -71,7 +71,7 @@ enum Stage {
     Compress,
 }
 
-/// Where the work stands: what the next attempt begins with.
+/// The progress of the work, with which the next attempt begins.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Standing {
     stage: Stage,

@@ -1,4 +1,4 @@
-//! What is done to frames: real work on real pictures, no queue in sight.
+//! The work on frames: real work on real pictures, without a queue.
 
 use std::io::{Cursor, Write};
 
@@ -21,7 +21,7 @@ pub(crate) fn draw(seed: u32, frame: u32) -> Result<Vec<u8>, ImageError> {
     Ok(png.into_inner())
 }
 
-/// Whether a frame is what it says it is.
+/// Checks that a frame is a readable picture.
 pub(crate) fn scan(png: &[u8]) -> Result<(), ImageError> {
     decode(png).map(drop)
 }

@@ -12,7 +12,7 @@ pub fn now(faulty: &Faulty) {
     }
 }
 
-/// How many writes there were.
+/// The number of writes.
 #[derive(Debug, Clone, Default)]
 pub struct Writes(Arc<Mutex<u32>>);
 

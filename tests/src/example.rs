@@ -23,7 +23,7 @@ pub fn built(name: &str) -> PathBuf {
         .with_extension(std::env::consts::EXE_EXTENSION)
 }
 
-/// What the program wrote, with its errors.
+/// Returns the program's output, with its errors.
 pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What happens to one exchange.
+/// A fault of one exchange.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// The request is not passed on, and the connection closes.
@@ -32,7 +32,7 @@ pub enum Fault {
     Replace(String, String),
 }
 
-/// Which request a fault is for: the text must occur in its first line (`PUT /account/queue?… HTTP/1.1`).
+/// A fault, and the text that must occur in the first line of its request (`PUT /account/queue?… HTTP/1.1`).
 type Plan = (String, Fault);
 
 /// A running proxy; it stops with the runtime.
@@ -46,7 +46,7 @@ pub struct Proxy {
 struct State {
     upstream: String,
     plans: Mutex<VecDeque<Plan>>,
-    /// What happens to every request that no plan is for, if anything.
+    /// The fault of every request without a plan, if there is one.
     outage: Mutex<Option<Fault>>,
     seen: Mutex<Vec<String>>,
 }
@@ -97,7 +97,7 @@ impl Proxy {
         self.state.seen.lock().expect("no panic").clone()
     }
 
-    /// How many requests so far have `part` in their first line.
+    /// Returns the number of requests so far that have `part` in their first line.
     pub fn count(&self, part: &str) -> usize {
         self.seen().iter().filter(|line| line.contains(part)).count()
     }
@@ -172,7 +172,7 @@ async fn read_request(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Where the body begins.
+/// Returns the place where the body begins.
 fn head_end(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
 }

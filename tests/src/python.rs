@@ -1,4 +1,4 @@
-//! The foreign programs in Python of the interoperability tests.
+//! Runs the external Python programs of the interoperability tests.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub fn produce(connection: &str, queue: &str, jobs: &[Value]) -> Vec<String> {
     run("producer.py", &[connection, queue], &input).lines().map(str::to_owned).collect()
 }
 
-/// What `interop/consumer.py` found.
+/// The findings of `interop/consumer.py`.
 #[derive(Debug)]
 pub struct Consumed {
     /// The queue's metadata.

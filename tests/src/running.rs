@@ -6,7 +6,7 @@ use jobqueue::{Event, JobInfo, Outcome, Report, WorkerBuilder};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// What no step of a test may take, however busy the machine is.
+/// The time limit of a step of a test, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A worker that has begun to poll.
@@ -22,9 +22,9 @@ pub struct Running {
 pub struct Ended {
     /// The job, if the message was one.
     pub job: Option<JobInfo>,
-    /// What became of it.
+    /// The outcome of the delivery.
     pub outcome: Outcome,
-    /// What went wrong.
+    /// The error, if there was one.
     pub error: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What small applications, written from the documentation alone, have stumbled over. In paused time on memory.
+//! Small applications, written from the documentation alone, with the mistakes they made. In paused time on memory.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -46,7 +46,7 @@ fn worker(storage: &Storage) -> WorkerBuilder {
     Worker::builder(storage.clone()).virtual_time(Arc::new(memory::TokioClock::new()))
 }
 
-/// What is handled until nothing is left to do.
+/// Returns the jobs that are handled until nothing is left to do.
 async fn handled(storage: &Storage) -> Vec<JobInfo> {
     let seen = Seen::default();
     let worker = worker(storage).state(Arc::clone(&seen)).handle(note).build().unwrap();
@@ -118,8 +118,8 @@ async fn the_message_that_spoils_a_list_is_named() {
     assert_eq!(orders.len().await.unwrap(), 1);
 }
 
-/// That this can be registered is the test: handlers have to be `Send`, and a future that keeps a closure over borrowed
-/// items is not, as far as the compiler can see.
+/// Registers a handler whose future must be `Send`, which a future that keeps a closure over borrowed items is not for
+/// the compiler.
 async fn fan_out(_: Import, ctx: Context, State(ids): State<Arc<Vec<String>>>) -> Result<(), JobError> {
     let orders: Vec<Order> = ids.iter().map(|id| order(id)).collect();
     let queue = ctx.queue::<Order>().await?;
@@ -141,8 +141,8 @@ async fn a_handler_can_send_what_it_makes_of_borrowed_items() {
     assert_eq!(storage.queue::<Order>().await.unwrap().len().await.unwrap(), 1 + 2 + 2 + 2);
 }
 
-/// What a WebJobs host leaves behind when it gives up on a message.
-async fn buried_by_another_program(storage: &Storage, texts: &[&str]) {
+/// Writes dead letters as a WebJobs host does when it gives up on a message.
+async fn dead_lettered_by_another_program(storage: &Storage, texts: &[&str]) {
     let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
     storage.queues().create_queue(dead.name(), &Default::default()).await.unwrap();
     for text in texts {
@@ -154,7 +154,7 @@ async fn buried_by_another_program(storage: &Storage, texts: &[&str]) {
 async fn external_dead_letters_are_listed_and_redriven_as_is() {
     let storage = memory::open();
     // Plain, in base64, and no JSON at all.
-    buried_by_another_program(&storage, &[r#"{"id":"a"}"#, "eyJpZCI6ImIifQ==", "hello"]).await;
+    dead_lettered_by_another_program(&storage, &[r#"{"id":"a"}"#, "eyJpZCI6ImIifQ==", "hello"]).await;
     let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
     let letters = dead.list().await.unwrap();
     assert_eq!(dead.peek().await.unwrap(), letters);
@@ -189,7 +189,7 @@ async fn external_dead_letters_are_listed_and_redriven_as_is() {
 #[tokio::test(start_paused = true)]
 async fn dead_letters_of_another_program_can_be_purged() {
     let storage = memory::open();
-    buried_by_another_program(&storage, &[r#"{"id":"a"}"#, "hello"]).await;
+    dead_lettered_by_another_program(&storage, &[r#"{"id":"a"}"#, "hello"]).await;
     let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
     let purged = dead.purge(|letter| letter.reason == "unknown").await.unwrap();
     assert_eq!(purged.deleted.len(), 2);

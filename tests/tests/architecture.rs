@@ -1,4 +1,4 @@
-//! Who may know what: the import table of ARCHITECTURE.md, checked against the `crate::` paths in the sources.
+//! Checks the import table of ARCHITECTURE.md against the `crate::` paths in the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The import table of ARCHITECTURE.md.
 struct ImportTable {
-    /// What every module may use.
+    /// The modules that every module may use.
     common: BTreeSet<String>,
     /// Each other module, and what it may use besides itself and the common modules.
     rows: BTreeMap<String, BTreeSet<String>>,
@@ -66,8 +66,8 @@ fn module(file: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// What stands after `crate::` in code, comments and documentation aside. Types that the crate root re-exports count for
-/// the module they come from.
+/// Returns the names after `crate::` in code, without comments and documentation. Types that the crate root re-exports
+/// count for the module they come from.
 fn uses(text: &str, roots: &BTreeMap<String, String>) -> BTreeSet<String> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let code: String =
@@ -93,7 +93,7 @@ fn uses(text: &str, roots: &BTreeMap<String, String>) -> BTreeSet<String> {
     found
 }
 
-/// Which module each re-export of the crate root comes from.
+/// Returns the module from which each re-export of the crate root comes.
 fn roots() -> BTreeMap<String, String> {
     let text = fs::read_to_string(source().join("lib.rs")).unwrap();
     let mut roots = BTreeMap::new();
@@ -136,7 +136,7 @@ fn modules_use_only_what_the_table_allows() {
     assert!(wrong.is_empty(), "the import table is broken:\n{}", wrong.join("\n"));
 }
 
-/// What makes a run differ from the last one, and the one module that may use it.
+/// The sources of chance, which make a run differ from the last one, and the one module that may use each.
 const CHANCE: &[(&str, &[&str])] = &[
     ("rand::r", &["entropy"]),
     ("RngExt", &["entropy"]),

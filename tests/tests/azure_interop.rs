@@ -1,4 +1,4 @@
-//! What a Python program with the stock packages sends and reads, seen through the Azure storage.
+//! Messages of a Python program with the stock packages, seen through the Azure storage.
 
 #![allow(clippy::unwrap_used)]
 

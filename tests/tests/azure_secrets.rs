@@ -17,7 +17,7 @@ use jobqueue_tests::log;
 use jobqueue_tests::proxy::{Fault, Proxy};
 use jobqueue_tests::sas;
 
-/// What must not be found, and what every error said.
+/// The secrets that must not be found, and the texts of all errors.
 #[derive(Default)]
 struct Known {
     secrets: Vec<String>,

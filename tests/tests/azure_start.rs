@@ -66,14 +66,14 @@ async fn worker_without_permission_does_not_start() {
     assert_eq!(delivery.info().dequeue_count, 1, "no worker has touched the message");
 }
 
-/// What the guide says is needed is enough, when queues and container are there: small and large jobs, retries, dead
-/// letters.
+/// Checks that the permissions of the guide are enough, when queues and container exist: small and large jobs, retries,
+/// dead letters.
 #[tokio::test]
 async fn the_permissions_of_the_guide_are_enough_for_existing_queues() {
     let name = unique();
     let admin = by_key().await;
     let parcels = admin.queue_named::<Parcel>(&name).await.unwrap();
-    let graves = admin.queue_named::<Parcel>(&format!("{name}-poison")).await.unwrap();
+    let letters = admin.queue_named::<Parcel>(&format!("{name}-poison")).await.unwrap();
     // Makes the container.
     parcels.send(&parcel("x".repeat(100_000))).await.unwrap();
 
@@ -85,7 +85,7 @@ async fn the_permissions_of_the_guide_are_enough_for_existing_queues() {
     let worker = Worker::builder(by_sas("raup", "rwd").await).handle_on(&name, accept);
     let report = worker.build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.completed, report.dead_lettered), (3, 1));
-    assert_eq!(graves.len().await.unwrap(), 1);
+    assert_eq!(letters.len().await.unwrap(), 1);
 }
 
 /// With the right to create, nothing has to be there.

@@ -1,4 +1,4 @@
-//! What a job costs on Azure: each request is billed.
+//! The number of requests of a job on Azure, each of which is billed.
 //!
 //! The service is in this process and answers after 5 to 30 milliseconds of paused time; requests are counted exactly.
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "bills", kind = "bill")]
 struct Bill {
-    /// How long its handler takes, in milliseconds.
+    /// The time that its handler takes, in milliseconds.
     takes: u64,
 }
 

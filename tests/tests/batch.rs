@@ -33,7 +33,7 @@ struct Join {
 
 type Outcomes = Vec<(u64, Result<Option<u64>, Reason>)>;
 
-/// What handlers did.
+/// A log of the handlers.
 #[derive(Clone, Default)]
 struct Log {
     effects: Arc<Mutex<HashMap<u64, u32>>>,

@@ -46,7 +46,7 @@ struct PageJoin {}
 /// A child's result, or the reason of its dead letter.
 type Ends = Vec<Result<Option<u64>, Reason>>;
 
-/// What handlers did, and which children are to be dead-lettered.
+/// A log of the handlers, and the children that are to be dead-lettered.
 #[derive(Clone, Default)]
 struct Log {
     runs: Arc<Mutex<BTreeMap<u64, u32>>>,
@@ -171,8 +171,8 @@ struct Sheet {
     data: String,
 }
 
-/// Of two messages of a child one counts. That the other is superfluous, and that nobody knows whether it is deleted, must not
-/// be taken for the end of the one that counts and waits for its second attempt.
+/// Checks that a duplicate of a child, whose deletion may have failed, is not taken for the end of the message that counts and
+/// waits for its second attempt.
 async fn a_copy_ends_nothing(size: usize, deletions_fail: bool) {
     let (storage, log) = (in_memory(), Log::default());
     for _ in 0..2 {
@@ -321,7 +321,7 @@ async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Err
     sweep_batches(storage, options.clock(clock())).await
 }
 
-/// How many blobs batches have.
+/// Returns the number of blobs of batches.
 async fn left(storage: &Storage, batch: &str) -> usize {
     let container = ContainerName::new("jobqueue-batches").unwrap();
     storage.blobs().list_blobs(&container, batch, None).await.unwrap().blobs.len()

@@ -1,4 +1,5 @@
-//! Who is a child of a batch, and what proves its end: not counts, not a storage's name of a message, not what a stranger says.
+//! Membership in a batch and the proof of a child's end: counts, a storage's message ids and texts of strangers prove
+//! nothing.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What a cancellation may say: true only if the job certainly does not run.
+//! The answers of a cancellation: true only if the job certainly does not run.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

@@ -13,7 +13,7 @@ use jobqueue::{
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use serde::{Deserialize, Serialize};
 
-/// What the first release sent.
+/// The message of the first release.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "orders", kind = "order")]
 struct OrderV1 {

@@ -284,7 +284,7 @@ async fn undecodable_message_is_dead_lettered_byte_for_byte() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bare_json_of_a_foreign_producer_is_a_job() {
+async fn raw_json_of_an_external_producer_is_a_job() {
     let storage = Storage::memory();
     let orders = storage.queue::<Order>().await.unwrap();
     let text = r#"{"id":"x","count":2,"$AzureWebJobsParentId":"p"}"#;
@@ -362,7 +362,7 @@ async fn layers_see_jobs_and_can_add_to_them() {
     assert_eq!(report.completed, 1);
 }
 
-/// In real time: drops are released by the keeper's own thread.
+/// In real time: drops are released by the lease renewer's own thread.
 #[tokio::test]
 async fn a_dropped_delivery_is_released_and_keeps_its_checkpoint() {
     let storage = Storage::memory();

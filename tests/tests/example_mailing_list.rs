@@ -13,7 +13,7 @@ use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::example;
 use rusqlite::{Connection, OpenFlags};
 
-/// What no step may take, however busy the machine is.
+/// The time limit of a step, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn program(folder: &Path) -> Command {
@@ -63,7 +63,7 @@ fn query<T: rusqlite::types::FromSql>(folder: &Path, sql: &str) -> Vec<T> {
     statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
-/// How many mails each address has got, by mailing.
+/// Returns the number of mails of each address, by mailing.
 fn mails(folder: &Path) -> BTreeMap<String, BTreeMap<String, u32>> {
     let mut mailings: BTreeMap<String, BTreeMap<String, u32>> = BTreeMap::new();
     let outbox = folder.join("target/mailing_list/outbox");
@@ -151,7 +151,7 @@ fn second_run_over_an_address_file_is_a_new_mailing() {
     }
 }
 
-/// How many children the batch of the only mailing has certainly sent.
+/// Returns the number of children that the batch of the only mailing has certainly sent.
 async fn queued(storage: &Storage) -> u64 {
     let container = ContainerName::new("jobqueue-batches").unwrap();
     let Ok(page) = storage.blobs().list_blobs(&container, "mailing-", None).await else { return 0 };

@@ -1,4 +1,4 @@
-//! Which deliveries are of one job: source and id identify it, and nothing is deleted unrun that is not provably a copy.
+//! The identity of jobs: source and id identify a job, and only provable copies are deleted without being run.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -81,7 +81,7 @@ async fn lost_acquire_answer_is_retried_under_the_same_id() {
 
 // F82
 #[tokio::test(start_paused = true)]
-async fn renewal_of_a_foreign_lease_ends_the_term() {
+async fn renewal_of_another_lease_ends_the_term() {
     let storage = Storage::memory();
     let lax = Patched::new(storage.blobs()).renewing_anything();
     let a = candidate(&Storage::new(Arc::clone(storage.queues()), Arc::new(lax), "lax"));

@@ -1,5 +1,5 @@
-//! What a log tells, and what never stands in one: I20, F92, F114. A program of its own, because it takes over the process's
-//! log.
+//! The content of logs, and the secrets that never occur in them: I20, F92, F114. It is a program of its own, because
+//! it takes over the process's log.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! What a user gets: how much each feature brings along, and that the crates can be published.
+//! The packages for users: the dependencies of each feature, and that the crates can be published.
 
 #![allow(clippy::unwrap_used)]
 
@@ -121,7 +121,7 @@ fn published() -> Vec<String> {
     public.map(|package| package["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// That the packages build is proved by `.ci/run`, which has cargo do all but the upload.
+/// Checks the content of the packages. `.ci/run` proves that they build: it has cargo do all but the upload.
 #[test]
 fn packages_have_what_readers_need_and_no_tests() {
     let published = published();

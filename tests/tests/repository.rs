@@ -96,7 +96,7 @@ fn readmes_of_published_crates_have_no_relative_links() {
     }
 }
 
-/// Where crates come from is the business of cargo's own files.
+/// Checks that no registry is named: cargo's own files choose where crates come from.
 #[test]
 fn no_registry_is_named() {
     let hosts =

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 #[message(queue = "ticks", kind = "tick")]
 struct Tick {}
 
-/// What the workers handle, so that ticks stay where the test counts them.
+/// The message that the workers handle, so that ticks stay where the test counts them.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "others", kind = "other")]
 struct Other {}
@@ -208,7 +208,7 @@ async fn missed_slots_are_sent_as_the_policy_says() {
     }
 }
 
-/// What is less than a minute late is not missed.
+/// Checks that a slot which is less than a minute late is not missed.
 // F83
 #[tokio::test(start_paused = true)]
 async fn slots_of_the_last_minute_are_sent_under_every_policy() {

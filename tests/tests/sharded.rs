@@ -102,7 +102,7 @@ async fn a_queue_that_was_not_sharded_keeps_its_messages() {
     plain.queues().put(&setup.queue, PutMessage::new("0")).await.unwrap();
     let sharded = setup.open(3);
     setup.put(&sharded, 1..10).await;
-    // A foreign producer knows nothing of shards.
+    // An external producer knows nothing of shards.
     plain.queues().put(&setup.queue, PutMessage::new("10")).await.unwrap();
     assert_eq!(
         sharded.storage().queues().queue_properties(&setup.queue).await.unwrap().approximate_count,

@@ -196,7 +196,7 @@ async fn a_message_sent_in_a_transaction_shares_its_fate() {
 
 // F71
 #[tokio::test]
-async fn a_transaction_on_a_foreign_file_is_refused() {
+async fn a_transaction_on_another_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut mine = Connection::open(folder.path().join("other.db")).unwrap();
     let transaction = mine.transaction().unwrap();

@@ -1,4 +1,5 @@
-//! What processes may do to each other's SQLite storage: upgrade its schema (F66), copy its files (F68), and be forked (F69).
+//! Effects of processes on each other's SQLite storage: they upgrade its schema (F66), copy its files (F68), and are
+//! forked (F69).
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

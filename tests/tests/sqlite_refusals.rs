@@ -1,4 +1,4 @@
-//! What the SQLite storage refuses to open, and that it says why.
+//! The files that the SQLite storage refuses to open, and its reasons.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

@@ -1,5 +1,5 @@
-//! What an adapter outside the crate needs: everything that the port's methods return can be made there, although most of
-//! it may grow.
+//! An adapter outside the crate: it can construct everything that the port's methods return, although most of it may
+//! grow.
 
 use std::time::{Duration, SystemTime};
 

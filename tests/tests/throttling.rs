@@ -1,4 +1,4 @@
-//! F20: a storage that asks to slow down is spared by those who can wait, and asked by those who cannot.
+//! Throttling (F20): a storage that asks to slow down gets no requests that can wait, and still those that cannot.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ struct Busy {}
 #[message(queue = "other", kind = "other", timeout = "30s")]
 struct Other {}
 
-/// How long the storage asks to wait.
+/// The pause that the storage asks for.
 const PAUSE: Duration = Duration::from_secs(120);
 
 /// Throttles the next get and waits until it has come; tells when that was.

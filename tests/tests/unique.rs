@@ -227,7 +227,7 @@ async fn received_job_is_not_cancelled_even_once_released() {
     assert_eq!(sent(&queue).await.len(), 1);
 }
 
-/// Whoever is told that it joined, joined a job that is there.
+/// Checks that a sender who joined a job joined one that exists.
 // I12b
 #[tokio::test(start_paused = true)]
 async fn crash_at_any_step_of_a_cancel_loses_no_job() {

@@ -1,5 +1,5 @@
-//! What a message type declares, and chains of versions: what older releases sent is read, what newer ones sent
-//! is told apart from rubbish.
+//! The declarations of message types and chains of versions: messages of older releases are read, those of newer ones
+//! are distinguished from malformed ones.
 
 use jobqueue::codec::{decode_message, encode_message};
 use jobqueue::{DecodeError, QueueMessage, Validate};

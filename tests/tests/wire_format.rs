@@ -59,7 +59,7 @@ async fn every_vector_is_read_as_the_specification_says() {
 }
 
 #[tokio::test]
-async fn a_foreign_program_sends_a_large_job_and_redrives_it() {
+async fn an_external_program_sends_a_large_job_and_redrives_it() {
     let connection = Azurite::shared().connection_string();
     let storage: Storage = Options::from_connection_string(&connection).unwrap().open().await.unwrap();
     let queue = QueueName::new(format!("notes-{}", uuid::Uuid::new_v4().simple())).unwrap();

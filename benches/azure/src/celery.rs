@@ -17,7 +17,7 @@ use crate::system::Kind;
 
 /// Threads of the one worker.
 const THREADS: usize = 16;
-/// How long a worker may take for all.
+/// The time limit of a worker for all jobs.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) async fn celery(azurite: &Azurite, quick: bool) -> Result<Figures> {

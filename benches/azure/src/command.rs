@@ -28,7 +28,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct AllArgs {
-    /// Where to write the figures.
+    /// The file for the figures.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// A few jobs only: shows that it works, measures little.

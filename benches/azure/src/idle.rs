@@ -1,4 +1,4 @@
-//! What a worker without work asks for, and whether it keeps the pauses it was told.
+//! Measures the requests of a worker without work, and checks that it keeps the configured pauses.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 const SHORTENED: f64 = 0.75;
 
-/// How far a request's arrival may lag behind its sending on a busy machine.
+/// The greatest delay between the sending and the arrival of a request on a busy machine.
 const LAG: Duration = Duration::from_millis(20);
 
 pub(crate) async fn idle(azurite: &Azurite, quick: bool) -> Result<Figures> {

@@ -5,7 +5,7 @@ use jobqueue::QueueMessage;
 use jobqueue_bench_harness::{JOB_NAME, JOB_NOTE, JOB_URL};
 use serde::{Deserialize, Serialize};
 
-/// How large a job is.
+/// The size of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Size {
     /// About 200 bytes.
@@ -26,7 +26,7 @@ impl Size {
         }
     }
 
-    /// Whether the payload goes into a blob.
+    /// Returns whether the payload goes into a blob.
     pub(crate) fn is_offloaded(self) -> bool {
         self != Self::Short
     }

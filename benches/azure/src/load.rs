@@ -16,7 +16,7 @@ use crate::system::{HANDLERS, Kind, Place, System};
 const SLICES: u64 = 9;
 const LEAST_JOBS: u64 = 128;
 
-/// How many jobs of a size are sent and processed.
+/// Returns the number of jobs of a size that are sent and processed.
 pub(crate) fn jobs(size: Size, quick: bool) -> u64 {
     match (size, quick) {
         (_, true) => 32,
@@ -68,7 +68,7 @@ pub(crate) async fn requests(azurite: &Azurite, size: Size, quick: bool) -> Resu
     Ok(figures)
 }
 
-/// What was asked for, by method and kind of target.
+/// Prints the requests by method and kind of target.
 fn show(requests: &[Seen]) {
     let mut kinds = BTreeMap::<String, usize>::new();
     for seen in requests {
@@ -137,7 +137,7 @@ fn order() -> [Kind; 2] {
     }
 }
 
-/// How long sending and processing took.
+/// Returns the time that sending and processing took.
 pub(crate) async fn timed(
     place: &Place,
     kind: Kind,

@@ -13,7 +13,7 @@ use url::Url;
 /// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    /// When its head had arrived.
+    /// The time at which its head had arrived.
     pub(crate) at: Instant,
     /// The same by the clock that processes share.
     pub(crate) nanos: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether it asks for messages.
+    /// Returns whether the request asks for messages.
     pub(crate) fn is_get(&self) -> bool {
         self.line.starts_with("GET ") && self.line.contains("/messages") && !self.line.contains("peekonly")
     }

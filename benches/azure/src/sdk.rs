@@ -26,7 +26,7 @@ const VISIBILITY: i32 = 30;
 #[derive(Clone)]
 pub(crate) struct Sdk {
     queue: Arc<QueueClient>,
-    /// Where payloads go, if they are not in the message.
+    /// The container of the payloads that are not in messages.
     blobs: Option<Arc<BlobContainerClient>>,
 }
 

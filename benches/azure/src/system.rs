@@ -1,4 +1,4 @@
-//! What is measured alike: jobqueue and the bare loop.
+//! The systems that are measured alike: jobqueue and the bare loop.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::framework::Framework;
 use crate::job::{Size, Thumbnail};
 use crate::sdk::Sdk;
 
-/// How many tasks send at once.
+/// The number of tasks that send at once.
 pub(crate) const SENDERS: u64 = 16;
-/// How many handlers run at once.
+/// The number of handlers that run at once.
 pub(crate) const HANDLERS: usize = 64;
 
-/// Who is measured.
+/// The measured system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// The framework.
@@ -36,12 +36,12 @@ impl Kind {
     }
 }
 
-/// Where the account is.
+/// The address of an account.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) queues: String,
     pub(crate) blobs: String,
-    /// Who answers instead of the network.
+    /// The client that answers instead of the network.
     pub(crate) in_process: Option<Arc<dyn HttpClient>>,
 }
 

@@ -14,7 +14,7 @@ use crate::machine::{cpu_time, memory};
 use crate::seen::Seen;
 use crate::subject::{Result, Subject};
 
-/// What the other process does.
+/// The task of the other process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     /// Handles as many jobs as `number` says, and tells their delays.
@@ -36,7 +36,7 @@ pub(crate) struct ChildArgs {
     number: u64,
 }
 
-/// What the other process tells.
+/// The report of the other process.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) delays: Vec<Duration>,

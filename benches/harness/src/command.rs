@@ -22,14 +22,14 @@ struct Cli {
 enum Command {
     /// Runs all phases, or those named.
     All(AllArgs),
-    /// What the program starts itself as.
+    /// The mode in which the program starts itself.
     #[command(hide = true)]
     Child(ChildArgs),
 }
 
 #[derive(Debug, Args)]
 struct AllArgs {
-    /// Where to write the figures.
+    /// The file for the figures.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// A few jobs only: shows that it works, measures little.
@@ -38,7 +38,8 @@ struct AllArgs {
     /// Runs only this phase; can be given several times.
     #[arg(long = "phase", value_enum, value_name = "PHASE")]
     phases: Vec<Phase>,
-    /// Where to make the files, which should be on the disk in question; the default is the system's temporary directory.
+    /// The folder for the stores, which should be on the disk in question; the default is the system's temporary
+    /// directory.
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }

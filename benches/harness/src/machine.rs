@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::subject::Result;
 
-/// What the figures depend on.
+/// The properties of the machine on which the figures depend.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     cpu: String,

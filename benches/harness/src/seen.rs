@@ -1,4 +1,4 @@
-//! What handlers have seen.
+//! The jobs that handlers have seen.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::subject::Result;
 
-/// How long to wait for handlers before giving up.
+/// The longest time to wait for handlers.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Counts handled jobs, and keeps how long those took that say when they were sent.
@@ -31,7 +31,7 @@ impl Seen {
         }
     }
 
-    /// How many jobs were handled.
+    /// Returns the number of handled jobs.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! What a system has to be able to do to be measured.
+//! The operations that a measured system implements.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,21 +14,21 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// The result of anything a benchmark does.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What every job carries besides its number and time, so that its JSON has about 200 bytes.
+/// A text of every job besides its number and time, so that its JSON has about 200 bytes.
 pub const JOB_NAME: &str = "thumbnail of a photo of a holiday";
 /// See [`JOB_NAME`].
 pub const JOB_URL: &str = "https://photos.example.org/albums/2026/summer/IMG_20260714_183012.jpeg";
 /// See [`JOB_NAME`].
 pub const JOB_NOTE: &str = "square, 256 pixels, sharpened";
 
-/// What is measured, for the table.
+/// The description of a measured system, for the table.
 #[derive(Debug, Clone, Serialize)]
 pub struct About {
     /// The system's name.
     pub system: String,
     /// Versions of the system and of what it stands on.
     pub versions: BTreeMap<String, String>,
-    /// What an answer means: which journal, synced or not.
+    /// The meaning of an answer: which journal, synced or not.
     pub durability: String,
     /// Other settings worth knowing.
     pub settings: String,
@@ -46,7 +46,7 @@ pub trait Subject: Sized + Send + Sync + 'static {
     /// The settings of concurrency among which the best is sought.
     const BEST: &'static [usize] = &[256, 1024];
 
-    /// What this is.
+    /// Returns the description of the system.
     fn about() -> About;
 
     /// Phases that make no sense or take too long are left out.

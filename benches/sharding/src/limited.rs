@@ -18,7 +18,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
-/// What Azure serves, a second.
+/// The rates per second that Azure serves.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Messages of a queue.
@@ -56,7 +56,7 @@ impl Bucket {
     }
 }
 
-/// What happened in an account.
+/// The counts of an account.
 #[derive(Debug, Default, Clone)]
 pub struct Counts {
     /// Requests that were served.
@@ -95,7 +95,7 @@ impl Limited {
         Arc::new(Self { inner: Arc::clone(storage.queues()), limits, state: Mutex::new(state) })
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.with(|state| state.counts.clone())
     }
@@ -231,7 +231,7 @@ impl QueueStore for Limited {
         self.inner.check_access(queue, access).await
     }
 
-    /// Azure cannot ring.
+    /// Azure has no notifications.
     fn subscribe(&self, _: &QueueName) -> Option<Subscription> {
         None
     }

@@ -34,7 +34,7 @@ struct Options {
     /// Virtual seconds that each run is measured.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Where to write.
+    /// The folder for the page and the plot.
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs"))]
     docs: PathBuf,
 }

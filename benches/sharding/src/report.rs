@@ -11,9 +11,9 @@ const END: &str = "<!-- simulated: end -->";
 /// A number of shards and accounts at its best load.
 #[derive(Debug, Clone)]
 pub struct Cell {
-    /// What was simulated.
+    /// The simulated setting.
     pub setting: Setting,
-    /// What came of it.
+    /// The outcome of the simulation.
     pub outcome: Outcome,
 }
 

@@ -21,7 +21,7 @@ struct Work {
     number: u64,
 }
 
-/// What is simulated.
+/// The setting of a simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Setting {
     /// Queues the work is spread over.
@@ -38,7 +38,7 @@ pub struct Setting {
     pub seed: u64,
 }
 
-/// What came of it.
+/// The outcome of a simulation.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// Jobs completed a second, their messages deleted.

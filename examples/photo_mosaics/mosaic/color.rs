@@ -17,7 +17,7 @@ pub(super) fn mean(pixels: &impl GenericImageView<Pixel = Rgb<u8>>) -> Rgb<u8> {
     Rgb(sums.map(|sum| u8::try_from((sum + count / 2) / count).unwrap_or(u8::MAX)))
 }
 
-/// How many parts a side has in a [`Signature`].
+/// The number of parts of a side in a [`Signature`].
 const PARTS: u32 = 4;
 
 /// The mean colours of the parts of a picture, row by row: what it shows, coarsely.

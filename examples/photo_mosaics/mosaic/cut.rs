@@ -10,7 +10,7 @@ use super::color::mean;
 /// The coarsest and the finest cut: how many squares fit on the shorter side of a picture.
 const SQUARES_PER_SIDE: [u32; 5] = [1, 2, 4, 8, 12];
 
-/// How many squares of about one colour are kept.
+/// The number of squares of about one colour that are kept.
 const KEPT_PER_COLOR: usize = 20;
 
 /// Cuts squares of several scales out of every picture, overlapping by half, and keeps of each colour

@@ -1,11 +1,11 @@
-//! What can go wrong, and what to do about it.
+//! The errors of mosaics; each says what to do.
 
 use std::path::PathBuf;
 
 use super::picture::{MAX_SIDE, MAX_TILE_SIZE};
 use super::slice::MAX_SLICES;
 
-/// Why a picture, a tile library or a set of slices cannot be used.
+/// The reason why a picture, a tile library or a set of slices cannot be used.
 ///
 /// None of these is cured by trying again with the same input.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +20,9 @@ pub(crate) enum MosaicError {
         "cannot read {name}; it must be an undamaged PNG or JPEG of at most {MAX_SIDE} x {MAX_SIDE} pixels"
     )]
     Decode {
-        /// Which picture, in words.
+        /// The name of the picture.
         name: String,
-        /// What the decoder says.
+        /// The error of the decoder.
         source: image::ImageError,
     },
 
@@ -39,7 +39,7 @@ pub(crate) enum MosaicError {
     ReadTiles {
         /// The directory or file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 

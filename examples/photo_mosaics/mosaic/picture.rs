@@ -13,7 +13,7 @@ pub(crate) const MAX_TILE_SIZE: u32 = 64;
 /// The largest side of a submitted picture, in pixels: its mosaic is at most three times as large.
 pub(super) const MAX_SIDE: u32 = 4096;
 
-/// What decoding one picture may allocate, in bytes.
+/// The number of bytes that decoding one picture may allocate.
 const MAX_ALLOC: u64 = 512 * 1024 * 1024;
 
 /// Returns the side, in source pixels, of the cell that becomes one tile of `tile_size` pixels.

@@ -8,8 +8,7 @@ use super::MosaicError;
 use super::picture::{cell_size, cells, check_not_empty};
 use super::tiles::{Tile, TileLibrary};
 
-/// How much of the difference between a pixel of the slice and the mean of the tile painted there is
-/// added to the tile, in per cent.
+/// The percentage of the difference between a pixel of the slice and the mean of its tile that is added to the tile.
 ///
 /// Adding keeps the tile's contrast, where blending would wash it out.
 const TINT_PERCENT: i32 = 33;

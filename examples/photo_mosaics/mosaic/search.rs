@@ -1,15 +1,15 @@
-//! How the best tile for a cell is found.
+//! Finds the best tile for a cell.
 
 use image::{GenericImageView, Rgb};
 
 use super::color::{difference, distance, fingerprint, least_distance, mean, signature};
 use super::tiles::{Tile, TileLibrary};
 
-/// How much farther than the nearest the mean of a tile may be when it shows what the cell shows, as a
+/// The greatest extra distance of a tile whose content is like the cell's, compared with the nearest tile, as a
 /// [`distance`]: about twelve steps of every channel.
 const LEEWAY: u32 = 1300;
 
-/// How much less alike than the best a tile may be and still be taken for variety, as a [`difference`].
+/// The greatest extra difference of a tile that is taken for variety, compared with the best, as a [`difference`].
 const VARIETY: u32 = 3000;
 
 impl TileLibrary {

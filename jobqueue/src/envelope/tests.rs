@@ -168,7 +168,7 @@ fn references_outside_the_framework_are_refused() {
 }
 
 #[test]
-fn bare_json_of_foreign_producers_is_recognised() {
+fn raw_json_of_external_producers_is_recognised() {
     for text in [r#"{"a":1}"#, r#"{"id":1,"type":[2],"data":null}"#, "[1]", "7", "true", "\"text\"", "-1"] {
         assert!(
             matches!(parse(text), Ok(Parsed::Bare(json)) if json.as_bytes() == text.as_bytes()),

@@ -22,7 +22,7 @@ pub(super) struct Reader {
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
     /// Released after the connection is closed, which is declared before.
-    pub(super) _presence: Arc<ProcessGuard>,
+    pub(super) _guard: Arc<ProcessGuard>,
 }
 
 /// A snapshot of the file, and the time at which it is read.

@@ -41,7 +41,7 @@ pub(super) struct Store {
     writer: OnceLock<JoinHandle<()>>,
     /// The threads that only read.
     readers: Mutex<Vec<JoinHandle<()>>>,
-    presence: Weak<ProcessGuard>,
+    guard: Weak<ProcessGuard>,
 }
 
 /// The handle that stops the watcher.
@@ -54,9 +54,9 @@ impl Store {
     /// Opens the file on the thread that will write to it.
     pub(super) async fn open(options: Options) -> Result<Self, StoreError> {
         let subject = options.path.display().to_string();
-        let presence = ProcessGuard::claim().map_err(|cause| cause.error("open storage", &subject))?;
+        let guard = ProcessGuard::claim().map_err(|cause| cause.error("open storage", &subject))?;
         let (opened, answer) = oneshot::channel();
-        let writer = spawn("writer", move || start(options, presence, opened))
+        let writer = spawn("writer", move || start(options, guard, opened))
             .map_err(|cause| cause.error("open storage", &subject))?;
         match answer.await {
             Ok(Ok(store)) => {
@@ -139,9 +139,9 @@ impl Store {
         let (changes, stopper) = platform::watch(&open::log_of(&self.file))
             .map_err(|error| Cause::new(StoreErrorKind::Unavailable, error.to_string()))?;
         let stop = Arc::new(AtomicBool::new(false));
-        let presence = self.presence.upgrade().ok_or_else(gone)?;
+        let guard = self.guard.upgrade().ok_or_else(gone)?;
         let watcher = Watcher {
-            _presence: presence,
+            _guard: guard,
             connection: open::reader(&self.file)?,
             notifiers: Arc::clone(&self.notifiers),
             clock: Arc::clone(&self.clock),
@@ -193,8 +193,8 @@ impl fmt::Debug for Store {
 }
 
 /// Opens the file, reports whether that worked, and continues as the writer.
-fn start(options: Options, presence: Arc<ProcessGuard>, opened: oneshot::Sender<Result<Store, Cause>>) {
-    match assemble(options, presence) {
+fn start(options: Options, guard: Arc<ProcessGuard>, opened: oneshot::Sender<Result<Store, Cause>>) {
+    match assemble(options, guard) {
         Ok((store, writer)) => {
             // If nobody waits any more, the store is dropped here, and the writer finds nothing to do.
             drop(opened.send(Ok(store)));
@@ -204,7 +204,7 @@ fn start(options: Options, presence: Arc<ProcessGuard>, opened: oneshot::Sender<
     }
 }
 
-fn assemble(options: Options, presence: Arc<ProcessGuard>) -> Result<(Store, Writer), Cause> {
+fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer), Cause> {
     let (mut connection, file) = open::writer(&options)?;
     let health = Arc::new(Health::new());
     let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
@@ -218,7 +218,7 @@ fn assemble(options: Options, presence: Arc<ProcessGuard>) -> Result<(Store, Wri
         connection: open::reader(&file)?,
         clock: Arc::clone(&clock),
         health: Arc::clone(&health),
-        _presence: Arc::clone(&presence),
+        _guard: Arc::clone(&guard),
     };
     let reader = spawn("reader", move || reader.run(&asked))?;
     let files = OpenFiles::of(&file);
@@ -232,7 +232,7 @@ fn assemble(options: Options, presence: Arc<ProcessGuard>) -> Result<(Store, Wri
         watch: OnceLock::new(),
         writer: OnceLock::new(),
         readers: Mutex::new(vec![reader]),
-        presence: Arc::downgrade(&presence),
+        guard: Arc::downgrade(&guard),
     };
     let patience = options.busy_timeout;
     Ok((
@@ -247,7 +247,7 @@ fn assemble(options: Options, presence: Arc<ProcessGuard>) -> Result<(Store, Wri
             ids: Ids::in_blocks(),
             files,
             patience,
-            _presence: presence,
+            _guard: guard,
         },
     ))
 }

@@ -27,7 +27,7 @@ pub(super) struct Watcher {
     /// The flag that is set when the store is closed.
     pub(super) stop: Arc<AtomicBool>,
     /// Released after the connection is closed, which is declared before.
-    pub(super) _presence: Arc<ProcessGuard>,
+    pub(super) _guard: Arc<ProcessGuard>,
 }
 
 impl Watcher {

@@ -44,7 +44,7 @@ pub(super) struct Writer {
     /// The time that an operation waits for the write lock before it fails.
     pub(super) patience: Duration,
     /// Released after the connection is closed, which is declared before.
-    pub(super) _presence: Arc<ProcessGuard>,
+    pub(super) _guard: Arc<ProcessGuard>,
 }
 
 /// Decides whether operations that arrive while a transaction runs may join it.

@@ -35,9 +35,9 @@ pub struct Disk {
     entries: BTreeMap<String, usize>,
     durable_entries: BTreeMap<String, usize>,
     pending_entries: Vec<(String, Option<usize>)>,
-    /// Whether it says that it has synced and has not.
+    /// True if the disk acknowledges syncs without syncing.
     lies: bool,
-    /// What a failed sync has written of what it should have.
+    /// The seed that chooses the part that a failed sync has written.
     seed: u64,
 }
 
@@ -90,7 +90,7 @@ impl Disk {
         self.lies = true;
     }
 
-    /// What failed syncs write is drawn by `seed`.
+    /// Sets the seed that chooses the part that failed syncs write.
     pub fn seed(&mut self, seed: u64) {
         self.seed = seed;
     }
@@ -136,7 +136,7 @@ impl Disk {
         }
     }
 
-    /// What is found after the power was cut now: any part of what was not synced may be there.
+    /// Returns the files after a power cut now: any part of the unsynced writes may be there.
     pub fn cut(&self, random: &mut StdRng) -> Image {
         let share = *[0.0, 0.1, 0.5, 0.9, 1.0].get(random.random_range(0..5)).expect("one of five");
         let mut entries = self.durable_entries.clone();
@@ -156,7 +156,7 @@ impl Disk {
         Image(entries.into_iter().map(|(name, file)| (name, content(file, random))).collect())
     }
 
-    /// What is found after the process was killed now: all that it wrote, synced or not.
+    /// Returns the files after the process was killed now: all its writes, synced or not.
     pub fn seen(&self) -> Image {
         Image(
             self.entries

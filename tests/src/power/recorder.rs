@@ -31,7 +31,7 @@ pub enum Event {
     Note(Note),
 }
 
-/// What a test says about its own steps.
+/// A test's note of its own steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
     /// The task (first) began its step (second).
@@ -54,11 +54,11 @@ struct State {
     sizes: BTreeMap<String, u64>,
     /// The end of the names of files, and how many of their syncs succeed before one fails.
     failing: Option<(String, usize)>,
-    /// How many bytes all files may have together.
+    /// The number of bytes that all files may have together.
     room: Option<u64>,
-    /// Whether the index of the log may not grow either.
+    /// True if the index of the log may not grow either.
     no_room_for_index: bool,
-    /// How often a fault has struck.
+    /// The number of times that a fault has struck.
     struck: usize,
 }
 
@@ -102,7 +102,7 @@ impl Recorder {
         self.state().events.push(Event::Note(note));
     }
 
-    /// What has happened since, and what was there before.
+    /// Returns the disk at the beginning, and the events since then.
     pub fn log(&self) -> (Disk, Vec<Event>) {
         (self.before.clone(), self.state().events.clone())
     }
@@ -118,12 +118,12 @@ impl Recorder {
         state.room = bytes.map(|bytes| bytes + state.sizes.values().sum::<u64>());
     }
 
-    /// Whether there is no room for the index of the log, which is not counted otherwise, to grow.
+    /// Sets whether the index of the log, which is not counted otherwise, has no room to grow.
     pub fn leave_no_room_for_index(&self, none: bool) {
         self.state().no_room_for_index = none;
     }
 
-    /// How many calls failed by plan so far.
+    /// Returns the number of calls that failed by plan so far.
     pub fn struck(&self) -> usize {
         self.state().struck
     }

@@ -16,7 +16,7 @@ use rusqlite::ffi::{self, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
 
 use super::recorder::Recorder;
 
-/// What SQLite holds for each open file: ours first, then room for the file of the VFS behind us.
+/// SQLite's data of each open file: ours first, then room for the file of the VFS behind us.
 #[repr(C)]
 struct File {
     base: sqlite3_file,
@@ -28,7 +28,7 @@ struct File {
 struct Watched {
     recorder: Arc<Recorder>,
     name: String,
-    /// Whether the next sync writes the folder's entries too, as the system's VFS does once for each log or journal.
+    /// True if the next sync writes the folder's entries too, as the system's VFS does once for each log or journal.
     syncs_folder: bool,
 }
 
@@ -124,7 +124,7 @@ unsafe fn inner(file: *mut sqlite3_file) -> *mut sqlite3_file {
     unsafe { file.cast::<File>().add(1).cast() }
 }
 
-/// Who listens to the file. SAFETY: `file` is one of ours and open.
+/// Returns the watched file, if a recorder listens to it. SAFETY: `file` is one of ours and open.
 unsafe fn watched<'a>(file: *mut sqlite3_file) -> Option<&'a mut Watched> {
     // SAFETY: null or from `Box::into_raw`; SQLite uses a file on one thread at a time.
     unsafe { (*file.cast::<File>()).watched.as_mut() }

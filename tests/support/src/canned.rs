@@ -26,7 +26,7 @@ pub struct Canned {
     latency: Option<(Range<u64>, Mutex<StdRng>)>,
 }
 
-/// How many requests there were.
+/// The number of requests of each kind.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counted {
     /// For messages to be stored.

@@ -1,5 +1,5 @@
-//! What the tests and the benchmarks share: programs of others that they install and start, and a queue service in memory.
-//! Knows nothing of jobqueue.
+//! Code that the tests and the benchmarks share: external programs that they install and start, and a queue service in
+//! memory. It knows nothing of jobqueue.
 
 pub mod azurite;
 pub mod canned;

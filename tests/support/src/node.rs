@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is written to whoever has no Node.
+/// The error text for a machine without Node.
 const INSTALL_NODE: &str = "the tests of Azure services need Node.js 20 or newer with npm, for emulators; \
     install it with `apt-get install nodejs npm`, `brew install node`, or from https://nodejs.org";
 

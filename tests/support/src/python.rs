@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What is written to whoever has no Python.
+/// The error text for a machine without Python.
 const INSTALL_PYTHON: &str = "Python 3.9 or newer with venv is needed; \
     install it with `apt-get install python3-venv`, `brew install python`, or from https://python.org";
 
-/// Why there is no environment.
+/// The reason why there is no environment.
 #[derive(Debug)]
 pub enum NoEnvironment {
     /// Python is missing or too old, or refuses the list.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What happened to a job.
+/// An event of a job.
 #[derive(Debug)]
 pub struct Entry {
     pub at: u128,

@@ -1,4 +1,4 @@
-//! What producers write about deliveries that never were.
+//! Attributes in which producers claim deliveries that never happened.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use jobqueue::storage::PutMessage;
 use jobqueue::{Context, JobError, Metadata, RedriveOptions, SettingOverrides, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
-/// What a producer can claim.
+/// The claims of a producer.
 const FORGED: &str = r#""attempts":2,"excused":4000000000,"deliverycount":1,"deferred":9,"deferredfor":"unknown","deferredsince":"2020-01-01T00:00:00Z","lasterror":"forged","checkpoint":"{\"progress\":7,\"steps\":{\"pay\":true}}","deadletterreason":"forged","deadletterqueue":"tasks""#;
 
 async fn put(storage: &Storage, kind: &str) {
@@ -18,7 +18,7 @@ async fn put(storage: &Storage, kind: &str) {
     storage.queues().put(&"tasks".parse().unwrap(), PutMessage::new(event)).await.unwrap();
 }
 
-/// What a handler sees in each attempt: its number, its progress, and whether its step ran.
+/// The view of a handler in each attempt: its number, its progress, and whether its step ran.
 type Seen = Arc<Mutex<Vec<(u32, Option<u32>, bool)>>>;
 
 async fn run(storage: &Storage) -> Vec<(u32, Option<u32>, bool)> {

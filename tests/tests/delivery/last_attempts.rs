@@ -23,7 +23,7 @@ async fn counts(storage: &Storage) -> (u64, u64) {
     (queue.len().await.unwrap(), queue.dead_letters().unwrap().len().await.unwrap())
 }
 
-/// How a job can end, after how many runs, and with which reason.
+/// An end of a job, the number of its runs, and its reason.
 type End = (fn() -> JobError, u32, &'static str);
 
 const ENDS: [End; 2] = [

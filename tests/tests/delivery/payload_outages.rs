@@ -8,7 +8,7 @@ use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, JobInfo, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 
-/// What a storage answers to a read during an outage.
+/// The errors of a storage for a read during an outage.
 const OUTAGES: [StoreErrorKind; 4] = [
     StoreErrorKind::Unavailable,
     StoreErrorKind::Throttled,

@@ -105,7 +105,7 @@ fn stand_still() {
     }
 }
 
-/// What it says next that begins so, and what it said before.
+/// Returns the next line of the part that begins so, and the lines before.
 fn until(part: &mut Part, beginning: &str) -> (String, Vec<String>) {
     let mut before = Vec::new();
     loop {

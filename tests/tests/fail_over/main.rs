@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// The shortest there is.
 const LEASE: Duration = Duration::from_secs(15);
 
-/// What processes share.
+/// The place that processes share.
 struct Place {
     connection: String,
     /// Of leader, schedule and register.
@@ -25,7 +25,7 @@ struct Place {
     _held: Held,
 }
 
-/// What the storage ends with.
+/// The content of the storage at the end.
 #[allow(dead_code, reason = "held")]
 enum Held {
     Folder(TempDir),
@@ -45,7 +45,7 @@ impl Place {
         Self { connection: azurite.connection_string(), name: name(), _held: Held::Service(azurite) }
     }
 
-    /// What a part is told: its role, the name, the storage.
+    /// Returns the input of a part: its role, the name, the storage.
     fn input(&self, role: &str) -> String {
         format!("{role} {} {}", self.name, self.connection)
     }

@@ -150,7 +150,7 @@ async fn payload_altered_in_one_byte_is_never_run() {
 
 // F101, F102, F108
 #[tokio::test(start_paused = true)]
-async fn foreign_references_are_refused_without_a_request() {
+async fn external_references_are_refused_without_a_request() {
     let faulty = Faulty::new(&memory::open());
     let storage = faulty.storage();
     let blob = send_large(&storage).await;

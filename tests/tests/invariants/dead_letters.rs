@@ -109,7 +109,7 @@ async fn absent_dead_letter_queue_is_empty_not_an_error() {
 #[tokio::test(start_paused = true)]
 async fn dead_letter_removed_by_another_is_not_a_failure() {
     for (kind, works) in [(StoreErrorKind::MessageNotFound, true), (StoreErrorKind::Unavailable, false)] {
-        let faulty = Faulty::new(&graveyard(1).await);
+        let faulty = Faulty::new(&with_dead_letters(1).await);
         let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
         faulty.plan_always(Operation::Delete, Fault::Refuse(kind));
         let redriven = letters.redrive(RedriveOptions::new()).await.unwrap();
@@ -138,7 +138,7 @@ async fn purge_reports_payloads_that_stay() {
     }
 }
 
-async fn graveyard(letters: usize) -> Storage {
+async fn with_dead_letters(letters: usize) -> Storage {
     let storage = memory::open();
     let queue = storage.queue::<Task>().await.unwrap();
     for n in 0..letters {
@@ -151,7 +151,7 @@ async fn graveyard(letters: usize) -> Storage {
 // I12
 #[tokio::test(start_paused = true)]
 async fn listing_more_than_a_page_keeps_all_dead_letters() {
-    let storage = graveyard(100).await;
+    let storage = with_dead_letters(100).await;
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
     for _ in 0..2 {
         assert_eq!(letters.list().await.unwrap().len(), 100);
@@ -164,7 +164,7 @@ async fn listing_more_than_a_page_keeps_all_dead_letters() {
 // I12
 #[tokio::test(start_paused = true)]
 async fn redrive_obeys_filter_limit_and_rate() {
-    let storage = graveyard(100).await;
+    let storage = with_dead_letters(100).await;
     let queue = storage.queue::<Task>().await.unwrap();
     let letters = queue.dead_letters().unwrap();
     let even = |letter: &jobqueue::DeadLetter| {
@@ -185,7 +185,7 @@ async fn redrive_obeys_filter_limit_and_rate() {
 // I12
 #[tokio::test(start_paused = true)]
 async fn limit_beyond_a_page_leases_no_page_too_many() {
-    let faulty = Faulty::new(&graveyard(100).await);
+    let faulty = Faulty::new(&with_dead_letters(100).await);
     let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
     let redriven = letters.redrive(RedriveOptions::new().limit(40)).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.left), (40, 24));
@@ -196,7 +196,7 @@ async fn limit_beyond_a_page_leases_no_page_too_many() {
 #[tokio::test(start_paused = true)]
 async fn two_copies_of_a_dead_letter_are_one_job() {
     for redrive in [true, false] {
-        let storage = graveyard(2).await;
+        let storage = with_dead_letters(2).await;
         let queue = storage.queue::<Task>().await.unwrap();
         let letters = queue.dead_letters().unwrap();
         let copy = storage.queues().peek(letters.name(), 1).await.unwrap().remove(0).text.unwrap();
@@ -237,7 +237,7 @@ async fn dead_letter_of_expiring_message_keeps_its_blobs() {
 // I12
 #[tokio::test(start_paused = true)]
 async fn redrives_keep_history_and_restart_attempts() {
-    let storage = graveyard(1).await;
+    let storage = with_dead_letters(1).await;
     let queue = storage.queue::<Task>().await.unwrap();
     let letters = queue.dead_letters().unwrap();
     let first = letters.peek().await.unwrap().remove(0);
@@ -270,7 +270,7 @@ async fn redrives_keep_history_and_restart_attempts() {
 /// Dead letters that come back while others are still read are not read again and again.
 #[tokio::test(start_paused = true)]
 async fn dead_letters_are_listed_once_however_slow_the_reader() {
-    let storage = graveyard(40).await;
+    let storage = with_dead_letters(40).await;
     let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::Get, Fault::DelayBefore(Duration::from_secs(360)));
     let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
@@ -289,7 +289,7 @@ async fn dead_letters_are_listed_once_however_slow_the_reader() {
 // I12, F47
 #[tokio::test(start_paused = true)]
 async fn crash_within_a_redrive_loses_nothing() {
-    let storage = graveyard(5).await;
+    let storage = with_dead_letters(5).await;
     let faulty = Faulty::new(&storage);
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let letters = queue.dead_letters().unwrap();

@@ -1,4 +1,4 @@
-//! What tells one owner from another: the delivery, never the worker's name. F39, and the fence.
+//! The identity of an owner: the delivery, never the worker's name. F39, and the fence.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

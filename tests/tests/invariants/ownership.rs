@@ -1,4 +1,4 @@
-//! Who owns a message: I5–I9, F7–F11, F22, F23–F40.
+//! The ownership of a message: I5–I9, F7–F11, F22, F23–F40.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

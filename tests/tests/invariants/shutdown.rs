@@ -96,7 +96,7 @@ fn signal(part: &Part, name: &str) {
     assert!(status.success());
 }
 
-/// How it ended. What it says meanwhile is read, so that no full pipe holds it up.
+/// Returns the exit status. The part's output is read meanwhile, so that no full pipe blocks it.
 async fn end(part: Part) -> ExitStatus {
     let Part { mut child, said } = part;
     said.for_each(drop);

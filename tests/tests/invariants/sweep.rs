@@ -198,8 +198,8 @@ async fn sweep_can_be_limited_and_keeps_external_blobs() {
         let ttl = SendOptions::new().ttl(Duration::from_secs(60));
         let _ = queue.send_with(&large(n.to_string()), ttl).await.unwrap();
     }
-    let foreign = BlobName::new(ContainerName::new("jobqueue-payloads").unwrap(), "notes.txt").unwrap();
-    storage.blobs().put_blob(&foreign, "mine".into(), PutBlob::new()).await.unwrap();
+    let external = BlobName::new(ContainerName::new("jobqueue-payloads").unwrap(), "notes.txt").unwrap();
+    storage.blobs().put_blob(&external, "mine".into(), PutBlob::new()).await.unwrap();
     after(3 * DAY).await;
     let seen = Arc::new(std::sync::Mutex::new(SweepReport::default()));
     let sink = Arc::clone(&seen);

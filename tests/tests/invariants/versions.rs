@@ -63,7 +63,7 @@ async fn storages(folder: &std::path::Path, clock: &Arc<ManualClock>) -> [Storag
     [memory::open_with_clock(clock.clone()), file]
 }
 
-/// How the deliveries ended of a worker that knows `M` and runs until nothing is visible, and what its handler saw.
+/// Returns the outcomes of a worker that knows `M` and runs until nothing is visible, and the messages of its handler.
 async fn work<M: QueueMessage + Debug>(storage: &Storage) -> (Vec<String>, Vec<String>) {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&seen);

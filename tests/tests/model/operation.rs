@@ -1,4 +1,4 @@
-//! What may be done to a storage, and how often each is tried.
+//! The operations on a storage, and the frequency with which each is tried.
 
 use proptest::prelude::*;
 use proptest_state_machine::ReferenceStateMachine;
@@ -27,14 +27,14 @@ pub enum Op {
     ListBlobs { prefix: &'static str },
 }
 
-/// Which message, and whose receipt for it; they differ now and then.
+/// The choice of a message, and of a holder of its receipt; they differ now and then.
 #[derive(Debug, Clone, Copy)]
 pub struct Pick {
     pub id: usize,
     pub receipt: usize,
 }
 
-/// What a message's text is.
+/// The kind of a message's text.
 #[derive(Debug, Clone, Copy)]
 pub enum Text {
     Number(u16),

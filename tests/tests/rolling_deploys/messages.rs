@@ -1,9 +1,9 @@
-//! What the releases know.
+//! The messages of the releases.
 
 use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 
-/// What the first release sends.
+/// The message of the first release.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "orders", kind = "order", poison_threshold = 3)]
 pub struct OrderV1 {
@@ -11,7 +11,7 @@ pub struct OrderV1 {
     pub id: String,
 }
 
-/// What the second release sends.
+/// The message of the second release.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "orders", kind = "order", version = 2, upgrade_from = OrderV1, poison_threshold = 3)]
 pub struct OrderV2 {

@@ -126,8 +126,8 @@ async fn unknown_kinds_are_dead_lettered_at_the_rate_of_rejections() {
     storage.queues().set_queue_metadata(refunds.name(), &metadata).await.unwrap();
     let flood: Vec<_> = (0..FLOOD).map(|n| Refund { id: n.to_string() }).collect();
     assert!(refunds.send_all(&flood).await.unwrap().iter().all(Result::is_ok));
-    let buried: Arc<Mutex<Vec<Instant>>> = Arc::default();
-    let sink = Arc::clone(&buried);
+    let dead_lettered: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let sink = Arc::clone(&dead_lettered);
     let listen = move |event: &Event| {
         if matches!(event, Event::Finished { outcome: Outcome::DeadLettered(_), .. }) {
             sink.lock().unwrap().push(Instant::now());
@@ -137,10 +137,10 @@ async fn unknown_kinds_are_dead_lettered_at_the_rate_of_rejections() {
     let limited =
         worker(&storage).rejections_per_second(50).handle(handler).on_event(listen).build().unwrap();
     let _ = limited.run_until(after(600)).await.unwrap();
-    let buried = buried.lock().unwrap().clone();
-    assert_eq!(buried.len(), FLOOD, "all, in the end");
+    let dead_lettered = dead_lettered.lock().unwrap().clone();
+    assert_eq!(dead_lettered.len(), FLOOD, "all, in the end");
     let within_a_second = |first: &Instant| {
-        buried.iter().filter(|at| **at >= *first && **at - *first < Duration::from_secs(1)).count()
+        dead_lettered.iter().filter(|at| **at >= *first && **at - *first < Duration::from_secs(1)).count()
     };
-    assert!(buried.iter().map(within_a_second).all(|count| count <= 100));
+    assert!(dead_lettered.iter().map(within_a_second).all(|count| count <= 100));
 }

@@ -1,4 +1,4 @@
-//! What must be there after a cut, and what is.
+//! Decides which states a power cut may leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) struct Replay {
     began: Vec<usize>,
     acknowledged: Vec<usize>,
     synced: Vec<usize>,
-    /// What was acknowledged when a task began a step.
+    /// The acknowledged steps at the time when a task began a step.
     seen: BTreeMap<(usize, usize), Vec<usize>>,
 }
 
@@ -44,9 +44,8 @@ impl Replay {
         }
     }
 
-    /// Whether `found` is a state in which a cut now may leave the storage: each task's queue stands at a step that had
-    /// begun, and not before one that had to survive; and what is there of one task was not done after something that is
-    /// missing of another.
+    /// Checks that a cut now may leave `found`: the queue of each task is at a step that had begun, and not before one
+    /// that had to survive; and no step of one task was done after a missing step of another.
     pub(crate) fn check(
         &self,
         found: &[Option<State>],
@@ -80,8 +79,8 @@ impl Replay {
     }
 }
 
-/// Whether `found` is what a task that came to a failure may find after it: what was acknowledged, and besides only the step
-/// that failed, if its error left open whether it was done.
+/// Checks that a failure may leave `found`: the acknowledged steps, and besides them only the failed step, if its error
+/// left open whether it was done.
 pub(crate) fn check_after_failure(history: &History, found: Option<&State>) -> Result<(), String> {
     let newest = history.states.last().unwrap().as_ref();
     if found == newest {
@@ -138,7 +137,7 @@ pub(crate) async fn open(folder: &Path, options: Options) -> Result<Storage, Str
     if check == "ok" { Ok(storage) } else { Err(format!("damaged: {check}")) }
 }
 
-/// What is in the file, leases or not, and nothing changed by looking.
+/// Returns the content of the file, leased or not, without changing it.
 pub(crate) fn look(folder: &Path, tasks: usize) -> Vec<Option<State>> {
     let connection = Connection::open(folder.join("jobs.db")).unwrap();
     (0..tasks).map(|task| look_at(&connection, task)).collect()
@@ -153,8 +152,8 @@ fn look_at(connection: &Connection, task: usize) -> Option<State> {
         connection.prepare("SELECT text, dequeue_count FROM jobqueue_message WHERE queue = ?1").unwrap();
     for message in messages.query_map([id], |row| Ok((row.get::<_, String>(0)?, row.get(1)?))).unwrap() {
         let (text, gets) = message.unwrap();
-        let twin = state.messages.insert(name_of(&text).to_owned(), (text, gets));
-        assert!(twin.is_none(), "a message is there twice");
+        let former = state.messages.insert(name_of(&text).to_owned(), (text, gets));
+        assert!(former.is_none(), "a message is there twice");
     }
     let mut blobs = connection
         .prepare(

@@ -24,7 +24,7 @@ pub(crate) struct Scene {
     pub(crate) synchronous: Synchronous,
 }
 
-/// What happened in a folder, and what its tasks know.
+/// The events in a folder, and the knowledge of its tasks.
 pub(crate) struct Recording {
     pub(crate) before: Disk,
     pub(crate) events: Vec<Event>,
@@ -113,7 +113,7 @@ impl Scene {
         recording
     }
 
-    /// What happened so far, of interest `from` the given event on.
+    /// Returns the events so far, of interest `from` the given one on.
     pub(crate) fn recording(&self, tasks: Vec<Task>, from: usize) -> Recording {
         let (before, events) = self.recorder.log();
         Recording { before, events, histories: tasks.into_iter().map(|task| task.history).collect(), from }

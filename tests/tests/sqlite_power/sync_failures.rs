@@ -114,7 +114,7 @@ fn failed_sync_of_a_wal_checkpoint_stops_the_store() {
     }
 }
 
-/// How often a scene is made anew that a slow machine has spoilt.
+/// The number of times that a scene which a slow machine has spoilt is repeated.
 const TRIES: usize = 10;
 
 // F56

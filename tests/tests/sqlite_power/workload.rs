@@ -1,5 +1,5 @@
-//! What is done to the storage: tasks that each use a queue and a container of their own, one step after the other, and
-//! know what should be there after each step.
+//! The work on the storage: each task uses a queue and a container of its own, one step after the other, and knows
+//! their content after each step.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rusqlite::Connection;
 
-/// What a task's queue and container hold.
+/// The content of a task's queue and container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// By the message's name, which its text begins with: the text, and how often it was got.
@@ -35,14 +35,14 @@ pub(crate) struct History {
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) error: Arc<StoreError>,
-    /// What would be there if it had been done; `None` for a get, of which only the answer tells.
+    /// The content if the step was done; `None` for a get, whose content only the answer tells.
     pub(crate) meant: Option<Option<State>>,
 }
 
 pub(crate) struct Task {
     pub(crate) storage: Storage,
     pub(crate) history: History,
-    /// Whether another connection now and then restarts SQLite's log.
+    /// True if another connection now and then restarts SQLite's log.
     pub(crate) restarts_log: bool,
     number: usize,
     recorder: Arc<Recorder>,

@@ -1,4 +1,4 @@
-//! What a backlog costs: the same work with 10 thousand and with a million messages waiting behind it.
+//! Measures the cost of a backlog: the same work with 10 thousand and with a million messages waiting behind it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::subject::{Result, Subject};
 
 /// Between filling and measuring: a disk that has just been given half a gigabyte is slow for some seconds, which is not
 /// what a backlog costs.
-const CALM: Duration = Duration::from_secs(10);
+const SETTLING: Duration = Duration::from_secs(10);
 
 pub(super) async fn depth<S: Subject>(setting: &Setting, figures: &mut Figures) -> Result<()> {
     let depths =
@@ -22,7 +22,7 @@ pub(super) async fn depth<S: Subject>(setting: &Setting, figures: &mut Figures) 
         let subject = Arc::new(S::open(store.path()).await?);
         fill(&*subject, waiting + jobs).await?;
         if !setting.quick {
-            tokio::time::sleep(CALM).await;
+            tokio::time::sleep(SETTLING).await;
         }
         figures.rate(&format!("process_depth_{name}"), jobs, handle(&*subject, jobs, 64).await?);
         figures.rate(&format!("mixed_depth_{name}"), jobs, send_and_handle(&subject, jobs).await?);

@@ -17,7 +17,7 @@ pub(super) async fn mixed<S: Subject>(setting: &Setting, figures: &mut Figures) 
     Ok(())
 }
 
-/// How long it takes until 64 tasks have sent `jobs` jobs and 64 handlers have handled as many.
+/// Returns the time until 64 tasks have sent `jobs` jobs and 64 handlers have handled as many.
 pub(super) async fn send_and_handle<S: Subject>(subject: &Arc<S>, jobs: u64) -> Result<Duration> {
     let seen = Arc::new(Seen::default());
     let started = Instant::now();

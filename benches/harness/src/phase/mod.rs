@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::report::Figures;
 use crate::subject::{Result, Subject};
 
-/// What is measured.
+/// A phase of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Phase {
     /// Sending, each awaited before the next.
@@ -56,12 +56,12 @@ impl Phase {
     }
 }
 
-/// How and where to measure.
+/// The settings of a measurement.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// A few jobs only.
     pub quick: bool,
-    /// Where the files go.
+    /// The folder for the files.
     pub directory: PathBuf,
 }
 

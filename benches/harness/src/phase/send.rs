@@ -10,7 +10,7 @@ use super::Setting;
 use crate::report::Figures;
 use crate::subject::{Result, Subject};
 
-/// How many tasks send at once.
+/// The number of tasks that send at once.
 pub(super) const TASKS: usize = 64;
 
 pub(super) async fn one_by_one<S: Subject>(setting: &Setting, figures: &mut Figures) -> Result<()> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// How often to look for jobs that the hook did not tell of.
+/// The period of the search for jobs that the hook did not report.
 const POLL: Duration = Duration::from_millis(100);
 const QUEUE: &str = "thumbnails";
 

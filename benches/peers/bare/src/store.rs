@@ -28,7 +28,7 @@ pub(crate) struct Leased {
     pub(crate) body: String,
 }
 
-/// What the writer is asked for, and where the answer goes.
+/// An operation for the writer, with the channel of its answer.
 enum Operation {
     Put(Vec<String>, oneshot::Sender<()>),
     Claim(usize, oneshot::Sender<Vec<Leased>>),
@@ -57,8 +57,8 @@ impl Store {
         connection.execute_batch(SCHEMA)?;
         let (operations, inbox) = mpsc::channel();
         let arrived = Arc::new(Notify::new());
-        let bell = Arc::clone(&arrived);
-        std::thread::spawn(move || write(&connection, &inbox, &bell).expect("the writer works"));
+        let notifier = Arc::clone(&arrived);
+        std::thread::spawn(move || write(&connection, &inbox, &notifier).expect("the writer works"));
         Ok(Self { operations, arrived })
     }
 
@@ -86,7 +86,7 @@ impl Store {
     }
 }
 
-fn write(connection: &Connection, inbox: &Receiver<Operation>, bell: &Notify) -> rusqlite::Result<()> {
+fn write(connection: &Connection, inbox: &Receiver<Operation>, notifier: &Notify) -> rusqlite::Result<()> {
     while let Ok(first) = inbox.recv() {
         let mut operations = vec![first];
         operations.extend(inbox.try_iter().take(MAX_OPERATIONS - 1));
@@ -99,7 +99,7 @@ fn write(connection: &Connection, inbox: &Receiver<Operation>, bell: &Notify) ->
         }
         connection.prepare_cached("COMMIT")?.execute([])?;
         if put {
-            bell.notify_one();
+            notifier.notify_one();
         }
         for answer in answers {
             match answer {

@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 
 use crate::store::{Leased, Store};
 
-/// How many messages are claimed at once.
+/// The number of messages that are claimed at once.
 const CLAIM: usize = 32;
-/// How many claim, handle and delete batches at once when deletes are coalesced.
+/// The number of tasks that claim, handle and delete batches when deletes are coalesced.
 const BATCHERS: usize = 4;
 
 pub(crate) struct Bare {

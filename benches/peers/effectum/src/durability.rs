@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use jobqueue_bench_harness::Result;
 use rusqlite::ffi;
 
-/// What an answer means.
+/// The meaning of an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     /// WAL, synced at each commit.

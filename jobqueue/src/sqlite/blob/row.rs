@@ -115,14 +115,14 @@ pub(super) fn write_lease(lease: &BlobLease) -> LeaseColumns {
 fn read_lease(row: &Row<'_>) -> rusqlite::Result<BlobLease> {
     let (id, breaking, millis, until): LeaseColumns = (row.get(6)?, row.get(7)?, row.get(8)?, row.get(9)?);
     let Some(id) = id else { return Ok(BlobLease::Available) };
-    let foreign = || rusqlite::Error::InvalidColumnType(6, "lease_id".to_owned(), Type::Text);
-    let id = LeaseId::parse(&id).ok_or_else(foreign)?;
+    let malformed = || rusqlite::Error::InvalidColumnType(6, "lease_id".to_owned(), Type::Text);
+    let id = LeaseId::parse(&id).ok_or_else(malformed)?;
     let until = until.map(to_instant);
     Ok(if breaking {
-        BlobLease::Breaking { id, until: until.ok_or_else(foreign)? }
+        BlobLease::Breaking { id, until: until.ok_or_else(malformed)? }
     } else {
         let duration = match millis.map(to_duration) {
-            Some(Duration::ZERO) => return Err(foreign()),
+            Some(Duration::ZERO) => return Err(malformed()),
             Some(time) => LeaseDuration::Finite(time),
             None => LeaseDuration::Infinite,
         };

@@ -40,7 +40,7 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
     if application == APPLICATION_ID {
         return match usize::try_from(version) {
             Ok(version) if (1..=MIGRATIONS.len()).contains(&version) => {
-                refuse_foreign(connection)?;
+                refuse_external_objects(connection)?;
                 Ok(Found::Version(version))
             }
             _ => Err(refuse(format!(
@@ -64,7 +64,7 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
 ///
 /// # Errors
 /// `InvalidInput`, with the name of the trigger or view.
-fn refuse_foreign(connection: &Connection) -> Result<(), Cause> {
+fn refuse_external_objects(connection: &Connection) -> Result<(), Cause> {
     let found: Option<(String, String)> = connection
         .query_row(
             "SELECT type, name FROM sqlite_schema WHERE (type = 'trigger' AND tbl_name LIKE 'jobqueue\\_%' ESCAPE '\\')

@@ -64,9 +64,9 @@ pub enum Design {
 /// A fan-out of two, two workers, somebody who redrives, and a bounded number of faults.
 #[derive(Debug)]
 pub struct BatchLedger {
-    /// What is checked.
+    /// The design to check.
     pub design: Design,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub faults: Faults,
     recovered: Recovered,
 }

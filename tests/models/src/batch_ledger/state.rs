@@ -1,8 +1,8 @@
-//! What there is: messages, letters, the ledger, processes, and what the properties remember.
+//! The state: messages, letters, the ledger, processes, and the memory of the properties.
 
 use super::Design;
 
-/// How often each fault may happen in one run.
+/// The number of times that each fault may happen in one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// Processes that die.
@@ -27,14 +27,14 @@ impl Faults {
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Job {
     /// The child with this index.
     Child(usize),
     /// Says that it is a child, and is not in the plan.
     Stray,
-    /// What follows when all children are done.
+    /// The job that follows when all children are done.
     Continuation,
 }
 
@@ -42,7 +42,7 @@ pub enum Job {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Message {
     pub(super) job: Job,
-    /// What tells copies of a job apart.
+    /// The number of the copy of a job.
     pub(super) copy: u8,
     pub(super) holder: Option<usize>,
     /// It has failed for good, and is to be moved.
@@ -53,11 +53,11 @@ pub struct Message {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Letter {
     pub(super) child: usize,
-    /// Which of the child's dead-letterings this is.
+    /// The number of the child's dead-lettering.
     pub(super) occurrence: u8,
 }
 
-/// What the ledger says of a child.
+/// The ledger's entry of a child.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Marker {
     pub(super) done: bool,
@@ -66,7 +66,7 @@ pub struct Marker {
     pub(super) reopened: u8,
 }
 
-/// Where the fan-out stands.
+/// The progress of the fan-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FanOut {
     /// The names are to be written.
@@ -89,7 +89,7 @@ pub enum FanOut {
     Returned,
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
     /// It looks at the marker.
@@ -124,7 +124,7 @@ pub struct Worker {
     pub(super) occurrence: u8,
 }
 
-/// Where a redrive stands with the letter in a slot.
+/// The progress of a redrive of the letter in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Redriver {
     /// It has no letter.
@@ -137,7 +137,7 @@ pub enum Redriver {
     Delete(usize),
 }
 
-/// Who claims the continuation.
+/// The process that claims the continuation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Claimant {
     /// The process that seals the batch.
@@ -196,7 +196,7 @@ pub struct State {
     pub(super) sealed: bool,
     /// The last one is that of a stray child, which only [`Design::Counting`] writes.
     pub(super) markers: [Marker; 3],
-    /// Which copy of a child was elected, where one is.
+    /// The copy of a child that was elected, if one was.
     pub(super) elected: [Option<u8>; 2],
     pub(super) claim: Option<Claimant>,
     pub(super) sent: bool,
@@ -210,7 +210,7 @@ pub struct State {
     /// Children that were put once.
     pub(super) was_put: [bool; 2],
     pub(super) deaths: [u8; 2],
-    /// How often the continuation was put.
+    /// The number of times that the continuation was put.
     pub(super) puts: u8,
 }
 

@@ -61,9 +61,9 @@ pub enum Design {
 /// One job, two workers, a redrive, a purge, a sweeper, and a bounded number of faults.
 #[derive(Debug)]
 pub struct ClaimCheck {
-    /// What is checked.
+    /// The design to check.
     pub design: Design,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub faults: Faults,
     is_stored: bool,
     recovered: Recovered,

@@ -1,8 +1,8 @@
-//! What there is: blobs, messages, letters, processes, and what the properties remember.
+//! The state: blobs, messages, letters, processes, and the memory of the properties.
 
 use super::Design;
 
-/// How often each fault may happen in one run.
+/// The number of times that each fault may happen in one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// Processes that die.
@@ -36,7 +36,7 @@ pub enum Blob {
     Old,
 }
 
-/// Where a blob may be: no name is used twice.
+/// The number of places for blobs: no name is used twice.
 pub const BLOBS: usize = 7;
 /// Numbers of blobs, one bit each.
 pub type References = u8;
@@ -59,7 +59,7 @@ pub struct Letter {
     pub(super) checkpoint: Option<usize>,
 }
 
-/// What the sender does next.
+/// The next step of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// The blob is to be written.
@@ -74,7 +74,7 @@ pub enum Sender {
     Over,
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
     /// The handler runs.
@@ -98,7 +98,7 @@ pub struct Worker {
     pub(super) slot: usize,
 }
 
-/// What redrive and purge do next with the letter in a slot. They hold their letters for the model's whole run.
+/// The next step of redrive and purge with the letter in a slot. They hold their letters for the model's whole run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// No letter is held.
@@ -188,7 +188,7 @@ pub struct State {
     pub(super) sender: Sender,
     pub(super) workers: [Option<Worker>; 2],
     pub(super) operator: Operator,
-    /// How often the sweeper has found a queue empty; it has looked at all blobs before.
+    /// The number of times that the sweeper has found a queue empty, after it has read all blobs.
     pub(super) looks: Option<u8>,
     pub(super) faults: Faults,
     pub(super) done: bool,

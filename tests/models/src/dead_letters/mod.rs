@@ -52,9 +52,9 @@ pub enum Design {
 /// Two jobs, two workers, a redrive, a purge, and a bounded number of faults.
 #[derive(Debug)]
 pub struct DeadLetters {
-    /// What is checked.
+    /// The design to check.
     pub design: Design,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub faults: Faults,
     recovered: Recovered,
 }

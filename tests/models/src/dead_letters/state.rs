@@ -1,8 +1,8 @@
-//! What there is: messages, letters, payloads, processes, and what the properties remember.
+//! The state: messages, letters, payloads, processes, and the memory of the properties.
 
 use super::Design;
 
-/// How often each fault may happen in one run.
+/// The number of times that each fault may happen in one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// Processes that die.
@@ -26,7 +26,7 @@ pub struct Message {
     pub(super) dead: Option<u8>,
 }
 
-/// Who leases letters.
+/// A process that leases letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operator {
     /// It puts letters back.
@@ -43,7 +43,7 @@ pub struct Letter {
     pub(super) holder: Option<Operator>,
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
     /// The handler runs.
@@ -66,7 +66,7 @@ pub struct Worker {
     pub(super) dead: Option<u8>,
 }
 
-/// What a redrive does next with the letter in a slot.
+/// The next step of a redrive with the letter in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Redriver {
     /// It has no letter.
@@ -77,7 +77,7 @@ pub enum Redriver {
     Delete { slot: usize, job: usize, occurrence: u8 },
 }
 
-/// What a purge does next.
+/// The next step of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purger {
     /// It has no letter.
@@ -148,7 +148,7 @@ pub struct State {
     pub(super) put_back: Vec<(usize, u8)>,
     pub(super) purger: Purger,
     pub(super) faults: Faults,
-    /// How often a job was dead-lettered.
+    /// The number of times that a job was dead-lettered.
     pub(super) deaths: [u8; 2],
     /// Jobs whose completion was acknowledged.
     pub(super) done: [bool; 2],

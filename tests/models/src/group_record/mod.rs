@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! send     announce(nonce) ──► put message ──► confirm(nonce) ──► acknowledged
-//!                               └─ refused in every try ──► withdraw(nonce) ──► refused
+//!                               └─ refused in every try ──► revoke(nonce) ──► refused
 //! worker   lease ──► stand ─┬─ first ──► handler ──► entry out, into `done` ──► delete message
 //!                           ├─ not first, or another copy has the turn ──► put back
 //!                           └─ job done or cancelled ──► delete message
@@ -70,9 +70,9 @@ pub enum Design {
 /// Two senders, two workers, somebody who redrives, and a bounded number of faults.
 #[derive(Debug)]
 pub struct GroupRecord {
-    /// What is checked.
+    /// The design to check.
     pub design: Design,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub faults: Faults,
     recovered: Recovered,
 }

@@ -23,15 +23,15 @@ pub enum EntryState {
 /// A position in the group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// What is to be run.
+    /// The job to run.
     pub job: Job,
-    /// Who announced it; `None` if a message without an entry came.
+    /// The announcement of the job; `None` if a message without an entry came.
     pub nonce: Option<Nonce>,
-    /// How far it is.
+    /// The progress of the job.
     pub state: EntryState,
     /// The copy whose put was answered at once: its first delivery need not write that it has the turn.
     pub confirmed: Option<u8>,
-    /// Which copy is run, and by which worker, if that was written.
+    /// The copy that is run and its worker, if that was written.
     pub turn: Option<(u8, usize)>,
 }
 
@@ -48,7 +48,7 @@ pub struct Record {
     pub dead: Vec<Nonce>,
 }
 
-/// What a worker is told of a message.
+/// The answer to a worker about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stand {
     /// The message runs now.
@@ -59,7 +59,7 @@ pub enum Stand {
     Absorb,
 }
 
-/// What a sender is told.
+/// The answer to a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announced {
     /// It is to put its message.
@@ -131,7 +131,7 @@ impl Record {
     }
 
     /// The message was certainly not put.
-    pub fn withdraw(&mut self, job: Job, nonce: Nonce) {
+    pub fn revoke(&mut self, job: Job, nonce: Nonce) {
         if let Some(at) = self.own(job, nonce)
             && matches!(self.entries[at].state, EntryState::Announced | EntryState::Skipped)
         {

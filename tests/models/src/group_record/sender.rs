@@ -68,7 +68,7 @@ impl State {
                 let Sender::Put { nonce, ambiguous } = self.senders[s] else { return };
                 self.faults.refusals -= 1;
                 self.refused[s] += u8::from(!ambiguous);
-                self.senders[s] = if ambiguous { Sender::Idle } else { Sender::Withdraw(nonce) };
+                self.senders[s] = if ambiguous { Sender::Idle } else { Sender::Revoke(nonce) };
             }
             Action::Cancel(s) => {
                 let Sender::Mark { nonce, copy } = self.senders[s] else { return };
@@ -145,8 +145,8 @@ impl State {
                 };
                 if confirmed { self.acknowledge(s, nonce, Some(copy)) } else { Sender::Idle }
             }
-            Sender::Withdraw(nonce) => {
-                self.record.withdraw(s, nonce);
+            Sender::Revoke(nonce) => {
+                self.record.revoke(s, nonce);
                 Sender::Idle
             }
             Sender::Delete { nonce, copy, ambiguous } => {

@@ -1,9 +1,9 @@
-//! What there is: messages, letters, processes, and what the properties remember.
+//! The state: messages, letters, processes, and the memory of the properties.
 
 use super::Design;
 use super::record::{EntryState, Job, Nonce, Record};
 
-/// How often each fault may happen in one run.
+/// The number of times that each fault may happen in one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// Jobs that are sent, besides: 1, or 2.
@@ -32,7 +32,7 @@ pub struct Faults {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Message {
     pub(super) job: Job,
-    /// What tells copies of a job apart; in the message itself.
+    /// The number of the copy of a job, in the message itself.
     pub(super) copy: u8,
     /// 0, 1, or 2 for more than one.
     pub(super) deliveries: u8,
@@ -48,7 +48,7 @@ pub struct Letter {
     pub(super) held: bool,
 }
 
-/// Where a sender stands. Sender `n` sends job `n`.
+/// The progress of a sender. Sender `n` sends job `n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// Nothing under way.
@@ -60,7 +60,7 @@ pub enum Sender {
     /// The entry is to be confirmed.
     Confirm { nonce: Nonce, copy: u8, single: bool },
     /// The entry of a refused put is to be removed.
-    Withdraw(Nonce),
+    Revoke(Nonce),
     /// The entry is to be marked.
     Mark { nonce: Nonce, copy: u8 },
     /// The message of a marked entry is to be deleted.
@@ -69,7 +69,7 @@ pub enum Sender {
     Unmark { nonce: Nonce, deleted: Option<bool> },
 }
 
-/// What a worker does next.
+/// The next step of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
     /// It looks at the record.
@@ -93,7 +93,7 @@ pub struct Worker {
     pub(super) copy: u8,
 }
 
-/// Where a redrive stands with the letter in a slot.
+/// The progress of a redrive of the letter in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Redriver {
     /// It has no letter.

@@ -24,7 +24,7 @@ pub const ACCOUNT: &str = "devstoreaccount1";
 pub const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// How long Azurite may take to start on a busy machine.
+/// The time limit of Azurite's start on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
 /// A running Azurite. Dropping it stops it.
