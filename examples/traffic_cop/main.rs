@@ -105,7 +105,7 @@ async fn direct(options: &Options) -> Result<(), Failure> {
 }
 
 /// Ends the instances, and relays their last lines.
-async fn end(
+async fn finish(
     mut children: BTreeMap<u32, Child>,
     mut said: mpsc::Receiver<(u32, String)>,
 ) -> Result<(), Failure> {
