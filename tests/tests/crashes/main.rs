@@ -32,7 +32,7 @@ use rand::{Rng, RngExt, SeedableRng};
 
 use history::History;
 
-/// What a process is to be, where, and its seed: the variables by which it is told.
+/// The variables that tell a process its role, its folder, and its seed.
 pub(crate) const ROLE: &str = "JOBQUEUE_CRASH_ROLE";
 pub(crate) const FOLDER: &str = "JOBQUEUE_CRASH_FOLDER";
 pub(crate) const SEED: &str = "JOBQUEUE_CRASH_SEED";
