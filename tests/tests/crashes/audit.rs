@@ -49,7 +49,7 @@ fn of_job(history: &History, id: &str, job: &Job) -> Vec<&'static str> {
     );
     // Of several messages each has checkpoints of its own.
     let newest_before = |start| job.saved.iter().filter(|(at, _)| *at < start).map(|(_, stage)| *stage).max();
-    if job.doubts + job.redrives == 0 {
+    if job.doubts == 0 && job.redrives.is_empty() {
         let monotone = |run: &super::history::Run| run.resumed_at >= newest_before(run.start).unwrap_or(0);
         check(job.runs.iter().all(monotone), "resumed before what was acknowledged");
     }

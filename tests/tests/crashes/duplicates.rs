@@ -21,7 +21,8 @@ fn explain(
     job: &Job,
     found: &mut BTreeMap<&'static str, usize>,
 ) -> Result<(), &'static str> {
-    let further = job.doubts + job.redrives;
+    let redriven = job.redriven_twice(&history.doubtful);
+    let further = job.doubts as usize + redriven;
     let completed = job.runs.iter().filter(|run| run.is_completed());
     let first_completed = completed.clone().filter_map(|run| run.outcome.as_ref()).map(|(at, _)| *at).min();
     if further == 0 && first_completed.is_some_and(|at| job.runs.iter().any(|run| run.start > at)) {
@@ -40,8 +41,8 @@ fn explain(
         again -= 1;
     }
     let sent_again = again.min(job.doubts as usize);
-    let redriven = (again - sent_again).min(job.redrives as usize);
-    for (cause, times) in [("sent twice in doubt", sent_again), ("redriven", redriven)] {
+    let redriven = redriven.min(again - sent_again);
+    for (cause, times) in [("sent twice in doubt", sent_again), ("redriven twice", redriven)] {
         if times > 0 {
             *found.entry(cause).or_default() += times;
         }

@@ -34,8 +34,8 @@ pub struct Job {
     pub refused: bool,
     /// How many further messages of it senders may have stored.
     pub doubts: u32,
-    /// How often a dead letter of it was, or may have been, put back.
-    pub redrives: u32,
+    /// The operators that have put dead letters of it back, or may have.
+    pub redrives: Vec<String>,
     /// How often it was put back for certain.
     pub redriven: u32,
     pub is_letter: bool,
@@ -53,6 +53,13 @@ impl Job {
 
     pub fn first_start(&self) -> Option<u128> {
         self.runs.iter().map(|run| run.start).min()
+    }
+
+    /// How many messages more there may be of it since a dead letter was put back twice, by an operator that was killed or of which an
+    /// answer was lost, or was written twice.
+    pub fn redriven_twice(&self, doubtful: &BTreeMap<String, u128>) -> usize {
+        let in_doubt = self.redrives.iter().any(|operator| doubtful.contains_key(operator));
+        self.redrives.len().saturating_sub(1) + usize::from(in_doubt)
     }
 
     pub fn ends(&self) -> usize {
@@ -130,7 +137,7 @@ impl History {
             "refused" => job.refused = job.doubts == 0,
             "doubt" => job.doubts += 1,
             "unique" => self.unique.push((number, job.intended.unwrap_or(at), at, id)),
-            "redrive" => job.redrives += 1,
+            "redrive" => job.redrives.push(process),
             "redriven" => job.redriven += 1,
             "letter" => job.is_letter = true,
             "failed" => job.failed += 1,

@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 mod audit;
+mod audit_tests;
 mod drain;
 mod duplicates;
 mod faults;
