@@ -125,29 +125,19 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         Ok(Some(Version { value, tag: blob.properties.etag, marks }))
     }
 
-    /// Reads the document, changes it, and writes it on condition that nobody else has changed it meanwhile; otherwise
-    /// repeats all this.
+    /// Changes the document, starting from the caller's knowledge, and writes it on condition that nobody else has changed it
+    /// meanwhile; otherwise reads it and tries again. A change that [keeps](Edit::Keep) the document does not check the knowledge.
+    ///
     /// `change` is called once for each try. It sees its own effect only if the answer to a write was lost and the
     /// document was changed more than [`MARKS`] times before it was read again.
-    /// document was changed more than [`MARKS`] times before it was read again.
     ///
+    /// # Errors
     /// Those of the storage, the last one of all tries; it [is ambiguous](StoreError::is_ambiguous) if the change may
     /// have been applied. `ConditionNotMet` if others were faster every time.
-    /// been applied. `ConditionNotMet` if others were faster every time.
     ///
+    /// # Cancel safety
     /// If the future is dropped, the change is applied or not applied.
-    /// If the future is dropped, the change is applied or not.
     pub(crate) async fn change<R>(
-        &self,
-        change: impl FnMut(Option<T>) -> Edit<T, R>,
-    ) -> Result<R, StoreError> {
-        self.change_from(Known::Nothing, change).await.map(|changed| changed.result)
-    }
-
-    /// Does the same as [`change`](Self::change), starting from the caller's knowledge: if it is still true, the
-    /// document is not read before it is written. A change that [keeps](Edit::Keep) the document does not check the
-    /// knowledge.
-    pub(crate) async fn change_from<R>(
         &self,
         known: Known<T>,
         mut change: impl FnMut(Option<T>) -> Edit<T, R>,
@@ -171,9 +161,8 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                     }
                 },
             };
-            let applied = |(mark, _): &(String, R)| before.as_ref().is_some_and(|v| v.marks.contains(mark));
-            if let Some(at) = unanswered.iter().position(applied) {
-                return Ok(Changed { result: unanswered.swap_remove(at).1, version: before });
+            if let Some(result) = take_applied(&mut unanswered, before.as_ref()) {
+                return Ok(Changed { result, version: before });
             }
             let (value, result) = match change(before.as_ref().map(|version| version.value.clone())) {
                 Edit::Keep(result) => return Ok(Changed { result, version: before }),
@@ -186,6 +175,12 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                 Err(e) => {
                     if e.is_ambiguous() {
                         unanswered.push((mark, result));
+                        // Looked for at once, before too many other writes hide it.
+                        if let Ok(version) = self.read().await
+                            && let Some(result) = take_applied(&mut unanswered, version.as_ref())
+                        {
+                            return Ok(Changed { result, version });
+                        }
                     }
                     tries.again(e, !unanswered.is_empty()).await?;
                 }
@@ -213,6 +208,13 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     }
 }
 
+/// Returns the result of the unanswered write that `version` shows to be applied.
+fn take_applied<T, R>(unanswered: &mut Vec<(String, R)>, version: Option<&Version<T>>) -> Option<R> {
+    let version = version?;
+    let at = unanswered.iter().position(|(mark, _)| version.marks.contains(mark))?;
+    Some(unanswered.swap_remove(at).1)
+}
+
 /// Returns a new mark, and with it all marks that the next write carries.
 fn next_marks<T>(before: Option<&Version<T>>) -> (String, Vec<String>) {
     let mark = format!("{:012x}", entropy::random::<u64>() >> 16);
@@ -227,8 +229,6 @@ fn next_marks<T>(before: Option<&Version<T>>) -> (String, Vec<String>) {
 struct Tries {
     all: u32,
     refused: u32,
-    /// True if an answer was lost before.
-    doubted: bool,
 }
 
 impl Tries {
@@ -245,10 +245,7 @@ impl Tries {
         if !retryable || self.all >= TRIES || self.refused >= REFUSED_TRIES {
             return Err(if unanswered { error.with_ambiguous(true) } else { error });
         }
-        // The mark of a write without an answer is looked for soon, before too many others displace it.
-        let first_doubt = error.is_ambiguous() && !std::mem::replace(&mut self.doubted, true);
-        let doubling = if first_doubt { 1 } else { self.all.min(8) };
-        let longest = Duration::from_millis(2 << doubling).min(LONGEST_PAUSE);
+        let longest = Duration::from_millis(2 << self.all.min(8)).min(LONGEST_PAUSE);
         let pause = entropy::jitter(longest, 0.2..1.0);
         let asked = error.retry_after().filter(|_| !raced).unwrap_or_default().min(LONGEST_PAUSE * 4);
         tokio::time::sleep(pause.max(asked)).await;

@@ -18,6 +18,7 @@ mod coordination;
 mod entropy;
 mod envelope;
 mod error;
+mod fifo;
 pub mod golden;
 pub mod guide;
 mod handler;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::coordination::batch::Membership;
-use crate::coordination::fifo::InOrder;
+use crate::fifo::FifoHook;
 use crate::standard_sweep::CONTAINERS;
 use crate::storage::Storage;
 use crate::worker::{Hook, Worker, WorkerBuilder};
@@ -11,7 +11,7 @@ use crate::worker::{Hook, Worker, WorkerBuilder};
 impl Worker {
     /// Returns a builder for a worker of `storage`, with the hooks of batches, order and unique work.
     pub fn builder(storage: Storage) -> WorkerBuilder {
-        let hooks: Vec<Arc<dyn Hook>> = vec![Arc::new(Membership::default()), Arc::new(InOrder::new())];
+        let hooks: Vec<Arc<dyn Hook>> = vec![Arc::new(Membership::default()), Arc::new(FifoHook::new())];
         WorkerBuilder::new(storage, hooks, CONTAINERS)
     }
 }

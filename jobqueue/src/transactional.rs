@@ -51,9 +51,8 @@ impl<M: QueueMessage> Queue<M> {
     ) -> Result<Sent, Error> {
         let core = self.core();
         let prepared = core.prepare(message, options)?;
-        if prepared.in_order.is_some() {
-            let text =
-                "a message cannot be sent in order within a transaction: its place would not be part of it";
+        if prepared.announcement.is_some() {
+            let text = "a message cannot be sent in order within a transaction: its position would not be part of it";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         if let Some((reference, data)) = prepared.blob.map(|blob| *blob) {

@@ -4,7 +4,6 @@
 //! Knows storages, queues and the worker's hooks and background tasks; knows nothing of adapters.
 
 pub(crate) mod batch;
-pub(crate) mod fifo;
 mod leader;
 mod schedule;
 

@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 
 pub use identity::{EventDigest, Identity, IdentityDigest};
 pub use json_text::JsonText;
-pub use read::{EnvelopeError, Parsed, parse};
+pub use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
 pub use reference::{Sha256Digest, StoredReference};
 pub use repeated::repeated;
 pub use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};

@@ -13,6 +13,9 @@ use super::reference::{ReferenceError, StoredReference};
 use super::repeated::repeated;
 use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JsonText, Payload, text};
 
+/// The most bytes of an event's `id`, and of its `source`.
+pub const MAX_ID_BYTES: usize = 1_024;
+
 /// The reason why a text is not an event that this program understands. It does not quote the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,6 +36,14 @@ pub enum EnvelopeError {
     /// The text is an array of several events.
     #[error("the text holds {0} events; send each as a message of its own")]
     Several(usize),
+    /// An attribute has more bytes than are allowed.
+    #[error("the attribute `{name}` has {bytes} bytes; {MAX_ID_BYTES} are allowed")]
+    TooLong {
+        /// Which.
+        name: &'static str,
+        /// How many.
+        bytes: usize,
+    },
     /// A required attribute is missing or empty.
     #[error("the event lacks the attribute `{0}`")]
     Missing(&'static str),
@@ -146,8 +157,8 @@ fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
         return Err(EnvelopeError::Number("schemaversion"));
     }
     let mut envelope = Box::new(Envelope {
-        id: required("id", members.id)?.into(),
-        source: repeated(&required("source", members.source)?),
+        id: identifying("id", members.id)?.into(),
+        source: repeated(&identifying("source", members.source)?),
         kind: repeated(&required("type", members.kind)?),
         time: members.time.map(Into::into),
         subject: members.subject.filter(|subject| !subject.is_empty()).map(Cow::into_owned),
@@ -207,6 +218,15 @@ fn deferral(take: &mut Taker<'_>) -> Result<Option<Deferral>, EnvelopeError> {
 
 fn required<'de>(name: &'static str, text: Option<Cow<'de, str>>) -> Result<Cow<'de, str>, EnvelopeError> {
     text.filter(|text| !text.is_empty()).ok_or(EnvelopeError::Missing(name))
+}
+
+/// Returns a part of the identity, which is kept with records of the job and shown to people.
+fn identifying<'de>(name: &'static str, text: Option<Cow<'de, str>>) -> Result<Cow<'de, str>, EnvelopeError> {
+    let text = required(name, text)?;
+    if text.len() > MAX_ID_BYTES {
+        return Err(EnvelopeError::TooLong { name, bytes: text.len() });
+    }
+    Ok(text)
 }
 
 /// Returns the content type. Nearly all events have the same one, which needs no allocation.

@@ -101,7 +101,11 @@ fn counter(storage: &Storage, loses: fn(u64) -> Option<Lost>) -> JsonBlob<u64> {
 
 /// Adds one. The change is deliberately not idempotent.
 async fn add_one(counter: &JsonBlob<u64>) -> u64 {
-    counter.change(|n| Edit::Write(n.unwrap_or(0) + 1, n.unwrap_or(0) + 1)).await.unwrap()
+    counter
+        .change(Known::Nothing, |n| Edit::Write(n.unwrap_or(0) + 1, n.unwrap_or(0) + 1))
+        .await
+        .unwrap()
+        .result
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +142,7 @@ async fn many_writers_lose_no_change() {
 #[tokio::test(start_paused = true)]
 async fn what_never_was_answered_stays_ambiguous() {
     let counter = counter(&Storage::memory(), |_| Some(Lost::Request));
-    let error = counter.change(|_| Edit::Write(1, ())).await.unwrap_err();
+    let error = counter.change(Known::Nothing, |_| Edit::Write(1, ())).await.unwrap_err();
     assert!(error.is_ambiguous(), "{error}");
 }
 
@@ -147,19 +151,16 @@ async fn a_known_version_is_written_without_a_read_or_read_again() {
     let storage = Storage::memory();
     let counter = counter(&storage, |_| None);
     let first = counter
-        .change_from(Known::Absent, |n| Edit::Write(n.unwrap_or(0) + 1, ()))
+        .change(Known::Absent, |n| Edit::Write(n.unwrap_or(0) + 1, ()))
         .await
         .unwrap()
         .version
         .unwrap();
-    let second = counter
-        .change_from(Known::Version(first.clone()), |n| Edit::Write(n.unwrap() + 1, ()))
-        .await
-        .unwrap();
+    let second =
+        counter.change(Known::Version(first.clone()), |n| Edit::Write(n.unwrap() + 1, ())).await.unwrap();
     assert_eq!(second.version.unwrap().value, 2);
     // The metadata no longer holds the mark of the first version.
-    let third =
-        counter.change_from(Known::Version(first), |n| Edit::Write(n.unwrap() + 1, ())).await.unwrap();
+    let third = counter.change(Known::Version(first), |n| Edit::Write(n.unwrap() + 1, ())).await.unwrap();
     assert_eq!(third.version.unwrap().value, 3);
 }
 
@@ -170,7 +171,7 @@ async fn a_damaged_document_is_neither_read_nor_written() {
     add_one(&counter).await;
     let text = Bytes::from_static(b"\"secret");
     storage.blobs().put_blob(counter.name(), text, PutBlob::new()).await.unwrap();
-    let error = counter.change(|_| Edit::Write(1, ())).await.unwrap_err();
+    let error = counter.change(Known::Nothing, |_| Edit::Write(1, ())).await.unwrap_err();
     assert!(error.kind() == Kind::Corrupt && !error.to_string().contains("secret"), "{error}");
     assert!(counter.read().await.is_err());
 }

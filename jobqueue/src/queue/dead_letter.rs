@@ -193,7 +193,7 @@ async fn put_into(
         match store.put(dead_letter_queue, PutMessage::new(text.clone())).await {
             Ok(_) => return Ok(()),
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
-                let ensured = ensure(store, dead_letter_queue, &Metadata::new()).await;
+                let ensured = ensure(store, dead_letter_queue, &Metadata::new(), None).await;
                 ensured.map_err(|error| (Certainty::NotApplied, error))?;
             }
             Err(e) => return Err((e.certainty(), e.into())),

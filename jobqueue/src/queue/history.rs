@@ -73,6 +73,7 @@ mod tests {
             time: String::new(),
             deliveries: 1,
             worker: None,
+            message: None,
         });
         envelope
     }

@@ -1,6 +1,6 @@
 //! A leased message and what it contains.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use super::queue_core::QueueCore;
 use super::spare::Spare;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference};
 use crate::error::{Error, ErrorKind};
+use crate::fifo::InOrder;
 use crate::job::JobInfo;
 use crate::lease::Lease;
 use crate::settings::QueueSettings;
@@ -37,6 +38,8 @@ pub(crate) struct LeasedJob {
     content: Mutex<Content>,
     /// Held from a change of the content until its text is stored, so that texts arrive in order.
     pub(super) saving: tokio::sync::Mutex<()>,
+    /// Its position among the messages of its key, once it was asked for.
+    pub(crate) in_order: OnceLock<Option<InOrder>>,
     /// What the checkpoint contains, once it was read.
     pub(super) saved: tokio::sync::Mutex<Option<Saved>>,
 }
@@ -76,6 +79,7 @@ impl LeasedJob {
             is_unwritable: false,
             content: Mutex::new(content),
             saving: tokio::sync::Mutex::new(()),
+            in_order: OnceLock::new(),
             saved: tokio::sync::Mutex::new(None),
         }
     }
@@ -114,6 +118,17 @@ impl LeasedJob {
     pub(crate) fn fence(&self) -> u64 {
         let base = self.with_envelope(|envelope| envelope.fence_base).unwrap_or(0);
         base.saturating_add(self.dequeue_count.into())
+    }
+
+    /// Returns how many bytes the payload has, wherever it is.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        let bytes = |envelope: &Envelope| match &envelope.payload {
+            Payload::None => 0,
+            Payload::Json(json) => json.as_bytes().len() as u64,
+            Payload::Binary(bytes) => bytes.len() as u64,
+            Payload::Stored(reference) => reference.size,
+        };
+        self.with_envelope(bytes).unwrap_or(0)
     }
 
     /// What handlers are told. `None` if the message is not an event.

@@ -10,7 +10,6 @@ mod decode;
 mod deferral;
 mod delivery;
 mod errors;
-pub(crate) mod fifo;
 mod history;
 mod leased_job;
 mod progress;
@@ -50,5 +49,6 @@ pub(crate) use leased_job::LeasedJob;
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
 pub(crate) use receive::Idle;
 pub(crate) use unique::CONTAINER as UNIQUE;
+pub(crate) use unreceived::{Stored, Unreceived};
 
 pub(crate) use crate::envelope::{EventDigest, Identity, IdentityDigest};

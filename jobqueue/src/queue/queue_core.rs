@@ -7,6 +7,7 @@ use super::settings::{REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
+use crate::fifo::GroupLogs;
 use crate::lease::{LeaseRenewer, LeaseTerms};
 use crate::message::MessageDefaults;
 use crate::name::QueueName;
@@ -75,6 +76,8 @@ pub(crate) struct QueueCore {
     pub(crate) name: QueueName,
     pub(crate) claim_checks: ClaimChecks,
     pub(crate) options: QueueCoreOptions,
+    /// Who comes first of each key.
+    pub(crate) fifo: GroupLogs,
     settings: SettingsCache,
     renewer: LeaseRenewer,
     renewer_store: Arc<dyn QueueStore>,
@@ -88,7 +91,8 @@ impl QueueCore {
         options: QueueCoreOptions,
     ) -> Result<Arc<Self>, Error> {
         let metadata = QueueSettings::initial_metadata(&options.defaults);
-        let metadata = ensure(&**storage.queues(), &name, &metadata).await?;
+        let fifo = GroupLogs::new(Arc::clone(storage.blobs()), name.clone());
+        let metadata = ensure(&**storage.queues(), &name, &metadata, Some(&fifo)).await?;
         let settings = SettingsCache::new(
             &name,
             &metadata,
@@ -114,6 +118,7 @@ impl QueueCore {
             name,
             claim_checks,
             options,
+            fifo,
             settings,
             renewer,
             renewer_store,
@@ -155,17 +160,18 @@ impl QueueCore {
     }
 }
 
-/// Makes sure that a queue exists, waiting while a deleted one of the name is being removed; returns the metadata it has.
+/// Makes sure that a queue exists, with empty `logs` if it has to be created, waiting while a deleted one of the name is being removed; returns the metadata it has.
 pub(super) async fn ensure(
     store: &dyn QueueStore,
     name: &QueueName,
     metadata: &Metadata,
+    logs: Option<&GroupLogs>,
 ) -> Result<Metadata, Error> {
     let mut wait = Duration::from_millis(500);
     let give_up = tokio::time::Instant::now() + WAIT_FOR_DELETION;
     loop {
         let found = match store.queue_metadata(name).await {
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, metadata).await,
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, metadata, logs).await,
             found => found,
         };
         match found {
@@ -190,7 +196,20 @@ async fn create(
     store: &dyn QueueStore,
     name: &QueueName,
     metadata: &Metadata,
+    logs: Option<&GroupLogs>,
 ) -> Result<Metadata, StoreError> {
+    if let Some(logs) = logs {
+        let is_missing = || async {
+            match store.queue_metadata(name).await {
+                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(true),
+                found => found.map(|_| false),
+            }
+        };
+        // Of a queue of this name that was deleted. What cannot be emptied is passed by later.
+        if let Err(error) = logs.clear_stale(is_missing).await {
+            tracing::debug!(queue = %name, %error, "old group logs are not emptied");
+        }
+    }
     match store.create_queue(name, metadata).await {
         Ok(_) => Ok(metadata.clone()),
         // Another process was faster, or an operator has set it up differently: theirs holds.

@@ -10,23 +10,29 @@ use super::queue_core::QueueCore;
 use super::send::Prepared;
 use crate::envelope::{Parsed, Payload, encoding_of, parse, to_wire};
 use crate::error::{Error, ErrorKind};
+use crate::fifo::restamp;
 use crate::storage::{Certainty, PutMessage};
 
 impl QueueCore {
     /// Returns the message to send after one of which it is unknown whether it is stored: the same event, whose payload, if it
-    /// is in a blob, is stored once more, before `give_up`.
+    /// is in a blob, is stored once more, before `give_up`, and whose copies can be told apart if they keep to an order.
     ///
     /// # Errors
     /// The payload cannot be stored again; whether the first message is stored stays unknown.
     pub(super) async fn resend_of(&self, first: &Prepared, give_up: Instant) -> Result<PutMessage, Error> {
-        let Some((_, data)) = first.blob.as_deref() else { return Ok(first.put.clone()) };
-        let own = self.claim_checks.reference(&self.name, data);
-        let stored = self.claim_checks.store_by(give_up, &own, data.clone(), first.expires).await;
-        stored.map_err(|error| send_error(error, Certainty::Unknown))?;
+        if first.blob.is_none() && first.announcement.is_none() {
+            return Ok(first.put.clone());
+        }
         let Parsed::Event(mut event) = parse(&first.put.text)? else {
             return Err(Error::new(ErrorKind::Unknown, "the message that was sent is not an event"));
         };
-        event.payload = Payload::Stored(own);
+        if let Some((_, data)) = first.blob.as_deref() {
+            let own = self.claim_checks.reference(&self.name, data);
+            let stored = self.claim_checks.store_by(give_up, &own, data.clone(), first.expires).await;
+            stored.map_err(|error| send_error(error, Certainty::Unknown))?;
+            event.payload = Payload::Stored(own);
+        }
+        restamp(&mut event);
         let text = to_wire(event.to_json()?, encoding_of(&first.put.text));
         Ok(PutMessage { text, ..first.put.clone() })
     }

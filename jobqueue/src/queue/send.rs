@@ -13,14 +13,16 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::errors::send_error;
-use super::fifo::HEADER;
 use super::queue_core::QueueCore;
 use super::send_options::SendOptions;
 use super::unreceived::Stored;
 use crate::codec::{Codec, Json, encode_message};
 use crate::entropy;
-use crate::envelope::{Envelope, JsonText, Payload, StoredReference, fits, may_fit, repeated, to_wire};
+use crate::envelope::{
+    Envelope, JsonText, MAX_ID_BYTES, Payload, StoredReference, fits, may_fit, repeated, to_wire,
+};
 use crate::error::{Error, ErrorKind};
+use crate::fifo::{Announced, Announcement, EntryRef};
 use crate::message::QueueMessage;
 use crate::settings::MessageEncoding;
 use crate::storage::{Certainty, MAX_VISIBILITY, MessageRef, PutMessage, PutOutcome, StoreError, Tries};
@@ -35,21 +37,28 @@ const RESENDS: (u32, u32) = (1, 4);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub(super) id: Arc<str>,
-    pub(super) stored: Stored,
-    /// The key whose order it keeps to.
-    pub(super) in_order: Option<String>,
+    /// `None` if the job was done already.
+    pub(super) stored: Option<Stored>,
+    /// Its position among the messages of its key.
+    pub(super) position: Option<EntryRef>,
 }
 
 impl Sent {
     /// What was stored without an order.
     #[cfg(feature = "sqlite")]
     pub(crate) fn new(id: Arc<str>, message: MessageRef) -> Self {
-        Self { id, stored: message.into(), in_order: None }
+        Self { id, stored: Some(message.into()), position: None }
     }
 
     /// The job's id.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Returns whether the job was completed before this send, so that no message was stored. Only a job that is sent
+    /// [in order](SendOptions::in_order) under an id of its own, with the same key and payload, is known again.
+    pub fn was_done(&self) -> bool {
+        self.stored.is_none()
     }
 }
 
@@ -64,8 +73,9 @@ pub(super) struct Draft {
 impl Draft {
     pub(super) fn new<M: QueueMessage>(message: &M, options: SendOptions) -> Result<Self, Error> {
         let data = Bytes::from(encode_message(message)?);
-        if options.id.as_ref().is_some_and(|id| id.is_empty() || id.len() > 256) {
-            return Err(Error::new(ErrorKind::Invalid, "a job's id has 1 to 256 bytes"));
+        if let Some(id) = options.id.as_ref().filter(|id| id.is_empty() || id.len() > MAX_ID_BYTES) {
+            let text = format!("a job's id has {} bytes; 1 to {MAX_ID_BYTES} are allowed", id.len());
+            return Err(Error::new(ErrorKind::Invalid, text));
         }
         let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
         Ok(Self { data, key: key.filter(|key| !key.is_empty()), options })
@@ -83,15 +93,15 @@ pub(crate) struct Prepared {
     pub(crate) put: PutMessage,
     pub(crate) blob: Option<Box<(StoredReference, Bytes)>>,
     pub(crate) expires: Option<SystemTime>,
-    /// The key whose order it keeps to.
-    pub(crate) in_order: Option<String>,
+    /// The position that it announces, if it keeps to the order of its key.
+    pub(crate) announcement: Option<Announcement>,
     /// Until when the storage hides it at least, by this process's clock.
     hidden_until: Option<SystemTime>,
 }
 
 impl Prepared {
-    pub(super) fn sent(self, stored: Stored) -> Sent {
-        Sent { id: self.id, stored, in_order: self.in_order }
+    pub(super) fn sent(self, stored: Option<Stored>) -> Sent {
+        Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry) }
     }
 
     pub(super) fn stored(&self, message: MessageRef, perhaps_twice: bool) -> Stored {
@@ -143,7 +153,7 @@ impl QueueCore {
         for (name, value) in &options.headers {
             envelope.insert_header(name, value)?;
         }
-        let in_order = options.in_order.then(|| order(&mut envelope, options.ttl)).transpose()?;
+        let nonce = options.in_order.then(|| Announcement::mark(&mut envelope, options.ttl)).transpose()?;
         envelope.time = Some(stamp(now)?);
         let trace = super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
         envelope.traceparent.get_or_insert_with(|| trace.traceparent());
@@ -155,9 +165,10 @@ impl QueueCore {
         self.check_room(&envelope, attributes, encoding)?;
         let hidden = delay.min(MAX_VISIBILITY);
         let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
+        let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
         let put = put.with_shard_key(envelope.subject);
         let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
-        Ok(Prepared { id: envelope.id, put, blob: blob.map(Box::new), expires, in_order, hidden_until })
+        Ok(Prepared { id: envelope.id, put, blob: blob.map(Box::new), expires, announcement, hidden_until })
     }
 
     /// The envelope's text; if it is too large, its payload moves into a blob that is yet to be written.
@@ -192,20 +203,43 @@ impl QueueCore {
         Ok((to_wire(json, encoding), Some((reference, data))))
     }
 
-    /// Stores a prepared message: first its blob, then the message.
+    /// Stores a prepared message: first its blob, then its position if it keeps to an order, then the message.
     pub(crate) async fn dispatch(&self, prepared: Prepared) -> Result<Sent, Error> {
         let started = Instant::now();
         self.store_blob(&prepared, started).await?;
-        let stored = self.put_patiently(&prepared, None, started).await?;
-        self.acknowledged(prepared, stored).await
+        match prepared.announcement {
+            // Boxed as what few messages need.
+            Some(announcement) => Box::pin(self.dispatch_in_order(prepared, announcement, started)).await,
+            None => {
+                let stored = self.put_patiently(&prepared, None, started).await?;
+                Ok(prepared.sent(Some(stored)))
+            }
+        }
     }
 
-    /// The answer to a send whose message is stored: first its place in the line, if it keeps to an order.
-    pub(super) async fn acknowledged(&self, prepared: Prepared, stored: Stored) -> Result<Sent, Error> {
-        if let Some(key) = &prepared.in_order {
-            self.join_line(key, &prepared.id, &stored.message).await?;
+    async fn dispatch_in_order(
+        &self,
+        prepared: Prepared,
+        announcement: Announcement,
+        started: Instant,
+    ) -> Result<Sent, Error> {
+        let announced = self.announce(&[announcement]).await.pop();
+        if !matches!(announced, Some(Ok(Announced::Entered))) {
+            self.remove_unsent(&prepared).await;
+            return announced.transpose().map(|_| prepared.sent(None));
         }
-        Ok(prepared.sent(stored))
+        match self.put_patiently(&prepared, None, started).await {
+            Ok(stored) => {
+                self.confirm(&[(announcement, !stored.perhaps_twice)]).await.pop().transpose()?;
+                Ok(prepared.sent(Some(stored)))
+            }
+            Err(error) => {
+                if error.is_rejected() {
+                    self.retract(&[announcement]).await;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Stores the blob of a message whose send began at `started`.
@@ -264,19 +298,6 @@ impl QueueCore {
             }
         }
     }
-}
-
-/// Marks an event as one that keeps to the order of its key; returns the key.
-fn order(envelope: &mut Envelope, ttl: Option<Duration>) -> Result<String, Error> {
-    let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
-    if ttl.is_some() {
-        return Err(invalid(
-            "a message that is sent in order cannot expire: the ones behind it would wait for it",
-        ));
-    }
-    envelope.insert_header(HEADER, "true")?;
-    let text = "an order needs a key: mark a field with #[message(key)] or give one in the options";
-    envelope.subject.clone().ok_or_else(|| invalid(text))
 }
 
 fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {

@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use super::queue_core::QueueCore;
 use super::send::{Draft, Prepared, Sent};
 use super::send_options::SendOptions;
+use super::unreceived::Stored;
 use crate::error::{Error, ErrorKind};
+use crate::fifo::Announced;
 use crate::message::QueueMessage;
-use crate::storage::{PutOutcome, StoreError};
 
 /// How many messages, and roughly how many bytes, go to the storage at once. While it stores them, the next are written.
 const CHUNK: usize = 128;
@@ -47,7 +48,7 @@ impl QueueCore {
     pub(super) async fn send_all<M: QueueMessage>(&self, drafts: Drafts) -> Vec<Result<Sent, Error>> {
         let Drafts(drafts) = drafts;
         let in_flight_limit = match self.store().commits_together() {
-            // Places in a line are taken in the order of the list.
+            // Positions are announced in the order of the list.
             _ if drafts.iter().any(Draft::is_in_order) => 1,
             true => IN_FLIGHT_TOGETHER,
             false => IN_FLIGHT,
@@ -107,42 +108,89 @@ impl QueueCore {
                 *one = Err(error);
             }
         }
-        let puts = prepared.iter().flatten().map(|one| one.put.clone()).collect();
-        self.calm(started).await;
-        let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
-        let mut answers = Vec::with_capacity(prepared.len());
-        for one in prepared {
-            answers.push(match one {
-                Ok(one) => match outcomes.next() {
-                    Some(Ok(outcome)) if one.in_order.is_none() => {
-                        let stored = one.stored(outcome.message, false);
-                        Ok(one.sent(stored))
-                    }
-                    outcome => self.answer(one, outcome, started).await,
-                },
-                Err(error) => Err(error),
-            });
+        if prepared.iter().flatten().any(|one| one.announcement.is_some()) {
+            return Box::pin(self.dispatch_all_in_order(prepared, started)).await;
         }
-        answers
+        let ready: Vec<&Prepared> = prepared.iter().flatten().collect();
+        let mut stored = self.put_all(&ready, started).await.into_iter();
+        let answers = prepared.into_iter().map(|one| {
+            let one = one?;
+            stored.next().unwrap_or_else(unanswered).map(|stored| one.sent(Some(stored)))
+        });
+        answers.collect()
     }
 
-    /// What became of a message, by what the storage said of it.
-    async fn answer(
-        &self,
-        one: Prepared,
-        outcome: Option<Result<PutOutcome, StoreError>>,
-        started: Instant,
-    ) -> Result<Sent, Error> {
-        match outcome {
-            Some(Ok(outcome)) => {
-                let stored = one.stored(outcome.message, false);
-                self.acknowledged(one, stored).await
-            }
-            Some(Err(error)) => {
-                let stored = self.put_patiently(&one, Some(error), started).await?;
-                self.acknowledged(one, stored).await
-            }
-            None => Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message")),
+    /// Puts messages; the answers stand in their order.
+    async fn put_all(&self, ready: &[&Prepared], started: Instant) -> Vec<Result<Stored, Error>> {
+        self.calm(started).await;
+        let puts = ready.iter().map(|one| one.put.clone()).collect();
+        let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
+        let mut stored = Vec::with_capacity(ready.len());
+        for one in ready {
+            stored.push(match outcomes.next() {
+                Some(Ok(outcome)) => Ok(one.stored(outcome.message, false)),
+                Some(Err(error)) => self.put_patiently(one, Some(error), started).await,
+                None => unanswered(),
+            });
         }
+        stored
     }
+
+    /// The same for a list in which some keep to the order of their key: their positions are announced before any message is put,
+    /// and confirmed when all are.
+    async fn dispatch_all_in_order(
+        &self,
+        prepared: Vec<Result<Prepared, Error>>,
+        started: Instant,
+    ) -> Vec<Result<Sent, Error>> {
+        // `false` beside those that are done already.
+        let announced = self.announce_all(prepared).await;
+        let ready: Vec<&Prepared> =
+            announced.iter().flatten().filter(|(_, to_put)| *to_put).map(|(one, _)| one).collect();
+        let mut stored = self.put_all(&ready, started).await;
+        let ends = || ready.iter().zip(&stored).enumerate();
+        let confirm = ends().filter_map(|(at, (one, put))| Some((at, one.announcement?, put.as_ref().ok()?)));
+        let confirm: Vec<_> = confirm.map(|(at, one, stored)| (at, (one, !stored.perhaps_twice))).collect();
+        let refused = ends().filter(|(_, (_, put))| put.as_ref().is_err_and(Error::is_rejected));
+        let retract: Vec<_> = refused.filter_map(|(_, (one, _))| one.announcement).collect();
+        let (places, confirm): (Vec<_>, Vec<_>) = confirm.into_iter().unzip();
+        for (at, confirmed) in places.into_iter().zip(self.confirm(&confirm).await) {
+            if let Err(error) = confirmed {
+                stored[at] = Err(error);
+            }
+        }
+        self.retract(&retract).await;
+        let mut stored = stored.into_iter();
+        let answers = announced.into_iter().map(|one| match one? {
+            (one, false) => Ok(one.sent(None)),
+            (one, true) => stored.next().unwrap_or_else(unanswered).map(|stored| one.sent(Some(stored))),
+        });
+        answers.collect()
+    }
+
+    /// Announces the positions of those that keep to an order; `true` beside those that are to be put.
+    async fn announce_all(
+        &self,
+        prepared: Vec<Result<Prepared, Error>>,
+    ) -> Vec<Result<(Prepared, bool), Error>> {
+        let announcements: Vec<_> = prepared.iter().flatten().filter_map(|one| one.announcement).collect();
+        let mut answers = self.announce(&announcements).await.into_iter();
+        let mut announced = Vec::with_capacity(prepared.len());
+        for one in prepared {
+            let answer = match &one {
+                Ok(ready) if ready.announcement.is_some() => answers.next().transpose(),
+                _ => Ok(Some(Announced::Entered)),
+            };
+            if let (Ok(ready), Ok(Some(Announced::AlreadyDone)) | Err(_)) = (&one, &answer) {
+                self.remove_unsent(ready).await;
+            }
+            announced.push(one.and_then(|one| Ok((one, answer? == Some(Announced::Entered)))));
+        }
+        announced
+    }
+}
+
+/// The answer for a message that the storage passed over.
+fn unanswered() -> Result<Stored, Error> {
+    Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message"))
 }

@@ -72,7 +72,7 @@ impl SendOptions {
         self
     }
 
-    /// The job's id, instead of a new one. Sending twice under one id is how to be safe after
+    /// The job's id, instead of a new one: 1 to 1,024 bytes. Sending twice under one id is how to be safe after
     /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown): effects are to be idempotent by id.
     ///
     /// An id belongs to its sender: the job is identified by [`source`](Self::source) and id together.

@@ -78,6 +78,7 @@ impl LeasedJob {
     async fn put_back(&self, delay: Duration, change: impl FnOnce(&mut Envelope)) -> Result<(), Error> {
         let _saving = self.saving.lock().await;
         let delay = delay.min(MAX_DELAY);
+        self.note_absence(delay).await;
         let Some(mut envelope) = self.envelope().filter(|_| !self.is_unwritable) else {
             return Ok(self.lease.release(delay, None).await?);
         };

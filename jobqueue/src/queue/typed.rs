@@ -181,8 +181,8 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be deleted; one in order also later, as after an error.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
-        let taken = self.core.cancel_message(sent.in_order.as_deref(), &sent.id, &sent.stored).await;
-        taken.map_err(|not| not.error)
+        let Some(stored) = &sent.stored else { return Ok(false) };
+        self.core.cancel_message(sent.position, stored).await.map_err(|not| not.error)
     }
 
     /// Waits up to `wait` for a message and leases it; `None` if none came. What cannot be read on the way is
@@ -245,6 +245,7 @@ impl<M: QueueMessage> Queue<M> {
             (Ok((version, message)), Some(mut info)) => {
                 info.version = version;
                 leased_job.end_wait();
+                leased_job.keep_expected();
                 return Ok(Some(Delivery::new(message, info, leased_job)));
             }
             (Err(error), _) if error.is_newer_version() => {
@@ -337,7 +338,7 @@ impl<M: QueueMessage> Queue<M> {
     pub async fn clear(&self) -> Result<(), Error> {
         match self.core.store().clear(&self.core.name).await {
             Err(e) if e.kind() != StoreErrorKind::QueueNotFound => Err(e.into()),
-            _ => self.core.clear_lines().await,
+            _ => Ok(self.core.fifo.clear().await?),
         }
     }
 

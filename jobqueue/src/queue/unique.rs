@@ -118,10 +118,11 @@ impl<M: QueueMessage> Queue<M> {
                 let taken_over = claim.value.taken_over;
                 match core.dispatch(prepared).await {
                     Ok(mut sent) => {
-                        sent.stored.perhaps_twice |= taken_over;
-                        let stored = |record: Record| {
-                            record.in_order(sent.in_order.is_some()).into_sent(Some(&sent.stored))
-                        };
+                        if let Some(stored) = &mut sent.stored {
+                            stored.perhaps_twice |= taken_over;
+                        }
+                        let stored =
+                            |record: Record| record.at(sent.position).into_sent(sent.stored.as_ref());
                         records.finish(claim, stored).await;
                         Ok(SendUniqueOutcome::Sent(sent))
                     }

@@ -19,12 +19,12 @@ const SKEW: Duration = Duration::from_secs(60);
 
 /// A message as its sender knows it, with its first receipt. Whoever has it can cancel the message until somebody receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stored {
-    pub(super) message: MessageRef,
+pub(crate) struct Stored {
+    pub(crate) message: MessageRef,
     /// Until when the storage hides it from everybody, by the sender's clock.
     pub(super) hidden_until: Option<SystemTime>,
     /// Whether an earlier try of the send may have stored another copy.
-    pub(super) perhaps_twice: bool,
+    pub(crate) perhaps_twice: bool,
 }
 
 impl From<MessageRef> for Stored {
@@ -35,7 +35,7 @@ impl From<MessageRef> for Stored {
 
 /// The same as records beside the queue keep it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Unreceived {
+pub(crate) struct Unreceived {
     id: String,
     receipt: String,
     /// In milliseconds since 1970.
@@ -46,7 +46,7 @@ pub(super) struct Unreceived {
 }
 
 impl Unreceived {
-    pub(super) fn message(&self) -> MessageRef {
+    pub(crate) fn message(&self) -> MessageRef {
         MessageRef { id: MessageId::new(&self.id), receipt: PopReceipt::new(&self.receipt) }
     }
 
@@ -93,7 +93,7 @@ impl QueueCore {
     ///
     /// # Errors
     /// What the storage says; ambiguous if any try may have deleted it.
-    pub(super) async fn delete_unreceived(&self, stored: &Stored) -> Result<bool, StoreError> {
+    pub(crate) async fn delete_unreceived(&self, stored: &Stored) -> Result<bool, StoreError> {
         let mut tries = Tries::until(Instant::now() + BUDGET, RESENDS.0, RESENDS.1);
         loop {
             match self.store().delete(&self.name, &stored.message, ExpiredReceipt::Allow).await {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::context::HandlerOutput;
 use super::ending::Ending;
-use super::hook::Decision;
-use super::queue_worker::QueueWorker;
+use super::hook::{Decision, Waiting};
+use super::queue_worker::{Place, QueueWorker};
 use super::{completion, hooks};
 use crate::handler::Registration;
 use crate::job::JobInfo;
@@ -45,6 +45,7 @@ pub(super) async fn decide<'w>(
     worker: &'w QueueWorker,
     leased_job: &LeasedJob,
     decoded: Decoded,
+    place: &Place,
 ) -> Decided<'w> {
     let Some(job) = leased_job.info().map(Arc::new) else {
         return end(Ending::Rejected(no_event(decoded)));
@@ -68,7 +69,7 @@ pub(super) async fn decide<'w>(
     };
     let version = leased_job.with_envelope(|event| event.version).flatten();
     match read(worker, job, version, &data) {
-        Ok(ready) => admit(worker, leased_job, ready).await,
+        Ok(ready) => admit(worker, leased_job, ready, place).await,
         Err(ending) => Decided::End(ending),
     }
 }
@@ -107,12 +108,18 @@ fn read<'w>(
 }
 
 /// Asks for what the job needs besides its message: a checkpoint that can be read, and the consent of the hooks.
-async fn admit<'w>(worker: &'w QueueWorker, leased_job: &LeasedJob, ready: Ready<'w>) -> Decided<'w> {
+async fn admit<'w>(
+    worker: &'w QueueWorker,
+    leased_job: &LeasedJob,
+    ready: Ready<'w>,
+    place: &Place,
+) -> Decided<'w> {
     if let Err(error) = leased_job.read_stored_checkpoint().await {
         return end(Ending::Deferred(Cause::PayloadUnreadable, chain(&error)));
     }
     let (shared, job) = (&worker.shared, &ready.job);
-    match hooks::admit(shared, leased_job, job).await {
+    let waiting = Waiting { stop: &worker.stop, until_idle: worker.until_idle, place };
+    match hooks::admit(shared, leased_job, job, waiting).await {
         Ok(decision) => {
             leased_job.end_wait();
             match decision {

@@ -45,7 +45,7 @@ async fn travel(
     let (leased_job, decoded) = worker.core.decode(incoming, &*worker.handlers).await;
     let leased_job = Arc::clone(leased.get_or_init(|| Arc::new(leased_job)));
     place.ends(&leased_job.lease);
-    let decided = decide::decide(worker, &leased_job, decoded).await;
+    let decided = decide::decide(worker, &leased_job, decoded, place).await;
     worker.unknown.note(decided.is_unknown());
     let (ending, ran) = match decided {
         Decided::Run(ready) => match run::run(worker, &leased_job, ready, place).await {

@@ -3,13 +3,16 @@
 //! The worker knows only this trait. What is behind it is put together at the crate root.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 
+use super::queue_worker::Place;
 use crate::error::Error;
 use crate::job::JobInfo;
+use crate::queue::LeasedJob;
 use crate::storage::{MessageId, Storage};
 
 /// The delivery a hook is asked about.
@@ -21,8 +24,30 @@ pub(crate) struct HookContext<'a> {
     pub(crate) job: &'a JobInfo,
     /// The stored message: the same at every delivery, another one for a second copy of the job.
     pub(crate) message: &'a MessageId,
-    /// The present.
-    pub(crate) now: SystemTime,
+    /// The delivery itself.
+    pub(crate) leased_job: &'a LeasedJob,
+}
+
+/// How a delivery may wait before its handler runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting<'a> {
+    /// Fires when nothing more is to be begun.
+    pub(crate) stop: &'a CancellationToken,
+    /// Whether somebody waits for the worker to be idle.
+    pub(crate) until_idle: bool,
+    pub(super) place: &'a Place,
+}
+
+impl Waiting<'_> {
+    /// Leaves the slot to another delivery, until it is taken again.
+    pub(crate) fn leave_slot(&self) {
+        self.place.leave_slot();
+    }
+
+    /// Waits for a slot.
+    pub(crate) async fn take_slot(&self) {
+        self.place.take_slot().await;
+    }
 }
 
 /// Whether a handler is to run.
@@ -45,7 +70,7 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     fn applies_to(&self, job: &JobInfo) -> bool;
 
     /// Asked before the handler runs.
-    async fn admit(&self, hook_context: HookContext<'_>) -> Result<Decision, Error>;
+    async fn admit(&self, hook_context: HookContext<'_>, waiting: Waiting<'_>) -> Result<Decision, Error>;
 
     /// Told after the handler has finished and before the message is deleted. `handed_over`: the job ends later, in
     /// another message.

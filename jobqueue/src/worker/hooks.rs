@@ -2,7 +2,7 @@
 
 use super::context::HandlerOutput;
 use super::ending::Ending;
-use super::hook::{Decision, Hook, HookContext};
+use super::hook::{Decision, Hook, HookContext, Waiting};
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
@@ -14,9 +14,10 @@ pub(super) async fn admit(
     shared: &Shared,
     leased_job: &LeasedJob,
     job: &JobInfo,
+    waiting: Waiting<'_>,
 ) -> Result<Decision, Ending> {
     for hook in concerned(shared, job) {
-        let decision = hook.admit(context(shared, leased_job, job)).await;
+        let decision = hook.admit(context(shared, leased_job, job), waiting).await;
         match decision.map_err(|error| failed(leased_job, &error))? {
             Decision::Run => {}
             other => return Ok(other),
@@ -74,6 +75,5 @@ fn concerned<'s>(shared: &'s Shared, job: &JobInfo) -> impl Iterator<Item = &'s 
 }
 
 fn context<'a>(shared: &'a Shared, leased_job: &'a LeasedJob, job: &'a JobInfo) -> HookContext<'a> {
-    let now = leased_job.core.options.clock.now();
-    HookContext { storage: &shared.storage, job, message: leased_job.lease.message_id(), now }
+    HookContext { storage: &shared.storage, job, message: leased_job.lease.message_id(), leased_job }
 }

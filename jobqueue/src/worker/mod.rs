@@ -51,4 +51,4 @@ pub use shutdown::shutdown_signal;
 pub use start::Worker;
 
 pub(crate) use durable::{COMPLETED, ONCE};
-pub(crate) use hook::{Decision, Hook, HookContext};
+pub(crate) use hook::{Decision, Hook, HookContext, Waiting};

@@ -28,6 +28,8 @@ pub(super) struct QueueWorker {
     /// Fires when handlers are to be dropped where they are.
     pub(super) abort: CancellationToken,
     pub(super) tasks: TaskTracker,
+    /// Whether somebody waits for the queues to be empty.
+    pub(super) until_idle: bool,
 }
 
 /// The place of a delivery in its worker. When it is dropped, also in the middle, the lease ends, then the slot is free, and then the job
@@ -63,6 +65,20 @@ impl Place {
     pub(super) fn handler_is_done(&self) {
         if let Some(slot) = &self.slot {
             slot.handler_is_done();
+        }
+    }
+
+    /// Leaves the slot to another delivery: this one waits for something before its handler runs.
+    pub(super) fn leave_slot(&self) {
+        if let Some(slot) = &self.slot {
+            slot.leave();
+        }
+    }
+
+    /// Waits for a slot after [`leave_slot`](Self::leave_slot). Cancel-safe.
+    pub(super) async fn take_slot(&self) {
+        if let Some(slot) = &self.slot {
+            slot.take_again().await;
         }
     }
 }

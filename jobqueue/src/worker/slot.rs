@@ -42,22 +42,41 @@ impl Slots {
 
     /// What a delivery holds.
     pub(super) fn occupied(&self, slot: OwnedSemaphorePermit) -> Occupied {
-        Occupied { settling: Arc::clone(&self.settling), place: Mutex::new(slot) }
+        let (running, settling) = (Arc::clone(&self.running), Arc::clone(&self.settling));
+        Occupied { running, settling, place: Mutex::new(Some(slot)) }
     }
 }
 
 /// A slot in use, or a place among those that settle; free again when dropped.
 #[derive(Debug)]
 pub(super) struct Occupied {
+    running: Arc<Semaphore>,
     settling: Arc<Semaphore>,
-    place: Mutex<OwnedSemaphorePermit>,
+    /// `None` while the delivery waits.
+    place: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Occupied {
     /// Leaves the slot to the next, if there is a place to settle in.
     pub(super) fn handler_is_done(&self) {
         if let Ok(place) = Arc::clone(&self.settling).try_acquire_owned() {
-            *lock(&self.place) = place;
+            *lock(&self.place) = Some(place);
+        }
+    }
+
+    /// Leaves the slot to the next before the handler runs.
+    pub(super) fn leave(&self) {
+        lock(&self.place).take();
+    }
+
+    /// Waits for a slot again. Cancel-safe.
+    pub(super) async fn take_again(&self) {
+        if lock(&self.place).is_some() {
+            return;
+        }
+        // The slots are never closed.
+        if let Ok(slot) = Arc::clone(&self.running).acquire_owned().await {
+            *lock(&self.place) = Some(slot);
         }
     }
 }
@@ -77,6 +96,19 @@ mod tests {
         assert!(slots.try_take().is_err(), "the first still settles");
         drop(first);
         second.handler_is_done();
+        assert_eq!(slots.free(), 1);
+    }
+
+    #[tokio::test]
+    async fn who_waits_leaves_the_slot_and_takes_it_again() {
+        let slots = Slots::new(1);
+        let waiting = slots.occupied(slots.try_take().unwrap());
+        waiting.leave();
+        assert_eq!(slots.free(), 1);
+        waiting.take_again().await;
+        waiting.take_again().await;
+        assert_eq!(slots.free(), 0);
+        drop(waiting);
         assert_eq!(slots.free(), 1);
     }
 }

@@ -116,6 +116,7 @@ impl Worker {
                 stop: stop.clone(),
                 abort: abort.clone(),
                 tasks: tasks.clone(),
+                until_idle,
             };
             let deliveries = Arc::new(Deliveries::new(worker));
             let poller = Poller { number, slots: slots.clone(), deliveries, until_idle };

@@ -227,12 +227,13 @@ async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
         let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
         let _ = worker.run_until(watch.ends(2)).await.unwrap();
         let (ran, took) = (watch.begun("a"), began.elapsed());
-        // What was not taken back is waited for, since it is sent for a day later; nothing else is.
+        // What was not cancelled is waited for, since it is sent for a day later; nothing else is.
         let cancelled = ran == [1] && took < Duration::from_secs(100);
-        assert!(cancelled || (ran == [0] && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?} after {took:?}");
+        let kept = ran.first() == Some(&0);
+        assert!(cancelled || (kept && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?} after {took:?}");
         let marked = operation == Operation::Delete || nth > 1 || fault == Fault::HangAfter;
         assert!(cancelled || !marked || refused, "{at}: the next of the key was to finish it");
-        assert!(operation != Operation::Delete || !refused || ran == [0], "{at}: what is refused stays");
+        assert!(operation != Operation::Delete || !refused || kept, "{at}: what is refused stays");
         assert_eq!(watch.begun("b"), [0], "{at}");
     }
 }

@@ -11,7 +11,7 @@ use super::ledger::{Ledger, Marker};
 use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 use crate::error::Error;
 use crate::job::JobInfo;
-use crate::worker::{Decision, Hook, HookContext};
+use crate::worker::{Decision, Hook, HookContext, Waiting};
 
 /// The most batches whose tokens are kept in memory.
 const MAX_TOKENS: usize = 1_000;
@@ -94,7 +94,7 @@ impl Hook for Membership {
         job.headers.contains_key(BATCH) || job.headers.contains_key(OF)
     }
 
-    async fn admit(&self, hook_context: HookContext<'_>) -> Result<Decision, Error> {
+    async fn admit(&self, hook_context: HookContext<'_>, _: Waiting<'_>) -> Result<Decision, Error> {
         let (message, delivery) = (hook_context.message, hook_context.job.dequeue_count);
         if let Some(ledger) = self.continued(hook_context).await? {
             // Its membership in a batch above is that of the job it continues, and takes no turn of its own.

@@ -10,6 +10,7 @@ use super::pass::Held;
 use super::past;
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
+use crate::fifo::restamp;
 use crate::message::QueueMessage;
 use crate::queue::dead_letter::{UNREADABLE_KIND, unwrap_unreadable};
 use crate::queue::errors::send_error;
@@ -159,6 +160,8 @@ impl<M: QueueMessage> DeadLetters<M> {
         if let Some(note) = envelope.dead_letter.take() {
             past::add(&mut envelope.history, note);
         }
+        // The new message can be told from the old one, which may still be there.
+        restamp(&mut envelope);
         // The new message counts its deliveries from zero.
         envelope.history.attempts = 0;
         envelope.history.uncounted = 0;

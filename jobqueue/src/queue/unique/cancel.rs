@@ -54,8 +54,7 @@ impl<M: QueueMessage> Queue<M> {
                 return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
             }
         };
-        let record = &claim.value;
-        match core.cancel_message(record.in_order.then_some(key), &record.id, &stored).await {
+        match core.cancel_message(claim.value.position, &stored).await {
             Ok(true) => {
                 records.finish(claim, Record::into_void).await;
                 Ok(true)

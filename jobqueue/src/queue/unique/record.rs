@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::entropy;
 use crate::error::{Error, ErrorKind};
+use crate::fifo::EntryRef;
 use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
 use crate::name::{BlobName, ContainerName};
 use crate::queue::queue_core::QueueCore;
@@ -36,9 +37,9 @@ pub(super) struct Record {
     /// The message as it was stored, so that it can be cancelled; `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<Unreceived>,
-    /// Whether the message has a place in the order of its key, to be given up when it is taken back.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) in_order: bool,
+    /// The position of the job among those of its key, to be given up when it is cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) position: Option<EntryRef>,
     /// Whether a sender that died, or was not answered, may have stored a message under this id before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) taken_over: bool,
@@ -47,8 +48,8 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn pending(id: String, now: SystemTime, pending: Duration, window: Duration) -> Self {
         let (pending_until, until) = (millis(now + pending), millis(now + window));
-        let (sent, in_order, taken_over) = (false, false, false);
-        Self { id, nonce: nonce(), sent, pending_until, until, message: None, in_order, taken_over }
+        let (sent, taken_over, message, position) = (false, false, None, None);
+        Self { id, nonce: nonce(), sent, pending_until, until, message, position, taken_over }
     }
 
     /// The message is stored, and can be cancelled if it is known.
@@ -56,9 +57,9 @@ impl Record {
         Self { sent: true, message: message.map(Unreceived::from), ..self }
     }
 
-    /// Whether the message has a place in the order of its key.
-    pub(super) fn in_order(self, in_order: bool) -> Self {
-        Self { in_order, ..self }
+    /// The job has this position among those of its key.
+    pub(super) fn at(self, position: Option<EntryRef>) -> Self {
+        Self { position, ..self }
     }
 
     /// There is no message: free for the next.
@@ -139,7 +140,7 @@ impl Records {
                 (true, false, _) => Edit::Write(mine.clone(), Looked::Mine),
             }
         };
-        let claimed = self.0.change_from(Known::Absent, claim).await;
+        let claimed = self.0.change(Known::Absent, claim).await;
         let claimed = match claimed {
             // A sweep may hold the record for a moment, and remove it.
             Err(e) if is_raced(e.kind()) => return Ok(None),
@@ -175,7 +176,7 @@ impl Records {
                 _ => Edit::Keep(Looked::Other(ClaimState::Nothing)),
             }
         };
-        let held = match self.0.change_from(Known::Nothing, hold).await {
+        let held = match self.0.change(Known::Nothing, hold).await {
             Err(e) if is_raced(e.kind()) => return Ok(ClaimState::Busy),
             held => held.map_err(not_cancelled)?,
         };
@@ -196,7 +197,7 @@ impl Records {
             Some(found) if found.is_pending_of(&own) => Edit::Write(outcome(found), true),
             _ => Edit::Keep(false),
         };
-        match self.0.change_from(Known::Version(mine), finish).await {
+        match self.0.change(Known::Version(mine), finish).await {
             Ok(changed) if changed.result => {}
             Ok(_) => tracing::debug!("the record of unique work was changed by another"),
             Err(error) => {

@@ -1,0 +1,104 @@
+//! Cancelling a job before anybody has received it, together with its position.
+
+use super::entry::EntryRef;
+use super::log::{Abandoned, CancelBegun, Fate, Millis};
+use super::store::LogBlob;
+use crate::entropy;
+use crate::error::{Error, ErrorKind};
+use crate::queue::{QueueCore, Stored, Unreceived};
+use crate::storage::{ExpiredReceipt, StoreError, StoreErrorKind};
+
+/// Why a job is not cancelled.
+#[derive(Debug)]
+pub(crate) struct CancelError {
+    pub(crate) error: Error,
+    /// Whether its message may be gone all the same.
+    pub(crate) perhaps: bool,
+}
+
+impl CancelError {
+    fn of_deletion(error: StoreError) -> Self {
+        if !error.is_ambiguous() {
+            return Self { perhaps: false, error: error.into() };
+        }
+        let retryable = error.is_retryable();
+        let text = "whether the job is cancelled is unknown: it may run or be done; try again";
+        let error = Error::new(ErrorKind::Unknown, text).with_retryable(retryable).with_source(error);
+        Self { perhaps: true, error }
+    }
+}
+
+impl QueueCore {
+    /// Deletes the message of a job that nobody has received, and its position if it has one. False if somebody has received it.
+    ///
+    /// # Errors
+    /// Whether the job runs is unknown, or it was not cancelled: see [`CancelError::perhaps`].
+    pub(crate) async fn cancel_message(
+        &self,
+        position: Option<EntryRef>,
+        stored: &Stored,
+    ) -> Result<bool, CancelError> {
+        let cancelled = match position {
+            Some(entry) => self.cancel_in_order(entry, stored).await,
+            None => self.delete_unreceived(stored).await.map_err(CancelError::of_deletion),
+        };
+        match cancelled {
+            Ok(true) if stored.perhaps_twice => {
+                let text = "one copy is cancelled; an answer to the send was lost, and another may run";
+                Err(CancelError { perhaps: true, error: Error::new(ErrorKind::Unknown, text) })
+            }
+            cancelled => cancelled,
+        }
+    }
+
+    async fn cancel_in_order(&self, entry: EntryRef, stored: &Stored) -> Result<bool, CancelError> {
+        let perhaps = |error| CancelError { error, perhaps: true };
+        let untouched = |error| CancelError { error, perhaps: false };
+        let now = Millis::from(self.options.clock.now());
+        let nonce = entropy::random::<u64>() >> 11;
+        let log = self.fifo.of(&entry).map_err(|error| untouched(error.into()))?;
+        let message = Unreceived::from(stored);
+        let copies = match log.change(move |log| log.begin_cancel(&entry, nonce, &message, now)).await {
+            Ok(CancelBegun::Marked { copies }) => copies,
+            Ok(CancelBegun::TooLate) => return Ok(false),
+            Err(error) => return Err(untouched(error)),
+        };
+        let deleted = match self.delete_unreceived(stored).await {
+            Ok(deleted) => deleted,
+            // Whether it is there shows when it comes, or does not.
+            Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
+            Err(error) => {
+                drop(log.change(move |log| log.end_cancel(&entry, nonce, false, now)).await);
+                return Err(CancelError::of_deletion(error));
+            }
+        };
+        match log.change(move |log| log.end_cancel(&entry, nonce, deleted, now)).await {
+            Ok(cancelled) => Ok(cancelled),
+            Err(error) if !deleted || !copies => {
+                tracing::debug!(queue = %self.name, %error, "the position of a message is left to those behind it");
+                Ok(deleted)
+            }
+            Err(error) => Err(perhaps(error)),
+        }
+    }
+    /// Does the rest of what a canceller began that has died.
+    ///
+    /// # Errors
+    /// The storage does not say what became of the message; to be tried again.
+    pub(super) async fn finish_abandoned(
+        &self,
+        log: &std::sync::Arc<LogBlob>,
+        abandoned: Abandoned,
+    ) -> Result<(), Error> {
+        let message = abandoned.message.message();
+        let fate = match self.store().delete(&self.name, &message, ExpiredReceipt::Allow).await {
+            Ok(()) => Fate::Deleted,
+            // Deleted before, or received on a storage that does not tell the two apart, or known by another name here.
+            Err(e) if e.kind() == StoreErrorKind::MessageNotFound => Fate::Unknown,
+            Err(e) if e.is_lease_lost() => Fate::Received,
+            Err(e) => return Err(e.into()),
+        };
+        let now = Millis::from(self.options.clock.now());
+        log.change(move |log| log.finish_abandoned(&abandoned, fate, now)).await
+    }
+}

@@ -1,0 +1,173 @@
+//! The entries of a group log, and what refers to them. Plain data.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
+
+use crate::envelope::EventDigest;
+use crate::queue::Unreceived;
+
+/// The number of group logs of a queue. Keys whose hashes begin alike share one: more logs, less contention, smaller blobs.
+pub(super) const LOGS: u16 = 4096;
+
+/// Twelve bytes of a hash: 16 characters in a log, whatever the length of what was hashed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Short([u8; 12]);
+
+impl Short {
+    fn of(bytes: &[u8]) -> Self {
+        let mut short = [0; 12];
+        short.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        Self(short)
+    }
+}
+
+impl fmt::Debug for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+impl Serialize for Short {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{self:?}"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Short {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        let bytes = URL_SAFE_NO_PAD.decode(&*text).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or_else(|| serde::de::Error::custom("not a short hash"))
+    }
+}
+
+/// What an entry is found by: the group (the key), and the job (source, id, kind, key and payload).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct EntryRef {
+    /// The number of the group's log.
+    pub(super) log: u16,
+    pub(super) key: Short,
+    pub(super) job: Short,
+}
+
+impl EntryRef {
+    /// The entry of the event with this key and digest.
+    pub(crate) fn new(key: &str, event: EventDigest) -> Self {
+        let hash = Sha256::digest(key.as_bytes());
+        let log = u16::from_be_bytes([hash[0], hash[1]]) % LOGS;
+        Self { log, key: Short::of(&hash[2..]), job: Short::of(event.as_bytes()) }
+    }
+}
+
+/// A delivery of a message that asks for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Turn {
+    /// The copy: different for each message that a sender has stored for the job, the same at all its deliveries.
+    #[serde(rename = "c")]
+    pub(crate) copy: u64,
+    /// The dequeue count, which grows with every delivery of the copy.
+    #[serde(rename = "n")]
+    pub(crate) delivery: u32,
+}
+
+/// What is known about the message of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) enum State {
+    /// Its sender is about to store it.
+    #[serde(rename = "a")]
+    Announced,
+    /// It is stored: its sender or a worker knew.
+    #[default]
+    #[serde(rename = "s")]
+    Stored,
+    /// It was given up by those behind it, and blocks nobody. Should it come after all, it goes to the tail.
+    #[serde(rename = "x")]
+    Skipped,
+}
+
+/// The position of one job in its group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    #[serde(rename = "k")]
+    pub(super) key: Short,
+    #[serde(rename = "j")]
+    pub(super) job: Short,
+    /// The sends that have announced it.
+    #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) nonces: Vec<u64>,
+    #[serde(rename = "s", default, skip_serializing_if = "is_default")]
+    pub(super) state: State,
+    /// Whether there may be more than one message of it.
+    #[serde(rename = "c", default, skip_serializing_if = "is_default")]
+    pub(super) copies: bool,
+    /// Until when its sender may take to store it, or its message may stay away: milliseconds since 1970.
+    #[serde(rename = "d")]
+    pub(super) due: u64,
+    /// The delivery that has its turn, where more than one could.
+    #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
+    pub(super) turn: Option<Turn>,
+    /// Its message is overdue.
+    #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
+    pub(super) overdue: Option<Overdue>,
+    /// The canceller at work.
+    #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
+    pub(super) cancelling: Option<Cancelling>,
+}
+
+impl Entry {
+    pub(super) fn new(entry: EntryRef, state: State, due: u64) -> Self {
+        let EntryRef { key, job, .. } = entry;
+        let (nonces, turn) = (Vec::new(), None);
+        Self { key, job, nonces, state, copies: false, due, turn, overdue: None, cancelling: None }
+    }
+
+    pub(super) fn is_of(&self, entry: &EntryRef) -> bool {
+        self.job == entry.job && self.key == entry.key
+    }
+}
+
+/// Since when those behind an entry have noticed that its message is overdue, and when they last did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Overdue {
+    #[serde(rename = "t")]
+    pub(super) since: u64,
+    #[serde(rename = "l")]
+    pub(super) last: u64,
+}
+
+/// Who is cancelling a job, with what it takes to finish that, and until when others wait for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cancelling {
+    #[serde(rename = "n")]
+    pub(super) nonce: u64,
+    #[serde(rename = "t")]
+    pub(super) until: u64,
+    #[serde(rename = "m")]
+    pub(super) message: Unreceived,
+}
+
+/// How a job has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum How {
+    /// Completed: messages of it that come later are duplicates.
+    #[serde(rename = "d")]
+    Done,
+    /// Cancelled: no copy of it runs.
+    #[serde(rename = "c")]
+    Cancelled,
+    /// Dead-lettered: it may be redriven.
+    #[serde(rename = "l")]
+    DeadLettered,
+}
+
+/// A job that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ended(pub(super) Short, pub(super) How);
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -1,0 +1,93 @@
+//! Deliveries that wait in memory for their turn, without a slot.
+//!
+//! Their leases are renewed meanwhile, so that nobody else gets them; when the one before is done they run at once. Only so
+//! many wait, and only so many bytes; the rest is put back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How many deliveries of one worker wait at most.
+const MAX_PARKED: usize = 1_024;
+/// How many of one group.
+const MAX_OF_GROUP: usize = 256;
+/// How many KiB of payloads they may hold together: 64 MiB.
+const MAX_KIB: usize = 64 * 1024;
+/// What a delivery holds besides its payload.
+const OVERHEAD_KIB: usize = 8;
+/// How long a delivery waits at most, if its run time allows: the lease counts from before.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The shortest put-back, and the longest.
+const PUT_BACK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// What each one before it adds to a put-back: a group that moves ends some 200 jobs a second.
+const FOR_EACH: Duration = Duration::from_millis(5);
+
+/// The room for deliveries that wait.
+#[derive(Debug)]
+pub(super) struct Parking {
+    places: Arc<Semaphore>,
+    kib: Arc<Semaphore>,
+}
+
+/// Room that is taken while a delivery waits.
+#[derive(Debug)]
+pub(super) struct Parked {
+    _place: OwnedSemaphorePermit,
+    _kib: OwnedSemaphorePermit,
+}
+
+impl Parking {
+    pub(super) fn new() -> Self {
+        Self { places: Arc::new(Semaphore::new(MAX_PARKED)), kib: Arc::new(Semaphore::new(MAX_KIB)) }
+    }
+
+    /// Room for a delivery with a payload of so many bytes that has so many of its group before it.
+    pub(super) fn park(&self, bytes: u64, ahead: usize) -> Option<Parked> {
+        if ahead > MAX_OF_GROUP {
+            return None;
+        }
+        let kib = u32::try_from(bytes / 1024).ok()?.checked_add(OVERHEAD_KIB as u32)?;
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let kib = Arc::clone(&self.kib).try_acquire_many_owned(kib).ok()?;
+        Some(Parked { _place: place, _kib: kib })
+    }
+}
+
+/// How long a delivery that may run for `run_time` waits.
+pub(super) fn patience(run_time: Duration, until_idle: bool) -> Duration {
+    // Who waits for the worker to be idle does not wait for a message that is delayed.
+    if until_idle { Duration::from_secs(1) } else { (run_time / 8).min(PATIENCE) }
+}
+
+/// For how long a delivery is put back that has so many before it and came for the `delivery`-th time: until its turn is near
+/// if the group moves, and not much longer if it does not.
+pub(super) fn put_back(ahead: usize, delivery: u32) -> Duration {
+    let near = FOR_EACH.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+    let doubled = near.max(PUT_BACK.0).saturating_mul(1 << delivery.saturating_sub(1).min(2));
+    doubled.min(PUT_BACK.1.max(near.min(Duration::from_secs(30))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_further_behind_waits_longer_and_nobody_near_waits_long() {
+        let waits =
+            [put_back(1, 1), put_back(1, 100), put_back(400, 1), put_back(400, 3), put_back(20_000, 9)];
+        assert_eq!(waits.map(|wait| wait.as_millis()), [250, 1_000, 2_000, 8_000, 30_000]);
+        assert!(patience(Duration::from_secs(60), false) < Duration::from_secs(10));
+        assert_eq!(patience(Duration::from_secs(86_400), false), PATIENCE);
+    }
+
+    #[test]
+    fn few_of_a_group_wait_and_not_with_large_payloads() {
+        let parking = Parking::new();
+        assert!(parking.park(100, MAX_OF_GROUP + 1).is_none());
+        let large = parking.park(60 << 20, 1);
+        assert!(large.is_some() && parking.park(60 << 20, 2).is_none());
+        drop(large);
+        assert!(parking.park(60 << 20, 2).is_some());
+    }
+}

@@ -1,0 +1,145 @@
+//! Sending in order: announce, put, confirm.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::entry::EntryRef;
+use super::log::{Announced, Confirmed, Millis};
+use super::message::{HEADER, restamp};
+use crate::envelope::Envelope;
+use crate::error::{Error, ErrorKind};
+use crate::queue::QueueCore;
+
+/// The position that a send announces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    pub(crate) entry: EntryRef,
+    nonce: u64,
+    delay: Duration,
+}
+
+impl Announcement {
+    /// Marks an event as one that keeps to the order of its key. Its payload may still move into a blob.
+    pub(crate) fn mark(envelope: &mut Envelope, ttl: Option<Duration>) -> Result<u64, Error> {
+        let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
+        if ttl.is_some() {
+            return Err(invalid(
+                "a message that is sent in order cannot expire: the ones behind it would wait for it",
+            ));
+        }
+        envelope.insert_header(HEADER, "true")?;
+        restamp(envelope).ok_or_else(|| invalid("the event has no room for its order"))
+    }
+
+    /// The position of a marked event that is about to be stored, to be seen after `delay`.
+    pub(crate) fn new(envelope: &Envelope, nonce: u64, delay: Duration) -> Result<Self, Error> {
+        let text = "an order needs a key: mark a field with #[message(key)] or give one in the options";
+        let key = envelope.subject.as_deref();
+        let key = key.ok_or_else(|| Error::new(ErrorKind::Invalid, text))?;
+        Ok(Self { entry: EntryRef::new(key, envelope.digest()), nonce, delay })
+    }
+}
+
+impl QueueCore {
+    /// Gives jobs their positions, in the order of the list; the answers stand in that order. One write a log.
+    ///
+    /// # Errors
+    /// For each job: no message of it must be stored.
+    pub(crate) async fn announce(&self, all: &[Announcement]) -> Vec<Result<Announced, Error>> {
+        let now = Millis::from(self.options.clock.now());
+        let answers = self.change_logs(all, move |log, one| log.announce(&one.entry, one.nonce, now)).await;
+        let refused = |error: Error| {
+            let retryable = error.is_retryable();
+            Error::new(ErrorKind::Rejected, "the message is not stored: it could not be given its position")
+                .with_retryable(retryable)
+                .with_source(error)
+        };
+        let full = "the message is not stored: too many messages wait in the log of its key";
+        let full = || Error::new(ErrorKind::Rejected, full).with_retryable(true);
+        let answers = answers.into_iter().map(|answer| match answer {
+            Ok(Announced::Full) => Err(full()),
+            Ok(announced) => Ok(announced),
+            Err(error) => Err(refused(error)),
+        });
+        answers.collect()
+    }
+
+    /// Confirms that the messages of announced jobs are certainly stored; `true` beside a job says: by one request.
+    ///
+    /// # Errors
+    /// For each job: the send is not acknowledged, although its message is stored.
+    pub(crate) async fn confirm(&self, all: &[(Announcement, bool)]) -> Vec<Result<(), Error>> {
+        let now = self.options.clock.now();
+        let announcements: Vec<_> = all.iter().map(|(announcement, _)| *announcement).collect();
+        let single: BTreeMap<u64, bool> = all.iter().map(|(one, single)| (one.nonce, *single)).collect();
+        let confirm = move |log: &mut super::log::GroupLog, one: &Announcement| {
+            let visible = Millis(Millis::from(now).after(one.delay));
+            log.confirm(&one.entry, one.nonce, single.get(&one.nonce) == Some(&true), visible)
+        };
+        let unknown = |text: &str| Error::new(ErrorKind::Unknown, text).with_retryable(true);
+        let answers =
+            self.change_logs(&announcements, confirm).await.into_iter().map(|answer| match answer {
+                Ok(Confirmed::Acknowledged) => Ok(()),
+                Ok(Confirmed::Gone) => Err(unknown("the queue was cleared while the message was sent")),
+                Err(error) => {
+                    let text =
+                        "the message is stored and may run out of order; send it again under the same id";
+                    Err(unknown(text).with_source(error))
+                }
+            });
+        answers.collect()
+    }
+
+    /// Takes announcements back whose messages are certainly not stored. What fails is skipped by those behind it.
+    pub(crate) async fn retract(&self, all: &[Announcement]) {
+        for answer in self.change_logs(all, |log, one| log.retract(&one.entry, one.nonce)).await {
+            if let Err(error) = answer {
+                tracing::debug!(queue = %self.name, %error, "an announced position is left to those behind it");
+            }
+        }
+    }
+
+    /// Makes a change for each announcement, all of one log together; the answers stand in the order of the list.
+    async fn change_logs<R: Send + 'static>(
+        &self,
+        all: &[Announcement],
+        change: impl Fn(&mut super::log::GroupLog, &Announcement) -> R + Clone + Send + 'static,
+    ) -> Vec<Result<R, Error>> {
+        let mut by_log: BTreeMap<u16, Vec<(usize, Announcement)>> = BTreeMap::new();
+        for (place, one) in all.iter().enumerate() {
+            by_log.entry(one.entry.log).or_default().push((place, *one));
+        }
+        let changes = by_log.into_values().map(|group| {
+            let change = change.clone();
+            async move {
+                let places: Vec<usize> = group.iter().map(|(place, _)| *place).collect();
+                let log = match group.first().map(|(_, one)| self.fifo.of(&one.entry)) {
+                    Some(Ok(log)) => log,
+                    Some(Err(error)) => return spread(places, error.into()),
+                    None => return Vec::new(),
+                };
+                let changed =
+                    log.change(move |log| group.iter().map(|(_, one)| change(log, one)).collect::<Vec<R>>());
+                match changed.await {
+                    Ok(results) => places.into_iter().zip(results.into_iter().map(Ok)).collect(),
+                    Err(error) => spread(places, error),
+                }
+            }
+        });
+        let mut answers: Vec<_> =
+            futures_util::future::join_all(changes).await.into_iter().flatten().collect();
+        answers.sort_by_key(|(place, _)| *place);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+}
+
+/// One error for several changes.
+fn spread<R>(places: Vec<usize>, error: Error) -> Vec<(usize, Result<R, Error>)> {
+    let (kind, retryable, error) = (error.kind(), error.is_retryable(), std::sync::Arc::new(error));
+    let one = |_| {
+        Error::new(kind, error.to_string())
+            .with_retryable(retryable)
+            .with_source(std::sync::Arc::clone(&error))
+    };
+    places.into_iter().map(|place| (place, Err(one(place)))).collect()
+}

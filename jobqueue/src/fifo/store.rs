@@ -1,0 +1,289 @@
+//! Group logs in blobs. Changes of one process to one log go together: while one write is under way, the next gathers.
+//!
+//! The process keeps the logs that it has read or written last. A change begins with the log as it is known and costs one
+//! write, unless another process was faster; a question is answered by a log that was read after it was asked.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::entry::{EntryRef, LOGS, Short};
+use super::log::GroupLog;
+use crate::error::{Error, ErrorKind};
+use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
+use crate::name::{BlobName, ContainerName, NameError, QueueName};
+use crate::storage::{BlobStore, StoreError, StoreErrorKind as Kind};
+use crate::sync::lock;
+use crate::task;
+
+/// The container of the logs.
+const CONTAINER: &str = "jobqueue-fifo";
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// From how many logs in memory on those are forgotten that nobody uses.
+const MANY: usize = 64;
+
+/// The group logs of a queue.
+#[derive(Debug)]
+pub(crate) struct GroupLogs {
+    blobs: Arc<dyn BlobStore>,
+    queue: QueueName,
+    known: Mutex<BTreeMap<u16, Arc<LogBlob>>>,
+}
+
+impl GroupLogs {
+    pub(crate) fn new(blobs: Arc<dyn BlobStore>, queue: QueueName) -> Self {
+        Self { blobs, queue, known: Mutex::default() }
+    }
+
+    /// The log in which a group's entries stand.
+    pub(super) fn of(&self, entry: &EntryRef) -> Result<Arc<LogBlob>, NameError> {
+        let mut known = lock(&self.known);
+        if let Some(log) = known.get(&entry.log) {
+            return Ok(Arc::clone(log));
+        }
+        if known.len() >= MANY {
+            known.retain(|_, log| Arc::strong_count(log) > 1);
+        }
+        let log = Arc::new(LogBlob::new(JsonBlob::new(&self.blobs, self.name(entry.log)?, MAX_BYTES)));
+        known.insert(entry.log, Arc::clone(&log));
+        Ok(log)
+    }
+
+    fn name(&self, log: u16) -> Result<BlobName, NameError> {
+        BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{log:04}", self.queue))
+    }
+
+    /// Deletes all logs. To be called when the messages are gone.
+    pub(crate) async fn clear(&self) -> Result<(), StoreError> {
+        for log in self.stored().await? {
+            let name = self.name(log).map_err(|e| self.invalid(e))?;
+            match self.blobs.delete_blob(&name, None).await {
+                Err(e) if e.kind() != Kind::BlobNotFound => return Err(e),
+                _ => {}
+            }
+        }
+        lock(&self.known).clear();
+        Ok(())
+    }
+
+    /// The numbers of the logs that are stored.
+    async fn stored(&self) -> Result<Vec<u16>, StoreError> {
+        let container = ContainerName::new(CONTAINER).map_err(|e| self.invalid(e))?;
+        let prefix = format!("{}/", self.queue);
+        let (mut logs, mut marker) = (Vec::new(), None);
+        loop {
+            let page = match self.blobs.list_blobs(&container, &prefix, marker.as_deref()).await {
+                Err(e) if e.kind() == Kind::ContainerNotFound => return Ok(logs),
+                page => page?,
+            };
+            let numbers =
+                page.blobs.iter().filter_map(|(name, _)| name.strip_prefix(&prefix)?.parse::<u16>().ok());
+            logs.extend(numbers.filter(|log| *log < LOGS));
+            marker = page.next;
+            if marker.is_none() {
+                return Ok(logs);
+            }
+        }
+    }
+
+    /// Empties the logs that are stored now, unless they change while it does or `are_stale` says no after they were read: the
+    /// queue does not exist, so that all their entries are of messages that are gone.
+    pub(crate) async fn clear_stale<F>(&self, are_stale: impl Fn() -> F) -> Result<(), StoreError>
+    where
+        F: Future<Output = Result<bool, StoreError>>,
+    {
+        for log in self.stored().await? {
+            let blob = JsonBlob::<GroupLog>::new(
+                &self.blobs,
+                self.name(log).map_err(|e| self.invalid(e))?,
+                MAX_BYTES,
+            );
+            let Some(version) = blob.read().await? else { continue };
+            if version.value == GroupLog::default() {
+                continue;
+            }
+            if !are_stale().await? {
+                return Ok(());
+            }
+            let read = version.value.clone();
+            let empty = |found: Option<GroupLog>| match found {
+                Some(log) if log == read => Edit::Write(GroupLog::default(), ()),
+                _ => Edit::Keep(()),
+            };
+            blob.change(Known::Version(version), empty).await?;
+        }
+        Ok(())
+    }
+
+    fn invalid(&self, source: NameError) -> StoreError {
+        StoreError::new(Kind::InvalidInput, "clear group logs", &self.queue).with_source(source)
+    }
+}
+
+/// A change of a log, which puts its result where its caller finds it.
+type Change = Box<dyn FnMut(&mut GroupLog) + Send>;
+
+/// A change that waits for its turn.
+struct Pending {
+    change: Change,
+    /// Whether the log must be read after this was asked.
+    fresh: bool,
+    done: oneshot::Sender<Result<(), Arc<StoreError>>>,
+}
+
+/// One log, and what this process knows of it.
+pub(super) struct LogBlob {
+    blob: JsonBlob<GroupLog>,
+    /// Held while the log is read or written.
+    known: tokio::sync::Mutex<Option<Version<GroupLog>>>,
+    pending: Mutex<Vec<Pending>>,
+    latest: Mutex<Arc<GroupLog>>,
+    /// Those here who wait to be the first of their group.
+    waiting: Mutex<BTreeMap<(Short, Short), Arc<Notify>>>,
+    /// Held by the one of them who looks whether another process has changed the log.
+    pub(super) looking: tokio::sync::Mutex<()>,
+}
+
+impl LogBlob {
+    fn new(blob: JsonBlob<GroupLog>) -> Self {
+        Self {
+            blob,
+            known: tokio::sync::Mutex::default(),
+            pending: Mutex::default(),
+            latest: Mutex::default(),
+            waiting: Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The log as this process has seen it last.
+    pub(super) fn latest(&self) -> Arc<GroupLog> {
+        Arc::clone(&lock(&self.latest))
+    }
+
+    /// Changes the log, together with what others here change at the same time.
+    ///
+    /// `change` may be called several times, for logs of different age, and must recognise what it has done already.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change is made all the same, or not.
+    pub(super) async fn change<R: Send + 'static>(
+        self: &Arc<Self>,
+        change: impl FnMut(&mut GroupLog) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.run(false, change).await
+    }
+
+    /// The same with a log that is read after this call.
+    pub(super) async fn ask<R: Send + 'static>(
+        self: &Arc<Self>,
+        change: impl FnMut(&mut GroupLog) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.run(true, change).await
+    }
+
+    async fn run<R: Send + 'static>(
+        self: &Arc<Self>,
+        fresh: bool,
+        mut change: impl FnMut(&mut GroupLog) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        let result = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&result);
+        let change: Change = Box::new(move |log| *lock(&slot) = Some(change(log)));
+        let (done, told) = oneshot::channel();
+        lock(&self.pending).push(Pending { change, fresh, done });
+        let this = Arc::clone(self);
+        // In a task of its own: it also does what others wait for.
+        task::spawn(async move { this.work_off().await });
+        let text = "the group log of a key cannot be read or changed";
+        let failed = |error: Arc<StoreError>| {
+            let retryable = error.is_retryable() || error.is_ambiguous() || is_raced(error.kind());
+            let kind =
+                if error.kind() == Kind::Corrupt { ErrorKind::Undecodable } else { ErrorKind::Storage };
+            Error::new(kind, text).with_retryable(retryable).with_source(error)
+        };
+        match told.await {
+            Ok(answer) => answer.map_err(failed)?,
+            Err(_) => return Err(Error::new(ErrorKind::Storage, text).with_retryable(true)),
+        }
+        let result = lock(&result).take();
+        result.ok_or_else(|| Error::new(ErrorKind::Storage, text))
+    }
+
+    /// Makes all changes that wait.
+    async fn work_off(&self) {
+        let mut known = self.known.lock().await;
+        let mut pending = std::mem::take(&mut *lock(&self.pending));
+        if pending.is_empty() {
+            return;
+        }
+        let start = match known.take() {
+            Some(version) if changes_all(&version.value, &mut pending) => Known::Version(version),
+            _ => Known::Nothing,
+        };
+        let changed = self.blob.change(start, |log| {
+            let mut log = log.unwrap_or_default();
+            log.take_changed();
+            pending.iter_mut().for_each(|one| (one.change)(&mut log));
+            if log.take_changed() { Edit::Write(log, ()) } else { Edit::Keep(()) }
+        });
+        let answer = match changed.await {
+            Ok(changed) => {
+                let log = changed.version.as_ref().map(|version| version.value.clone()).unwrap_or_default();
+                *known = changed.version;
+                self.publish(log);
+                Ok(())
+            }
+            Err(error) => Err(Arc::new(error)),
+        };
+        drop(known);
+        for Pending { done, .. } in pending {
+            drop(done.send(answer.clone()));
+        }
+    }
+
+    /// Reads the log again.
+    pub(super) async fn look(&self) -> Result<(), StoreError> {
+        let mut known = self.known.lock().await;
+        let version = self.blob.read().await?;
+        self.publish(version.as_ref().map(|version| version.value.clone()).unwrap_or_default());
+        *known = version;
+        Ok(())
+    }
+
+    fn publish(&self, log: GroupLog) {
+        let log = Arc::new(log);
+        *lock(&self.latest) = Arc::clone(&log);
+        for ((key, job), notifier) in &*lock(&self.waiting) {
+            if log.is_first(*key, *job) {
+                notifier.notify_waiters();
+            }
+        }
+    }
+
+    /// Tells when an entry has become the first of its group, as far as this process sees.
+    pub(super) fn notifier(&self, entry: &EntryRef) -> Arc<Notify> {
+        let mut waiting = lock(&self.waiting);
+        waiting.retain(|_, notifier| Arc::strong_count(notifier) > 1);
+        Arc::clone(waiting.entry((entry.key, entry.job)).or_default())
+    }
+}
+
+/// Whether all of the changes do change a log that is perhaps old: what changes nothing there is asked of a new one.
+fn changes_all(log: &GroupLog, pending: &mut [Pending]) -> bool {
+    let mut log = log.clone();
+    pending.iter_mut().all(|one| {
+        log.take_changed();
+        !one.fresh && {
+            (one.change)(&mut log);
+            log.take_changed()
+        }
+    })
+}
+
+impl std::fmt::Debug for LogBlob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("LogBlob").field(self.blob.name()).finish()
+    }
+}
