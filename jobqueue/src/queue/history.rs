@@ -73,7 +73,6 @@ mod tests {
             time: String::new(),
             deliveries: 1,
             worker: None,
-            message: None,
         });
         envelope
     }
