@@ -7,7 +7,7 @@ use super::history::{History, Job};
 use super::jobs::{Todo, children_of, goes_on, inner_batch};
 use super::senders::WINDOW;
 
-/// Everything that must not have happened.
+/// Returns everything that must not have happened.
 pub fn audit(history: &History) -> Vec<String> {
     let mut problems = history.problems.clone();
     for (id, job) in &history.jobs {

@@ -4,7 +4,7 @@ use super::audit::audit;
 use super::history::History;
 use super::ledger::Entry;
 
-/// What the audit says of these entries: `process what job`, one a line, in order of time.
+/// Returns what the audit says of these entries: `process what job`, one a line, in order of time.
 fn problems(book: &str) -> Vec<String> {
     let entry = |(at, line): (usize, &str)| {
         let mut words = line.split_whitespace().map(str::to_owned);

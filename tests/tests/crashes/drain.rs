@@ -13,7 +13,7 @@ use super::operator::redrive_all;
 use super::process::Process;
 use super::senders::KEYS;
 
-/// How long it may take until nothing moves any more.
+/// The longest time until all queues must be empty.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 pub async fn drain(process: &Arc<Process>) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::history::{History, Job, Run};
 
-/// The causes and how often each was found, and the jobs that ran again without one.
+/// Returns the causes and how often each was found, and the jobs that ran again without one.
 pub fn causes(history: &History) -> (BTreeMap<&'static str, usize>, Vec<String>) {
     let (mut found, mut without) = (BTreeMap::new(), Vec::new());
     for (id, job) in &history.jobs {
@@ -54,7 +54,7 @@ fn explain(
     }
 }
 
-/// Why a run to the end did not delete its message.
+/// Returns why a run to the end did not delete its message.
 fn left_behind(history: &History, run: &Run) -> Option<&'static str> {
     let doubtful = history.doubtful.contains_key(&run.process);
     match run.outcome.as_ref().map(|(_, outcome)| outcome.as_str()) {

@@ -1,4 +1,4 @@
-//! What befalls a process, drawn from its seed: it dies at a point, answers are lost, sends are refused.
+//! The faults of a process, drawn from its seed: it dies at a point, answers are lost, sends are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::ledger::Ledger;
 
-/// Where a process may die: before the operation, or after it was done and before it was answered.
+/// The operations at which a process may die: before one, or after it was done and before it was answered.
 const POINTS: [Operation; 8] = [
     Operation::Put,
     Operation::PutAll,
@@ -23,7 +23,7 @@ const POINTS: [Operation; 8] = [
     Operation::DeleteBlob,
 ];
 
-/// How many planned faults have left a call of this process in doubt.
+/// The number of planned faults that have left a call of this process in doubt.
 #[derive(Default, Clone)]
 pub struct Doubts(Arc<AtomicU64>);
 

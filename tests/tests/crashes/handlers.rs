@@ -1,4 +1,4 @@
-//! What workers do, as each job's id says.
+//! The handlers, which do what each job's id says.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::jobs::{Freight, Join, Order, Slice, Task, Todo, children, children_of, goes_on, inner_batch};
 use super::process::Process;
 
-/// How far a job has come. The second is too large for a message.
+/// The progress of a job. The second is too large for a message.
 #[derive(Default, Serialize, Deserialize)]
 struct Progress {
     stage: u32,

@@ -1,4 +1,4 @@
-//! What all books together say of each job.
+//! The history of each job, as all books together tell it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub struct Run {
     pub start: u128,
     pub resumed_at: u32,
     pub end: Option<u128>,
-    /// What the worker said of the delivery, and when; nothing if it died before.
+    /// The outcome that the worker told, and when; nothing if it died before.
     pub outcome: Option<(u128, String)>,
 }
 
@@ -22,21 +22,21 @@ impl Run {
     }
 }
 
-/// What happened to one job.
+/// The history of one job.
 #[derive(Debug, Default)]
 pub struct Job {
     pub intended: Option<u128>,
     sender: Option<String>,
-    /// Whether its sender has heard of it.
+    /// True if its sender was answered.
     is_known: bool,
     pub sent: Option<u128>,
-    /// Whether it is certain that it was not stored.
+    /// True if it was certainly not stored.
     pub refused: bool,
-    /// How many further messages of it senders may have stored.
+    /// The number of further messages of it that senders may have stored.
     pub doubts: u32,
     /// The operators that have put dead letters of it back, or may have.
     pub redrives: Vec<String>,
-    /// How often it was put back for certain.
+    /// The number of times that it was put back for certain.
     pub redriven: u32,
     pub is_letter: bool,
     pub failed: u32,
@@ -55,8 +55,8 @@ impl Job {
         self.runs.iter().map(|run| run.start).min()
     }
 
-    /// How many messages more there may be of it since a dead letter was put back twice, by an operator that was killed or of which an
-    /// answer was lost, or was written twice.
+    /// Returns the number of further messages that redrives may have made: a dead letter was put back twice, by an operator that was
+    /// killed or of which an answer was lost, or was written twice.
     pub fn redriven_twice(&self, doubtful: &BTreeMap<String, u128>) -> usize {
         let in_doubt = self.redrives.iter().any(|operator| doubtful.contains_key(operator));
         self.redrives.len().saturating_sub(1) + usize::from(in_doubt)
@@ -71,7 +71,7 @@ impl Job {
     }
 }
 
-/// What happened.
+/// All jobs and batches of a run.
 #[derive(Debug, Default)]
 pub struct History {
     pub jobs: BTreeMap<String, Job>,
@@ -82,7 +82,7 @@ pub struct History {
     begun: Vec<String>,
     /// Processes in which a call was left in doubt, and when it was last.
     pub doubtful: BTreeMap<String, u128>,
-    /// When the last worker had done all but the dead letters.
+    /// The time at which the last worker had done all but the dead letters.
     pub quiet: Option<u128>,
     pub snoozes: u32,
     pub problems: Vec<String>,

@@ -56,12 +56,12 @@ fn digest(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A number that an id always gives.
+/// Returns a number that an id always gives.
 fn byte(id: &str, nth: usize) -> u8 {
     Sha256::digest(id)[nth]
 }
 
-/// What a handler does with a job.
+/// The work of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Todo {
     /// Ends at once: many are deleted together.
@@ -89,12 +89,12 @@ impl Todo {
         ('p', Self::Poison),
     ];
 
-    /// The first letter of ids of such jobs.
+    /// Returns the first letter of the ids of such jobs.
     pub fn letter(self) -> char {
         Self::BY_LETTER.iter().find(|(_, todo)| *todo == self).unwrap().0
     }
 
-    /// What the job with this id does: that of a batch's child follows from its id, that of others from the first letter.
+    /// Returns the work of the job with this id: that of a batch's child follows from its id, that of others from the first letter.
     pub fn of(id: &str) -> Self {
         if id.contains('/') {
             return match byte(id, 1) % 16 {
@@ -111,7 +111,7 @@ impl Todo {
     }
 }
 
-/// Whether a batch, or the batch of a child, lies within another.
+/// Returns whether a batch, or the batch of a child, lies within another.
 fn is_inner(id: &str) -> bool {
     id.contains("-in-")
 }
@@ -121,17 +121,17 @@ pub fn inner_batch(child: &str) -> String {
     child.replace('/', "-in-")
 }
 
-/// How many children a batch has.
+/// Returns the number of children of a batch.
 pub fn children(batch: &str) -> u64 {
     if is_inner(batch) { 3 } else { 3 + u64::from(byte(batch, 2) % 12) }
 }
 
-/// Whether a batch goes on without children that are dead letters.
+/// Returns whether a batch goes on without children that are dead letters.
 pub fn goes_on(batch: &str) -> bool {
     byte(batch, 3).is_multiple_of(2)
 }
 
-/// The ids of a batch's children.
+/// Returns the ids of a batch's children.
 pub fn children_of(batch: &str) -> impl Iterator<Item = String> + '_ {
     (0..children(batch)).map(move |n| format!("{batch}/{n}"))
 }

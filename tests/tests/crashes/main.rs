@@ -38,11 +38,11 @@ pub(crate) const ROLE: &str = "JOBQUEUE_CRASH_ROLE";
 pub(crate) const FOLDER: &str = "JOBQUEUE_CRASH_FOLDER";
 pub(crate) const SEED: &str = "JOBQUEUE_CRASH_SEED";
 
-/// Whether jobs are sent in order too. Off until the redesign of FIFO groups: with dead letters and kills the present ones lose jobs and
+/// True if jobs are sent in order too. Off until the redesign of FIFO groups: with dead letters and kills the present ones lose jobs and
 /// block keys.
 pub(crate) const IN_ORDER: bool = false;
 
-/// Who runs, and how many of each.
+/// The roles that run, and the number of processes of each.
 const ROLES: [(&str, usize); 4] = [("producer", 1), ("batcher", 1), ("operator", 1), ("worker", 2)];
 
 fn command(folder: &Path, role: &str, number: u64, seed: u64) -> Command {

@@ -13,7 +13,7 @@ use super::faults::{self, Doubts};
 use super::ledger::Ledger;
 use super::{FOLDER, ROLE, SEED, handlers, operator, senders};
 
-/// What a process has.
+/// The state of a process.
 pub struct Process {
     pub folder: PathBuf,
     pub ledger: Arc<Ledger>,
@@ -27,7 +27,7 @@ impl Process {
         self.random.lock().unwrap()
     }
 
-    /// Whether poison has stopped to be.
+    /// Returns whether the cause of the poison is mended.
     pub fn is_mended(&self) -> bool {
         self.folder.join("mended").exists()
     }

@@ -12,9 +12,9 @@ use super::jobs::{Freight, Join, Order, Slice, Task, Todo, children_of, goes_on}
 use super::ledger::read_all;
 use super::process::Process;
 
-/// For how long a unique job is the only one of its key.
+/// The time for which a unique job is the only one of its key.
 pub const WINDOW: Duration = Duration::from_secs(3);
-/// How many keys have an order, and how many have unique jobs.
+/// The number of keys that have an order, and of those that have unique jobs.
 pub const KEYS: u32 = 4;
 
 const TODOS: [Todo; 8] = [
