@@ -85,6 +85,8 @@ pub struct History {
     pub uncounted: u32,
     /// The dequeue count of the delivery that wrote this history; 0 if none has.
     pub delivery: u32,
+    /// The output of the handler, as JSON, if it has finished and only what belongs to the job besides it is still to be done.
+    pub finished: Option<String>,
     /// The reason why the message waits although nothing is wrong with it, if it does.
     pub deferral: Option<Deferral>,
     /// The last failure, one line.

@@ -203,6 +203,7 @@ fn history(take: &mut Taker<'_>) -> Result<History, EnvelopeError> {
         attempts: take.number("attempts")?.unwrap_or(0),
         uncounted: take.number("excused")?.unwrap_or(0),
         delivery: take.number("deliverycount")?.unwrap_or(0),
+        finished: take.text("handlerfinished")?,
         deferral: deferral(take)?,
         last_error: take.text("lasterror")?,
         checkpoint: checkpoint(take)?,

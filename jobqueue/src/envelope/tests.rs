@@ -27,6 +27,7 @@ fn full() -> Envelope {
         attempts: 2,
         uncounted: 3,
         delivery: 4,
+        finished: Some("{}".into()),
         deferral: Some(Deferral {
             cause: "unknown".into(),
             since: "2026-11-20T06:30:00.000Z".into(),

@@ -32,6 +32,7 @@ const KNOWN: &[&str] = &[
     "attempts",
     "excused",
     "deliverycount",
+    "handlerfinished",
     "deferred",
     "deferredfor",
     "deferredsince",
@@ -99,6 +100,7 @@ fn history(event: &mut Event, history: &History) {
     event.count("attempts", history.attempts);
     event.count("excused", history.uncounted);
     event.count("deliverycount", history.delivery);
+    event.some("handlerfinished", history.finished.as_deref());
     if let Some(deferral) = &history.deferral {
         event.count("deferred", deferral.count);
         event.text("deferredfor", &deferral.cause);

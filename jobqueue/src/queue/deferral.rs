@@ -96,6 +96,16 @@ impl Cause {
 }
 
 impl LeasedJob {
+    /// Forgets that the message waited to be run: it is. A wait for a hook goes on, which is asked again at the job's end.
+    pub(crate) fn runs(&self) {
+        let waits_for_hook =
+            |deferral: &Deferral| [Cause::Hook.code(), Cause::BrokenHook.code()].contains(&&*deferral.cause);
+        let former = self.with_envelope(|envelope| envelope.history.deferral.as_ref().map(waits_for_hook));
+        if former.flatten() == Some(false) {
+            self.end_wait();
+        }
+    }
+
     /// Puts the message back because of `cause`, unless it has waited for it long enough. `detail` says more to people.
     pub(crate) async fn defer(&self, cause: Cause, detail: &str) -> Result<Deferred, Error> {
         let now = self.received_at();

@@ -57,6 +57,7 @@ mod tests {
             attempts: 2,
             uncounted: 4_000_000_000,
             delivery,
+            finished: Some("{}".into()),
             deferral: Some(Deferral {
                 cause: "unknown".into(),
                 since: "2026-01-01T00:00:00Z".into(),

@@ -58,7 +58,15 @@ impl LeasedJob {
         .await
     }
 
-    /// Forgets what the message waited for: it has come.
+    /// Keeps with the message that its handler has finished, and its output (JSON), so that a later delivery does not run it again. The
+    /// next change of the message writes it.
+    pub(crate) fn handler_has_finished(&self, output: String) {
+        if let Content::Event(envelope) = &mut *self.content() {
+            envelope.history.finished = Some(output);
+        }
+    }
+
+    /// Forgets what the message waited for, whatever it was: it has come.
     pub(crate) fn end_wait(&self) {
         if let Content::Event(envelope) = &mut *self.content() {
             envelope.history.deferral = None;

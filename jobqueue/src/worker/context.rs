@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
@@ -53,12 +53,33 @@ struct Inner {
 }
 
 /// What a handler leaves for whoever waits for the job's end.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct HandlerOutput {
     /// The job's result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) result: Option<Box<RawValue>>,
     /// Whether the job ends in another message.
+    #[serde(default)]
     pub(super) handed_over: bool,
+}
+
+/// Larger outputs are not kept with the message: the handler runs again.
+const MAX_KEPT_OUTPUT: usize = 16 * 1024;
+
+impl HandlerOutput {
+    /// Keeps the output with the message until all that belongs to the job is done.
+    pub(super) fn keep_with(&self, leased_job: &LeasedJob) {
+        match serde_json::to_string(self) {
+            Ok(json) if json.len() <= MAX_KEPT_OUTPUT => leased_job.handler_has_finished(json),
+            _ => {}
+        }
+    }
+
+    /// Returns the output of an earlier delivery whose handler has finished.
+    pub(super) fn kept_with(leased_job: &LeasedJob) -> Option<Self> {
+        let json = leased_job.with_envelope(|event| event.history.finished.clone()).flatten()?;
+        serde_json::from_str(&json).ok()
+    }
 }
 
 impl Context {

@@ -121,11 +121,20 @@ async fn admit<'w>(
     let waiting = Waiting { stop: &worker.stop, until_idle: worker.until_idle, place };
     match hooks::admit(shared, leased_job, job, waiting).await {
         Ok(decision) => {
-            leased_job.end_wait();
+            leased_job.runs();
             match decision {
-                Decision::Run => Decided::Run(ready),
+                Decision::Run => match HandlerOutput::kept_with(leased_job) {
+                    None => Decided::Run(ready),
+                    Some(output) => {
+                        let told = hooks::completing(shared, leased_job, job, &output).await;
+                        end(told.err().unwrap_or(Ending::Done(ready.job)))
+                    }
+                },
                 Decision::Duplicate => end(Ending::Duplicate(ready.job)),
-                Decision::Wait(wait) => end(Ending::Released(wait)),
+                Decision::Wait(wait) => {
+                    leased_job.end_wait();
+                    end(Ending::Released(wait))
+                }
                 Decision::Finished => {
                     let nothing = HandlerOutput::default();
                     let told = hooks::completing(shared, leased_job, job, &nothing).await;

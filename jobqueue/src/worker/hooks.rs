@@ -77,3 +77,6 @@ fn concerned<'s>(shared: &'s Shared, job: &JobInfo) -> impl Iterator<Item = &'s 
 fn context<'a>(shared: &'a Shared, leased_job: &'a LeasedJob, job: &'a JobInfo) -> HookContext<'a> {
     HookContext { storage: &shared.storage, job, message: leased_job.lease.message_id(), leased_job }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::Instrument;
 
-use super::context::Context;
+use super::context::{Context, HandlerOutput};
 use super::decide::Ready;
 use super::delivery::panic_text;
 use super::ending::{Ending, Failure};
@@ -18,7 +18,7 @@ use super::event::Event;
 use super::hooks;
 use super::queue_worker::{Place, QueueWorker};
 use super::shared::Shared;
-use crate::handler::{Job, recover};
+use crate::handler::{Job, Registration, recover};
 use crate::job::JobInfo;
 use crate::job::outcome::JobError;
 use crate::queue::LeasedJob;
@@ -50,23 +50,22 @@ pub(super) async fn run(
         place.is_taken_over();
         return (Ending::TakenOver(info), ran);
     }
-    let failed =
-        |error| Ending::Failed(Arc::clone(&info), Failure::of_handler(error, registration.defaults.backoff));
     let ending = match ended {
         Ended::Returned(Ok(Ok(()))) => {
             place.handler_is_done();
             let output = std::mem::take(&mut *context.left());
-            let told = hooks::completing(shared, leased_job, &info, &output).await;
-            told.err().unwrap_or(Ending::Done(info))
+            finish(shared, leased_job, info, &output).await
         }
-        Ended::Returned(Ok(Err(error))) => failed(recover(error)),
+        Ended::Returned(Ok(Err(error))) => failed(info, registration, recover(error)),
         Ended::Returned(Err(panic)) => {
-            failed(JobError::retry(format!("the handler panicked: {}", panic_text(&*panic))))
+            let text = format!("the handler panicked: {}", panic_text(&*panic));
+            failed(info, registration, JobError::retry(text))
         }
         Ended::Interrupted(Interruption::LeaseLost) => Ending::LeaseLost,
         Ended::Interrupted(Interruption::MaxRunTime) => {
             let limit = leased_job.core.options.max_run_time;
-            failed(JobError::retry(format!("the job ran longer than the {limit:?} it may")))
+            let text = format!("the job ran longer than the {limit:?} it may");
+            failed(info, registration, JobError::retry(text))
         }
         Ended::Interrupted(Interruption::Shutdown) => {
             shared.report().cancelled += 1;
@@ -74,6 +73,26 @@ pub(super) async fn run(
         }
     };
     (ending, ran)
+}
+
+fn failed(job: Arc<JobInfo>, registration: &Registration, error: JobError) -> Ending {
+    Ending::Failed(job, Failure::of_handler(error, registration.defaults.backoff))
+}
+
+/// Ends a job whose handler has finished: tells the hooks, which the message waits for if one of them fails.
+async fn finish(
+    shared: &Shared,
+    leased_job: &LeasedJob,
+    job: Arc<JobInfo>,
+    output: &HandlerOutput,
+) -> Ending {
+    match hooks::completing(shared, leased_job, &job, output).await {
+        Ok(()) => Ending::Done(job),
+        Err(ending) => {
+            output.keep_with(leased_job);
+            ending
+        }
+    }
 }
 
 fn span(info: &JobInfo) -> tracing::Span {

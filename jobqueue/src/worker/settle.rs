@@ -72,7 +72,10 @@ async fn fail(
     let text = failure.error.chain();
     let exhausted = job.attempt >= job.max_attempts;
     let delay = match verdict(shared, job, &failure) {
-        Verdict::Snooze(wait) => return release(leased_job, wait).await,
+        Verdict::Snooze(wait) => {
+            leased_job.end_wait();
+            return release(leased_job, wait).await;
+        }
         Verdict::DeadLetter => {
             let rejection = Rejection::of_attempt(Reason::REJECTED, text);
             return dead_letter(shared, leased_job, rejection).await;

@@ -1,0 +1,144 @@
+//! Hooks that fail, for a while and for good.
+
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::super::builder::WorkerBuilder;
+use super::super::hook::{Decision, Hook, HookContext};
+use super::super::{Context, Report};
+use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
+use crate::job::outcome::JobError;
+use crate::memory::{self, TokioClock};
+use crate::queue::DeadLetter;
+use crate::storage::Storage;
+
+#[derive(Serialize, Deserialize, crate::QueueMessage)]
+#[message(crate = "crate", queue = "parts", kind = "part", poison_threshold = 3)]
+struct Part {}
+
+/// Where a hook fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Admit,
+    Completing,
+    DeadLettering,
+}
+
+/// A hook that fails at one place until it is told not to, and takes down what it is told.
+#[derive(Debug)]
+struct Failing {
+    place: Place,
+    retryable: bool,
+    failures: AtomicU32,
+    mended_after: u32,
+    told: Mutex<Vec<String>>,
+}
+
+impl Failing {
+    fn at(&self, place: Place, text: String) -> Result<(), Error> {
+        if place == self.place && self.failures.load(Ordering::Relaxed) < self.mended_after {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            return Err(
+                Error::new(ErrorKind::Storage, "the record is damaged").with_retryable(self.retryable)
+            );
+        }
+        self.told.lock().unwrap().push(text);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Hook for Failing {
+    fn applies_to(&self, _: &JobInfo) -> bool {
+        true
+    }
+
+    async fn admit(&self, _: HookContext<'_>) -> Result<Decision, Error> {
+        self.at(Place::Admit, "admit".to_owned()).map(|()| Decision::Run)
+    }
+
+    async fn completing(&self, _: HookContext<'_>, result: Option<&RawValue>, _: bool) -> Result<(), Error> {
+        self.at(Place::Completing, format!("completing {}", result.map_or("", RawValue::get)))
+    }
+
+    async fn dead_lettering(&self, _: HookContext<'_>, reason: &str, _: &str) -> Result<(), Error> {
+        self.at(Place::DeadLettering, format!("dead-lettering {reason}"))
+    }
+}
+
+fn failing(place: Place, retryable: bool, mended_after: u32) -> Arc<Failing> {
+    let (failures, told) = (AtomicU32::new(0), Mutex::default());
+    Arc::new(Failing { place, retryable, failures, mended_after, told })
+}
+
+/// How often the handler runs, the report, and the dead letters, of one job in some hours.
+async fn run(hook: &Arc<Failing>, fails: bool, hours: u64) -> (u32, Report, Vec<DeadLetter>) {
+    let clock = Arc::new(TokioClock::new());
+    let storage: Storage = memory::open_with_clock(clock.clone());
+    let queue = storage.queue::<Part>().await.unwrap();
+    let _ = queue.send(&Part {}).await.unwrap();
+    let runs: Arc<AtomicU32> = Arc::default();
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Part, ctx: Context| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            ctx.set_result(&7)?;
+            if fails { Err(JobError::retry("always")) } else { Ok(()) }
+        }
+    };
+    let builder = WorkerBuilder::new(storage, vec![Arc::clone(hook) as Arc<dyn Hook>], &[]);
+    let worker = builder.virtual_time(clock).handle(handler).build().unwrap();
+    let report = worker.run_until(tokio::time::sleep(Duration::from_secs(hours * 3_600))).await.unwrap();
+    let letters = queue.dead_letters().unwrap().list().await.unwrap();
+    assert_eq!(queue.len().await.unwrap() + letters.len() as u64 + report.completed, 1);
+    (runs.load(Ordering::Relaxed), report, letters)
+}
+
+// D9
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_fails_for_good_ends_in_a_dead_letter_that_says_why() {
+    for (place, runs) in [(Place::Admit, 0), (Place::Completing, 1)] {
+        let (ran, report, letters) = run(&failing(place, false, u32::MAX), false, 3).await;
+        assert_eq!((ran, report.retried), (runs, 0), "{place:?}");
+        assert!(report.released < 60, "it backs off: {report:?}");
+        assert_eq!(letters[0].reason, "coordination_failed", "{place:?}");
+        assert!(letters[0].error.as_deref().is_some_and(|error| error.contains("the record is damaged")));
+    }
+    // The job's own reason stays.
+    let (ran, report, letters) = run(&failing(Place::DeadLettering, false, u32::MAX), true, 3).await;
+    assert_eq!((ran, letters[0].reason.as_str(), letters[0].attempts), (3, "attempts_exhausted", 3));
+    assert!(report.released < 60, "{report:?}");
+}
+
+// D9
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_may_succeed_later_is_asked_for_as_long_as_it_takes() {
+    for (place, fails, runs) in
+        [(Place::Admit, false, 1), (Place::Completing, false, 1), (Place::DeadLettering, true, 3)]
+    {
+        let hook = failing(place, true, 100);
+        let (ran, report, letters) = run(&hook, fails, 12).await;
+        assert_eq!((ran, hook.failures.load(Ordering::Relaxed)), (runs, 100), "{place:?}");
+        assert_eq!((report.completed, letters.len()), if fails { (0, 1) } else { (1, 0) }, "{place:?}");
+        let told = hook.told.lock().unwrap().clone();
+        let expected = if fails { "dead-lettering attempts_exhausted" } else { "completing 7" };
+        assert_eq!(told.last().map(String::as_str), Some(expected), "{place:?}");
+    }
+}
+
+// The class of D9: an error that cannot be helped by time, once.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_was_wrong_about_itself_costs_nothing() {
+    for place in [Place::Admit, Place::Completing] {
+        let (ran, report, letters) = run(&failing(place, false, 5), false, 3).await;
+        assert_eq!((ran, report.completed, letters.len()), (1, 1, 0), "{place:?}");
+    }
+}
