@@ -182,3 +182,18 @@ async fn a_job_is_settled_although_the_storage_is_busy() {
         }
     }
 }
+
+// B14: the messages of one list wait together.
+#[tokio::test(start_paused = true)]
+async fn a_throttled_list_is_sent_again_as_a_list() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    for nth in 1..=3 {
+        faulty.plan(Operation::PutAll, nth, Fault::Throttle(Duration::from_secs(8)));
+    }
+    let tasks: Vec<Task> = (0..100).map(|number| task(number.to_string())).collect();
+    let sent = queue.send_all(&tasks).await.unwrap();
+    assert!(sent.iter().all(Result::is_ok));
+    assert_eq!((faulty.calls_of(Operation::PutAll), faulty.calls_of(Operation::Put)), (4, 0));
+    assert_eq!(queue.len().await.unwrap(), 100);
+}

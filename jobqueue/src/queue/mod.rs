@@ -13,6 +13,7 @@ mod errors;
 mod history;
 mod leased_job;
 mod progress;
+mod put;
 mod queue_core;
 mod read;
 mod receive;

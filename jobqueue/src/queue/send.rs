@@ -1,7 +1,6 @@
 //! Sending: from a message to a stored text.
 
 use std::any::TypeId;
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,6 +12,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::errors::send_error;
+use super::put::SEND_BUDGET;
 use super::queue_core::QueueCore;
 use super::send_options::SendOptions;
 use super::unreceived::Stored;
@@ -25,13 +25,8 @@ use crate::error::{Error, ErrorKind};
 use crate::fifo::{Announced, Announcement, EntryRef};
 use crate::message::QueueMessage;
 use crate::settings::MessageEncoding;
-use crate::storage::{Certainty, MAX_VISIBILITY, MessageRef, PutMessage, PutOutcome, StoreError, Tries};
+use crate::storage::{Certainty, MAX_VISIBILITY, MessageRef, PutMessage};
 use crate::trace::TraceContext;
-
-/// How long a send is tried before it is reported as failed.
-pub(super) const SEND_BUDGET: Duration = Duration::from_secs(30);
-/// The most resends after a lost answer, and after a failure that certainly stored nothing.
-const RESENDS: (u32, u32) = (1, 4);
 
 /// A message that was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,7 +206,7 @@ impl QueueCore {
             // Boxed as what few messages need.
             Some(announcement) => Box::pin(self.dispatch_in_order(prepared, announcement, started)).await,
             None => {
-                let stored = self.put_patiently(&prepared, None, started).await?;
+                let stored = self.put_patiently(&prepared, started).await?;
                 Ok(prepared.sent(Some(stored)))
             }
         }
@@ -228,7 +223,7 @@ impl QueueCore {
             self.remove_unsent(&prepared).await;
             return announced.transpose().map(|_| prepared.sent(None));
         }
-        match self.put_patiently(&prepared, None, started).await {
+        match self.put_patiently(&prepared, started).await {
             Ok(stored) => {
                 self.confirm(&[(announcement, !stored.perhaps_twice)]).await.pop().transpose()?;
                 Ok(prepared.sent(Some(stored)))
@@ -258,45 +253,6 @@ impl QueueCore {
         }
         let patience = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
         drop(tokio::time::timeout(patience, self.storage.throttle().until_ready()).await);
-    }
-
-    async fn put_calmly(&self, put: PutMessage, started: Instant) -> Result<PutOutcome, StoreError> {
-        self.calm(started).await;
-        self.store().put(&self.name, put).await
-    }
-
-    /// Puts a message, and again while the storage asks to wait, until the time of a send that began at `started` is up. After a lost
-    /// answer it is sent once more. All copies have one id, and each a payload of its own. `first` is the answer to the first try if it
-    /// was made already.
-    pub(super) async fn put_patiently(
-        &self,
-        prepared: &Prepared,
-        first: Option<StoreError>,
-        started: Instant,
-    ) -> Result<Stored, Error> {
-        let mut tries = Tries::until(started + SEND_BUDGET, RESENDS.0, RESENDS.1);
-        let mut put = Cow::Borrowed(&prepared.put);
-        let mut failed = first;
-        loop {
-            let error = match failed.take() {
-                Some(error) => error,
-                None => match self.put_calmly((*put).clone(), started).await {
-                    Ok(outcome) => return Ok(prepared.stored(outcome.message, tries.is_in_doubt())),
-                    Err(error) => error,
-                },
-            };
-            let in_doubt = error.is_ambiguous();
-            if let Err(error) = tries.failed(error).await {
-                let certainty = error.certainty();
-                if certainty == Certainty::NotApplied {
-                    self.remove_unsent(prepared).await;
-                }
-                return Err(send_error(error, certainty));
-            }
-            if in_doubt {
-                put = Cow::Owned(self.resend_of(prepared, started + SEND_BUDGET).await?);
-            }
-        }
     }
 }
 

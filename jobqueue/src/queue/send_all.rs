@@ -6,11 +6,11 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::time::Instant;
 
+use super::put::unanswered;
 use super::queue_core::QueueCore;
 use super::send::{Draft, Prepared, Sent};
 use super::send_options::SendOptions;
-use super::unreceived::Stored;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::fifo::Announced;
 use crate::message::QueueMessage;
 
@@ -115,25 +115,9 @@ impl QueueCore {
         let mut stored = self.put_all(&ready, started).await.into_iter();
         let answers = prepared.into_iter().map(|one| {
             let one = one?;
-            stored.next().unwrap_or_else(unanswered).map(|stored| one.sent(Some(stored)))
+            stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
         });
         answers.collect()
-    }
-
-    /// Puts messages; the answers stand in their order.
-    async fn put_all(&self, ready: &[&Prepared], started: Instant) -> Vec<Result<Stored, Error>> {
-        self.calm(started).await;
-        let puts = ready.iter().map(|one| one.put.clone()).collect();
-        let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
-        let mut stored = Vec::with_capacity(ready.len());
-        for one in ready {
-            stored.push(match outcomes.next() {
-                Some(Ok(outcome)) => Ok(one.stored(outcome.message, false)),
-                Some(Err(error)) => self.put_patiently(one, Some(error), started).await,
-                None => unanswered(),
-            });
-        }
-        stored
     }
 
     /// The same for a list in which some keep to the order of their key: their positions are announced before any message is put,
@@ -163,7 +147,9 @@ impl QueueCore {
         let mut stored = stored.into_iter();
         let answers = announced.into_iter().map(|one| match one? {
             (one, false) => Ok(one.sent(None)),
-            (one, true) => stored.next().unwrap_or_else(unanswered).map(|stored| one.sent(Some(stored))),
+            (one, true) => {
+                stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
+            }
         });
         answers.collect()
     }
@@ -188,9 +174,4 @@ impl QueueCore {
         }
         announced
     }
-}
-
-/// The answer for a message that the storage passed over.
-fn unanswered() -> Result<Stored, Error> {
-    Err(Error::new(ErrorKind::Unknown, "the storage gave no answer for this message"))
 }

@@ -41,8 +41,8 @@ impl StoreError {
 
 /// The tries of one change. It counts their failures, and decides when to try again.
 ///
-/// An error leaves only through [`failed`](Self::failed), which makes it ambiguous if *any* try was: a later refusal says nothing
-/// about the earlier try.
+/// An error leaves only through [`failed`](Self::failed), [`pause`](Self::pause) and [`last`](Self::last), which make it ambiguous if
+/// *any* try was: a later refusal says nothing about the earlier try.
 #[derive(Debug)]
 pub(crate) struct Tries {
     give_up: Instant,
@@ -77,7 +77,7 @@ impl Tries {
     /// # Errors
     /// Returns `error`, ambiguous if any try was.
     pub(crate) async fn failed(&mut self, error: StoreError) -> Result<(), StoreError> {
-        let wait = self.pause_after(error)?;
+        let wait = self.pause(error)?;
         tokio::time::sleep(wait).await;
         Ok(())
     }
@@ -88,7 +88,11 @@ impl Tries {
         error.with_ambiguous(self.in_doubt)
     }
 
-    fn pause_after(&mut self, error: StoreError) -> Result<Duration, StoreError> {
+    /// Takes in the failure of a try, and returns how long to wait before the next; the error if there is to be none.
+    ///
+    /// # Errors
+    /// As [`failed`](Self::failed).
+    pub(crate) fn pause(&mut self, error: StoreError) -> Result<Duration, StoreError> {
         let lost = error.is_ambiguous() && !error.is_throttled();
         let may_help = error.is_retryable() || error.is_ambiguous();
         let error = self.last(error);

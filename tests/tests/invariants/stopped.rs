@@ -33,7 +33,7 @@ async fn worker_with_stopped_storage_lets_handlers_end() {
     let error = ended_by_itself.expect("it does not go on for ever").unwrap_err();
     assert!(error.kind() == ErrorKind::Storage && !error.is_retryable(), "{error:?}");
     let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert!(cause.contains("open the storage anew"), "{cause}");
+    assert!(cause.contains("open the storage again"), "{cause}");
     assert!(*ended.lock().unwrap(), "the handler came to its end");
     faulty.heal();
     assert_eq!(tasks.len().await.unwrap(), 1, "what was not acknowledged is still there");
