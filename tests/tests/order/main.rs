@@ -4,6 +4,7 @@
 
 mod azurite;
 mod processes;
+mod records;
 mod storages;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,7 @@ async fn send(queue: &Queue<Step>, step: &Step) {
     queue.send_with(step, SendOptions::new().in_order(true)).await.unwrap();
 }
 
-/// The jobs of each key that handlers saw.
+/// What handlers saw of each key.
 #[derive(Debug, Default)]
 struct Seen {
     running: BTreeSet<String>,
@@ -76,6 +77,12 @@ impl Watch {
         Running(self.clone(), step.of.clone())
     }
 
+    /// Nothing follows the step any more.
+    fn end(&self, step: &Step) {
+        self.seen.lock().unwrap().ended.insert((step.of.clone(), step.number));
+        self.end.notify_one();
+    }
+
     async fn ends(&self, count: usize) {
         while self.seen.lock().unwrap().ended.len() < count {
             self.end.notified().await;
@@ -88,14 +95,16 @@ impl Watch {
 
     /// Runs of one step stand side by side, and steps in the order of their sends.
     fn assert_in_order(&self, keys: u32, steps: u32) {
+        (0..keys).for_each(|key| self.assert_in_order_of(&key.to_string(), steps));
+    }
+
+    fn assert_in_order_of(&self, key: &str, steps: u32) {
         let seen = self.seen.lock().unwrap();
         assert!(seen.overlaps.is_empty(), "two of a key at once: {:?}", seen.overlaps);
-        for key in 0..keys {
-            let mut begun = seen.begun[&key.to_string()].clone();
-            assert!(begun.is_sorted(), "key {key}: {begun:?}");
-            begun.dedup();
-            assert_eq!(begun, (0..steps).collect::<Vec<_>>(), "key {key}");
-        }
+        let mut begun = seen.begun[key].clone();
+        assert!(begun.is_sorted(), "key {key}: {begun:?}");
+        begun.dedup();
+        assert_eq!(begun, (0..steps).collect::<Vec<_>>(), "key {key}");
     }
 }
 
@@ -104,8 +113,7 @@ async fn handle(step: Step, info: JobInfo, State(watch): State<Watch>) -> Result
     tokio::time::sleep(Duration::from_millis(step.millis)).await;
     let last = info.attempt > step.fails || info.attempt == 3;
     if last {
-        watch.seen.lock().unwrap().ended.insert((step.of.clone(), step.number));
-        watch.end.notify_one();
+        watch.end(&step);
     }
     if info.attempt <= step.fails { Err(JobError::retry("not yet")) } else { Ok(()) }
 }
