@@ -6,6 +6,7 @@ mod azurite;
 mod processes;
 mod records;
 mod storages;
+mod stress;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
