@@ -95,10 +95,10 @@ impl Delivery<'_> {
     /// Waits for the turn, or decides what to do without.
     async fn turn(&self, parking: &Parking) -> Result<Decision, Error> {
         let run_time = self.leased_job.core.options.max_run_time;
-        let give_up = self.came + patience(run_time, self.waiting.until_idle);
+        let mut give_up = self.came + patience(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
         let mut parked = None;
-        let mut look = LOOK.0;
+        let (mut look, mut nearest) = (LOOK.0, usize::MAX);
         loop {
             let mut first = pin!(notifier.notified());
             // Before the log is looked at, so that nothing is missed.
@@ -118,6 +118,11 @@ impl Delivery<'_> {
             if parked.is_none() {
                 parked = parking.park(self.leased_job.payload_bytes(), ahead);
                 self.waiting.leave_slot();
+            }
+            if self.waiting.until_idle && ahead < nearest {
+                // A group that moves is waited for.
+                give_up = Instant::now() + patience(run_time, true);
+                nearest = ahead;
             }
             if parked.is_none() || Instant::now() >= give_up {
                 return Ok(Decision::Wait(put_back(ahead, self.own.turn.delivery)));

@@ -53,8 +53,12 @@ async fn a_list_is_run_in_its_order_while_a_worker_runs() {
         async move { watch.ends(600).await }
     }));
     let list: Vec<Step> = (0..300).flat_map(|number| ["0", "1"].map(|key| step(key, number))).collect();
-    let in_order = || SendOptions::new().in_order(true);
-    let sent = queue.send_all_with(list.iter().map(|step| (step, in_order()))).await.unwrap();
+    let options = |step: &Step| {
+        // The later ones are delivered first.
+        let delay = Duration::from_millis(if step.number % 10 == 0 { 500 } else { 0 });
+        SendOptions::new().in_order(true).delay(delay)
+    };
+    let sent = queue.send_all_with(list.iter().map(|step| (step, options(step)))).await.unwrap();
     assert!(sent.iter().all(Result::is_ok));
     let _ = running.await.unwrap().unwrap();
     watch.assert_in_order(2, 300);
@@ -67,8 +71,11 @@ async fn a_job_that_died_before_its_send_returned_blocks_no_key() {
     let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     send(&queue, &step("other", 0)).await;
-    // Announced, put, and then slow.
-    faulty.plan(Operation::PutBlob, 2, Fault::DelayBefore(Duration::from_secs(5)));
+    // What the sender writes after it has put the message is slow.
+    let puts = faulty.clone();
+    faulty.on(Operation::PutBlob, move |_| {
+        (puts.calls_of(Operation::Put) == 2).then_some(Fault::DelayBefore(Duration::from_secs(5)))
+    });
     let reject = |_: Step| async { Err::<(), _>(JobError::dead_letter("never")) };
     let dying = worker(&storage).handle(reject).build().unwrap();
     let dying = tokio::spawn(dying.run_until(sleep(Duration::from_secs(10))));
@@ -322,9 +329,6 @@ async fn a_queue_is_sharded_while_jobs_in_order_wait_in_it() {
     for number in 0..5 {
         send(&plain, &Step { fails: u32::from(number == 1), ..step("a", number) }).await;
     }
-    // A worker of the plain queue stops in the middle.
-    let watch = Watch::default();
-    run(&accounts[0], &watch, 2).await;
     let sharded = Sharded::builder().shards("steps", 4).clock(clock());
     let sharded = sharded.account("one", accounts[0].clone()).account("two", accounts[1].clone());
     let sharded = sharded.build().unwrap().storage();
@@ -332,10 +336,13 @@ async fn a_queue_is_sharded_while_jobs_in_order_wait_in_it() {
     for number in 5..8 {
         send(&queue, &step("a", number)).await;
     }
+    // Workers of both kinds, as while a fleet is changed over.
+    let watch = Watch::default();
+    let plain = worker(&accounts[0]).state(watch.clone()).handle(handle).build().unwrap();
+    let plain = tokio::spawn(plain.run_until(sleep(MINUTE)));
     run(&sharded, &watch, 8).await;
-    let mut begun = watch.begun("a");
-    begun.dedup();
-    assert_eq!(begun, (0..8).collect::<Vec<_>>());
+    let _ = plain.await.unwrap().unwrap();
+    watch.assert_in_order_of("a", 8);
     assert!(queue.is_empty().await.unwrap());
     let name = QueueName::new("steps").unwrap();
     assert_eq!(sharded.queues().queue_properties(&name).await.unwrap().approximate_count, 0);
