@@ -55,7 +55,7 @@ async fn a_list_is_run_in_its_order_while_a_worker_runs() {
     let list: Vec<Step> = (0..300).flat_map(|number| ["0", "1"].map(|key| step(key, number))).collect();
     let options = |step: &Step| {
         // The later ones are delivered first.
-        let delay = Duration::from_millis(if step.number % 10 == 0 { 500 } else { 0 });
+        let delay = Duration::from_millis(if step.number.is_multiple_of(10) { 500 } else { 0 });
         SendOptions::new().in_order(true).delay(delay)
     };
     let sent = queue.send_all_with(list.iter().map(|step| (step, options(step)))).await.unwrap();
