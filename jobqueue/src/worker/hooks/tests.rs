@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::builder::WorkerBuilder;
-use super::super::hook::{Decision, Hook, HookContext};
+use super::super::hook::{Decision, Hook, HookContext, Waiting};
 use super::super::{Context, Report};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
@@ -61,7 +61,7 @@ impl Hook for Failing {
         true
     }
 
-    async fn admit(&self, _: HookContext<'_>) -> Result<Decision, Error> {
+    async fn admit(&self, _: HookContext<'_>, _: Waiting<'_>) -> Result<Decision, Error> {
         self.at(Place::Admit, "admit".to_owned()).map(|()| Decision::Run)
     }
 
