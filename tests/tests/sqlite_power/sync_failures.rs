@@ -18,7 +18,7 @@ const TASKS: usize = 3;
 fn is_disk_failure(error: &StoreError) -> bool {
     error.kind() == StoreErrorKind::Stopped
         && !error.is_retryable()
-        && error.to_string().contains("open the storage anew")
+        && error.to_string().contains("open the storage again")
 }
 
 /// The store refuses everything, and says what to do.
