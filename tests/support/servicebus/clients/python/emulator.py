@@ -90,10 +90,10 @@ def none(receiver, wait=0.5):
 
 
 @contextmanager
-def raises(kind):
-    """Expects an error of that kind."""
+def raises(*kinds):
+    """Expects an error of one of these kinds."""
     try:
         yield
-    except kind:
+    except kinds:
         return
-    raise AssertionError(f"{kind.__name__} was expected")
+    raise AssertionError(f"{' or '.join(kind.__name__ for kind in kinds)} was expected")
