@@ -63,8 +63,8 @@ impl SendOptions {
     /// it: after those whose send had returned when this one's began. The next one's turn comes when it is done or
     /// dead-lettered, so that a message that fails, snoozes or is delayed holds back its key, and no other key.
     ///
-    /// Off by default. Needs a key, and excludes a time to live. Costs a read and a conditional write of a small blob more to send it and
-    /// twice that to handle it. Order is kept by [`Worker`](crate::Worker)s, not by [`Queue::receive`](crate::Queue::receive). See
+    /// Off by default. Needs a key, and excludes a time to live. Costs two conditional writes of a small blob more to send it and one to
+    /// handle it. Order is kept by [`Worker`](crate::Worker)s, not by [`Queue::receive`](crate::Queue::receive). See
     /// the [guide](crate::guide::coordination) for what is and what is not promised.
     #[must_use]
     pub fn in_order(mut self, ordered: bool) -> Self {

@@ -134,7 +134,7 @@ impl<M: QueueMessage> Queue<M> {
         self.send_all_with(messages.into_iter().map(|message| (message, SendOptions::new())))
     }
 
-    /// The same, each message with its own options. Those that are sent [in order](SendOptions::in_order) get their places
+    /// The same, each message with its own options. Those that are sent [in order](SendOptions::in_order) get their positions
     /// in the order of the list.
     ///
     /// ```
@@ -170,16 +170,17 @@ impl<M: QueueMessage> Queue<M> {
         }
     }
 
-    /// Takes a message back that nobody has received yet. False if somebody has, or if it is gone. What was sent as unique
-    /// work can be taken back by its key, from other processes too: [`cancel_unique`](Self::cancel_unique).
+    /// Cancels a job whose message nobody has received yet. Returns false if somebody has received it, or if it is gone. Unique work can
+    /// be cancelled by its key, from other processes too: [`cancel_unique`](Self::cancel_unique).
     ///
     /// # Errors
-    /// [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not, because an answer to the cancellation was lost, or one to
-    /// the send, so that a second copy may be stored; otherwise what the storage says. A message [in order](SendOptions::in_order) may then be taken back later all the same: by the
-    /// next of its key, which does not wait for it in vain.
+    /// [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not, because an answer to the cancellation was lost, or an
+    /// answer to the send, so that a second message may be stored. Of a job [in order](SendOptions::in_order) no second message runs.
+    /// After a lost answer to the cancellation the next job of its key completes the cancellation, because it does not wait in vain.
+    /// Otherwise the errors of the storage.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not be deleted; one in order also later, as after an error.
+    /// If the future is dropped, the message may or may not be deleted; a message in order also later, as after an error.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
         let Some(stored) = &sent.stored else { return Ok(false) };
         self.core.cancel_message(sent.position, stored).await.map_err(|not| not.error)
@@ -189,7 +190,7 @@ impl<M: QueueMessage> Queue<M> {
     /// dead-lettered.
     ///
     /// For work that does not fit a handler. Messages come in any order, also those sent
-    /// [in order](SendOptions::in_order); they leave their places when they are completed or dead-lettered. Children of a
+    /// [in order](SendOptions::in_order); they give up their positions when they are completed or dead-lettered. Children of a
     /// [batch](crate::Batch) are counted by a [`Worker`](crate::Worker) only: completed by hand, they leave their batch
     /// waiting for them.
     ///

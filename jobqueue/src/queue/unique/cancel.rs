@@ -1,4 +1,4 @@
-//! Taking unique work back by its key.
+//! Cancelling unique work by its key.
 
 use super::record::{ClaimState, Record, Records};
 use crate::error::{Error, ErrorKind};
