@@ -101,8 +101,8 @@ impl SweepOptions {
     }
 
     /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is more)
-    /// and both the queue they were written for and its dead-letter queue are empty, invisible messages included. Do not
-    /// redrive that queue's dead letters meanwhile. Queues that are spread over shards are left alone. Off by default.
+    /// and both the queue they were written for and its dead-letter queue are empty, invisible messages included. Queues that are
+    /// spread over shards are left alone. Off by default.
     #[must_use]
     pub fn drained_queues(mut self, sweep: bool) -> Self {
         self.drained_queues = sweep;

@@ -4,17 +4,17 @@
 //! send        put blob ──► put message ─┬─ answered ──────────────────────────► acknowledged
 //!                                       ├─ no answer ──► send again, with a blob of its own
 //!                                       └─ certainly refused ──► delete the blob of this put
-//! checkpoint  put blob ──► update message ─┬─ answered ──► delete the blob that it replaces, unless the message was redriven
+//! checkpoint  put blob ──► update message ─┬─ answered ──► delete the blob that it replaces
 //!                                          ├─ refused in every try ──► delete the new blob
 //!                                          └─ no answer in any try ──► uncertain: nothing is deleted
 //! complete    delete message ──► delete its blobs            the job is done
-//! dead        copy to the dead-letter queue, with the references ──► delete message
-//! redrive     put message, with the references ──► delete letter
-//! purge       delete letter
-//! sweep       both queues empty, seen twice, and no redrive meanwhile ──► delete the old blobs
+//! dead        copy the blobs ──► put letter, with the copies ──► delete message ──► delete its blobs
+//! redrive     copy the blobs ──► put message, with the copies ──► delete letter ──► delete its blobs
+//! purge       delete letter ──► delete its blobs
+//! sweep       both queues empty, seen twice ──► delete the blobs that were old before
 //!
-//! blob        ∙ ──► not yet referred to ──► of one message ──► shared with letters and what is put back ──► job done ──► ∙
-//!                          └──────────────────────┴── nobody knows ──► swept after its grace ──────────────────────────► ∙
+//! blob        ∙ ──► not yet referred to ──► of one message or letter ──► that is deleted ──► ∙
+//!                          └──────────────────────┴── nobody knows ──► swept after its grace ──► ∙
 //! ```
 //!
 //! | property | invariant |
@@ -46,16 +46,14 @@ pub enum Design {
     LastErrorDecides,
     /// Broken: a resend refers to the blob of the first, and the message that is taken for a duplicate takes it away.
     DuplicateDeletesBlob,
-    /// Broken: a checkpoint always deletes the blob that it replaces.
-    CheckpointDeletesShared,
-    /// Broken: a purge deletes the blobs of the letter.
-    PurgeDeletesBlobs,
+    /// Broken: a letter refers to the blobs of its message, which may still be there.
+    LetterSharesBlobs,
+    /// Broken: a job that is put back refers to the blobs of its letter, which may still be there.
+    RedriveSharesBlobs,
     /// Broken: nobody sweeps.
     NeverSwept,
     /// Broken: blobs are swept by their age alone.
     SweptByAge,
-    /// Broken: somebody redrives while a sweep looks at the queues.
-    SweptDuringRedrive,
 }
 
 /// One job, two workers, a redrive, a purge, a sweeper, and a bounded number of faults.

@@ -1,16 +1,13 @@
 //! Steps of those who redrive, purge and sweep.
 
 use super::Design;
-use super::state::{Action, Blob, Message, Operator, Sender, State, references};
+use super::state::{Action, Blob, Letter, Message, Operator, Sender, State, references};
 
 impl State {
     pub(super) fn operator_actions(&self, design: Design, actions: &mut Vec<Action>) {
         if self.operator == Operator::Idle {
-            let sweeps = self.looks.is_some() && design != Design::SweptDuringRedrive;
             for slot in (0..self.letters.len()).filter(|slot| self.letters[*slot].is_some()) {
-                if !sweeps {
-                    actions.push(Action::Redrive(slot));
-                }
+                actions.push(Action::Redrive(slot));
                 if self.faults.purges > 0 {
                     actions.push(Action::Purge(slot));
                 }
@@ -25,12 +22,11 @@ impl State {
         let referring = self.in_flight.is_some()
             || self.sender != Sender::Over
             || self.workers.iter().any(Option::is_some);
-        if !referring && self.blobs.contains(&Blob::New) {
+        // A sweep goes by the age that it has read before it looks at the queues.
+        if !referring && self.looks.is_none() && self.blobs.contains(&Blob::New) {
             actions.push(Action::Age);
         }
-        let redrives = matches!(self.operator, Operator::PutBack(_) | Operator::Delete { purged: false, .. });
-        let may_begin =
-            self.blobs.contains(&Blob::Old) && (self.faults.sweeps > 0 || self.is_over()) && !redrives;
+        let may_begin = self.blobs.contains(&Blob::Old) && (self.faults.sweeps > 0 || self.is_over());
         if design != Design::NeverSwept && (self.looks.is_some() || may_begin) {
             actions.push(Action::Sweep);
         }
@@ -38,7 +34,7 @@ impl State {
 
     pub(super) fn operate(&mut self, action: Action, design: Design) {
         match action {
-            Action::Redrive(slot) => self.operator = Operator::PutBack(slot),
+            Action::Redrive(slot) => self.operator = Operator::CopyBlobs(slot),
             Action::Purge(slot) => {
                 self.faults.purges -= 1;
                 self.operator = Operator::Delete { slot, purged: true };
@@ -58,27 +54,28 @@ impl State {
 
     fn operator_step(&mut self, design: Design) -> Operator {
         match self.operator {
-            Operator::PutBack(slot) => {
-                let Some(letter) = &self.letters[slot] else { return Operator::Idle };
-                let message = Message {
-                    payload: letter.payload,
-                    checkpoint: letter.checkpoint,
-                    holder: None,
-                    dead: false,
-                    redriven: true,
+            Operator::CopyBlobs(slot) => {
+                let Some(Letter { payload, checkpoint }) = self.letters[slot].clone() else {
+                    return Operator::Idle;
                 };
-                let same = self.queue.iter().flatten().filter(|other| **other == message).count();
-                // A third copy of the same letter shows nothing new.
-                if same < 2 && self.queue.iter().any(Option::is_none) {
+                let (payload, checkpoint) = match design {
+                    Design::RedriveSharesBlobs => (payload, checkpoint),
+                    _ => self.copy_blobs(payload, checkpoint),
+                };
+                Operator::PutBack { slot, payload, checkpoint }
+            }
+            Operator::PutBack { slot, payload, checkpoint } => {
+                let message = Message { payload, checkpoint, holder: None, dead: false };
+                if self.queue.iter().any(Option::is_none) {
                     self.put(message);
                 }
                 Operator::Delete { slot, purged: false }
             }
             Operator::Delete { slot, purged } => match self.letters[slot].take() {
-                Some(letter) if purged && design == Design::PurgeDeletesBlobs => {
-                    Operator::DeleteBlobs(references(letter.payload, letter.checkpoint))
-                }
-                _ => Operator::Idle,
+                // What was put back has the blobs of its letter, if it has none of its own.
+                Some(_) if design == Design::RedriveSharesBlobs && !purged => Operator::Idle,
+                Some(letter) => Operator::DeleteBlobs(references(letter.payload, letter.checkpoint)),
+                None => Operator::Idle,
             },
             Operator::DeleteBlobs(blobs) => {
                 self.delete_blobs(blobs);

@@ -4,7 +4,7 @@ use super::Design;
 use super::state::{Action, Blob, Message, Sender, State};
 
 fn message(payload: usize) -> Message {
-    Message { payload, checkpoint: None, holder: None, dead: false, redriven: false }
+    Message { payload, checkpoint: None, holder: None, dead: false }
 }
 
 impl State {

@@ -36,10 +36,10 @@ pub enum Blob {
     Old,
 }
 
-/// The number of places for blobs: no name is used twice.
-pub const BLOBS: usize = 7;
+/// The number of places for blobs. A name that nobody knows any more stands for a new one.
+pub const BLOBS: usize = 12;
 /// Numbers of blobs, one bit each.
-pub type References = u8;
+pub type References = u16;
 
 /// A message in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,8 +48,6 @@ pub struct Message {
     pub(super) checkpoint: Option<usize>,
     pub(super) holder: Option<usize>,
     pub(super) dead: bool,
-    /// It was a letter once, which may still be there.
-    pub(super) redriven: bool,
 }
 
 /// A message in the dead-letter queue.
@@ -83,8 +81,10 @@ pub enum Step {
     Update { blob: usize, ambiguous: bool },
     /// A blob that nothing refers to is to be deleted; then the handler goes on.
     DeleteBlob(usize),
-    /// The letter is to be put.
-    Copy,
+    /// The blobs of the letter are to be written.
+    CopyBlobs,
+    /// The letter is to be put, with its blobs.
+    Copy { payload: usize, checkpoint: Option<usize> },
     /// The message is to be deleted.
     Delete { done: bool },
     /// The blobs of the message are to be deleted.
@@ -103,11 +103,13 @@ pub struct Worker {
 pub enum Operator {
     /// No letter is held.
     Idle,
-    /// The message is to be put.
-    PutBack(usize),
+    /// The blobs of the message are to be written.
+    CopyBlobs(usize),
+    /// The message is to be put, with its blobs.
+    PutBack { slot: usize, payload: usize, checkpoint: Option<usize> },
     /// The letter is to be deleted.
     Delete { slot: usize, purged: bool },
-    /// The blobs of a purged letter are to be deleted ([`Design::PurgeDeletesBlobs`]).
+    /// The blobs of the deleted letter are to be deleted.
     DeleteBlobs(References),
 }
 
@@ -181,7 +183,6 @@ impl Action {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     pub(super) blobs: [Blob; BLOBS],
-    pub(super) next_blob: usize,
     pub(super) queue: [Option<Message>; 4],
     pub(super) in_flight: Option<Message>,
     pub(super) letters: [Option<Letter>; 3],
@@ -198,7 +199,6 @@ impl State {
     pub(super) fn new(faults: Faults) -> Self {
         Self {
             blobs: [Blob::Missing; BLOBS],
-            next_blob: 0,
             queue: [const { None }; 4],
             in_flight: None,
             letters: [const { None }; 3],
@@ -214,7 +214,7 @@ impl State {
     pub(super) fn stored(faults: Faults) -> Self {
         let mut state = Self::new(faults);
         let payload = state.write_blob();
-        state.put(Message { payload, checkpoint: None, holder: None, dead: false, redriven: false });
+        state.put(Message { payload, checkpoint: None, holder: None, dead: false });
         state.sender = Sender::Over;
         state
     }
@@ -259,9 +259,42 @@ impl State {
         blob
     }
 
-    pub(super) fn name_blob(&mut self) -> usize {
-        self.next_blob += 1;
-        self.next_blob - 1
+    /// Writes copies of the blobs of a text; what is missing stays referred to, as evidence.
+    pub(super) fn copy_blobs(&mut self, payload: usize, checkpoint: Option<usize>) -> (usize, Option<usize>) {
+        let mut copy = |blob: usize| match self.blobs[blob] {
+            Blob::Missing => blob,
+            _ => self.write_blob(),
+        };
+        (copy(payload), checkpoint.map(copy))
+    }
+
+    pub(super) fn name_blob(&self) -> usize {
+        let known = self.known();
+        let free = |blob: &usize| self.blobs[*blob] == Blob::Missing && known & (1 << *blob) == 0;
+        (0..BLOBS).find(free).expect("a name for every blob")
+    }
+
+    /// Returns the blobs that anybody refers to.
+    fn known(&self) -> References {
+        let messages = self.queue.iter().chain([&self.in_flight]).flatten();
+        let messages = messages.map(|message| references(message.payload, message.checkpoint));
+        let letters = self.letters.iter().flatten().map(|l| references(l.payload, l.checkpoint));
+        let workers = self.workers.iter().flatten().map(|worker| match worker.step {
+            Step::Update { blob, .. } | Step::DeleteBlob(blob) => 1 << blob,
+            Step::Copy { payload, checkpoint } => references(payload, checkpoint),
+            Step::DeleteBlobs(blobs) => blobs,
+            Step::Run | Step::CopyBlobs | Step::Delete { .. } => 0,
+        });
+        let sender = match self.sender {
+            Sender::Put { blob, .. } | Sender::LateBlob(blob) | Sender::DeleteBlob(blob) => 1 << blob,
+            Sender::Blob { .. } | Sender::Over => 0,
+        };
+        let operator = match self.operator {
+            Operator::PutBack { payload, checkpoint, .. } => references(payload, checkpoint),
+            Operator::DeleteBlobs(blobs) => blobs,
+            Operator::Idle | Operator::CopyBlobs(_) | Operator::Delete { .. } => 0,
+        };
+        messages.chain(letters).chain(workers).fold(sender | operator, |all, one| all | one)
     }
 
     pub(super) fn delete_blobs(&mut self, references: References) {

@@ -65,7 +65,7 @@ impl State {
             Action::Fail(w) => {
                 self.faults.deaths -= 1;
                 let recorded = self.held(w).map(|message| message.dead = true).is_some();
-                self.set_step(w, Step::Copy);
+                self.set_step(w, Step::CopyBlobs);
                 self.workers[w] = self.workers[w].filter(|_| recorded);
             }
             Action::WorkerDies(w) => {
@@ -96,7 +96,7 @@ impl State {
             _ if self.done => Step::Delete { done: true },
             // Another copy was elected.
             _ if design == Design::DuplicateDeletesBlob && other_runs => Step::Delete { done: true },
-            true => Step::Copy,
+            true => Step::CopyBlobs,
             false => Step::Run,
         };
         Some(Worker { step, slot })
@@ -135,19 +135,24 @@ impl State {
             // The receipt is gone: "not found".
             Step::Update { ambiguous: true, .. } => None,
             Step::Update { blob, ambiguous: false } => {
-                let message = self.held(w)?;
-                let replaced = message.checkpoint.replace(blob);
-                let own = !message.redriven || design == Design::CheckpointDeletesShared;
-                next(replaced.filter(|_| own).map_or(Step::Run, Step::DeleteBlob))
+                let replaced = self.held(w)?.checkpoint.replace(blob);
+                next(replaced.map_or(Step::Run, Step::DeleteBlob))
             }
             Step::DeleteBlob(blob) => {
                 self.delete_blobs(1 << blob);
                 next(Step::Run)
             }
-            Step::Copy => {
+            Step::CopyBlobs => {
                 let message = self.queue[worker.slot].as_ref().filter(|message| message.dead)?;
-                let letter = Letter { payload: message.payload, checkpoint: message.checkpoint };
-                self.put_letter(letter);
+                let (payload, checkpoint) = (message.payload, message.checkpoint);
+                let (payload, checkpoint) = match design {
+                    Design::LetterSharesBlobs => (payload, checkpoint),
+                    _ => self.copy_blobs(payload, checkpoint),
+                };
+                next(Step::Copy { payload, checkpoint })
+            }
+            Step::Copy { payload, checkpoint } => {
+                self.put_letter(Letter { payload, checkpoint });
                 next(Step::Delete { done: false })
             }
             Step::Delete { done } => {
@@ -158,7 +163,9 @@ impl State {
                     || !self.queue.iter().flatten().any(|m| m.holder.is_some());
                 self.done |= done && ran;
                 let blobs = references(message.payload, message.checkpoint);
-                if done { next(Step::DeleteBlobs(blobs)) } else { None }
+                // The letter has those of its message, if it has none of its own.
+                let shared = !done && design == Design::LetterSharesBlobs;
+                if shared { None } else { next(Step::DeleteBlobs(blobs)) }
             }
             Step::DeleteBlobs(blobs) => {
                 self.delete_blobs(blobs);
@@ -168,11 +175,7 @@ impl State {
     }
 
     fn put_letter(&mut self, letter: Letter) {
-        // A third letter with the same references shows nothing new.
-        let same = self.letters.iter().flatten().filter(|other| **other == letter).count();
-        if same < 2
-            && let Some(free) = self.letters.iter_mut().find(|slot| slot.is_none())
-        {
+        if let Some(free) = self.letters.iter_mut().find(|slot| slot.is_none()) {
             *free = Some(letter);
         }
     }
