@@ -138,13 +138,13 @@ fn modules_use_only_what_the_table_allows() {
 
 /// The sources of chance, which make a run differ from the last one, and the one module that may use each.
 const CHANCE: &[(&str, &[&str])] = &[
-    ("rand::r", &["entropy"]),
-    ("RngExt", &["entropy"]),
+    ("rand::r", &["entropy", "testing"]),
+    ("RngExt", &["entropy", "testing"]),
     ("Uuid::new_v4()", &["entropy"]),
     ("Uuid::now_v7()", &["entropy"]),
     // It wakes those who wait in a random order.
     ("sync::watch", &[]),
-    ("tokio::spawn(", &["task"]),
+    ("tokio::spawn(", &["task", "testing"]),
     ("runtime.spawn(", &["task"]),
     ("runtime().spawn(", &["task"]),
     ("tasks.spawn(", &["task"]),

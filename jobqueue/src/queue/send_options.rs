@@ -72,6 +72,12 @@ impl SendOptions {
         self
     }
 
+    /// The time to live, if one was given.
+    #[cfg(feature = "testing")]
+    pub(crate) fn time_to_live(&self) -> Option<Duration> {
+        self.ttl
+    }
+
     /// The job's id, instead of a new one: 1 to 1,024 bytes. Sending twice under one id is how to be safe after
     /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown): effects are to be idempotent by id.
     ///

@@ -21,6 +21,42 @@ macro_rules! operations {
                     $(Self::$name => $text,)+
                 }
             }
+
+            /// Returns whether it is an operation of blobs and containers.
+            pub const fn is_of_blobs(self) -> bool {
+                matches!(
+                    self,
+                    Self::CreateContainer
+                        | Self::DeleteContainer
+                        | Self::PutBlob
+                        | Self::GetBlob
+                        | Self::BlobProperties
+                        | Self::DeleteBlob
+                        | Self::ListBlobs
+                        | Self::AcquireLease
+                        | Self::RenewLease
+                        | Self::ChangeLease
+                        | Self::ReleaseLease
+                        | Self::BreakLease
+                        | Self::CheckBlobAccess
+                )
+            }
+
+            /// Returns whether the operation may change what is stored. A get does: it leases messages.
+            pub const fn is_change(self) -> bool {
+                !matches!(
+                    self,
+                    Self::ListQueues
+                        | Self::QueueProperties
+                        | Self::QueueMetadata
+                        | Self::Peek
+                        | Self::CheckQueueAccess
+                        | Self::GetBlob
+                        | Self::BlobProperties
+                        | Self::ListBlobs
+                        | Self::CheckBlobAccess
+                )
+            }
         }
     };
 }

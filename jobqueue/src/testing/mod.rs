@@ -8,5 +8,6 @@ pub mod faults;
 mod one_run;
 pub mod simulation;
 pub mod wire;
+pub mod world;
 
 pub use one_run::{HandlerTest, OneRun, run_one};

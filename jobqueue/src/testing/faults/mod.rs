@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+mod azure_like;
 mod blobs;
 mod plan;
 mod queues;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use crate::storage::{BlobStore, Operation, QueueStore, Storage};
 
+pub use azure_like::AzureLike;
 use plan::Plan;
 pub use plan::{Call, Fault};
 
@@ -62,19 +64,18 @@ pub struct Faulty {
 impl Faulty {
     /// Wraps `storage`; no faults are planned yet.
     pub fn new(storage: &Storage) -> Self {
-        Self::wrap(storage, storage.queues().commits_together())
+        Self::wrap(storage, Shape::of(storage))
     }
 
     /// Wraps `storage` so that workers delete the message of each job by itself, as on Azure: by [`Operation::Delete`]
     /// instead of [`Operation::DeleteAll`].
     pub fn deleting_one_by_one(storage: &Storage) -> Self {
-        Self::wrap(storage, false)
+        Self::wrap(storage, Shape { commits_together: false, ..Shape::of(storage) })
     }
 
-    fn wrap(storage: &Storage, commits_together: bool) -> Self {
+    fn wrap(storage: &Storage, shape: Shape) -> Self {
         let plan = Arc::new(Plan::default());
-        let queues =
-            Queues { inner: Arc::clone(storage.queues()), plan: Arc::clone(&plan), commits_together };
+        let queues = Queues { inner: Arc::clone(storage.queues()), plan: Arc::clone(&plan), shape };
         let blobs = Blobs { inner: Arc::clone(storage.blobs()), plan: Arc::clone(&plan) };
         let storage = Storage::new(Arc::new(queues), Arc::new(blobs), storage.description());
         Self { storage, plan }
@@ -105,6 +106,11 @@ impl Faulty {
         self.plan.hook(operation, Box::new(hook));
     }
 
+    /// Calls `behaviour` for each call and does what it says, in its order; a planned fault takes the place of all but delays.
+    pub fn behave(&self, behaviour: impl Fn(&Call) -> Vec<Fault> + Send + Sync + 'static) {
+        self.plan.behave(Arc::new(behaviour));
+    }
+
     /// Returns all calls since the beginning, in order.
     pub fn calls(&self) -> Vec<Call> {
         self.plan.calls()
@@ -121,7 +127,28 @@ impl Faulty {
 struct Queues {
     inner: Arc<dyn QueueStore>,
     plan: Arc<Plan>,
+    shape: Shape,
+}
+
+/// What the storage says about itself.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
     commits_together: bool,
+    checks_expiry: bool,
+    notifies: bool,
+}
+
+impl Shape {
+    const AZURE: Self = Self { commits_together: false, checks_expiry: false, notifies: false };
+
+    fn of(storage: &Storage) -> Self {
+        let queues = storage.queues();
+        Self {
+            commits_together: queues.commits_together(),
+            checks_expiry: queues.checks_expiry(),
+            notifies: true,
+        }
+    }
 }
 
 /// The blob half of the storage under the plan.

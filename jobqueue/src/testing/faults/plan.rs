@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -23,6 +23,13 @@ pub enum Fault {
     LoseRequest(StoreErrorKind),
     /// The call is not performed; the storage asks to slow down for this time.
     Throttle(Duration),
+    /// The call is performed or not; the storage asks to slow down without saying which.
+    ThrottleInDoubt {
+        /// When to come back.
+        retry_after: Duration,
+        /// Whether it is performed.
+        applied: bool,
+    },
     /// The call is performed after this time.
     DelayBefore(Duration),
     /// The call is performed, and answered after this time.
@@ -48,6 +55,8 @@ pub struct Call {
 }
 
 pub(super) type Hook = Box<dyn FnMut(&Call) -> Option<Fault> + Send>;
+/// What happens to each call, unless something else is planned for it.
+pub(super) type Behaviour = Arc<dyn Fn(&Call) -> Vec<Fault> + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Plan(Mutex<Script>);
@@ -59,6 +68,7 @@ struct Script {
     faults: HashMap<(Operation, u64), VecDeque<Fault>>,
     always: HashMap<Operation, Fault>,
     hooks: HashMap<Operation, Vec<Hook>>,
+    behaviour: Option<Behaviour>,
 }
 
 impl Plan {
@@ -82,6 +92,10 @@ impl Plan {
         self.lock().hooks.entry(operation).or_default().push(hook);
     }
 
+    pub(super) fn behave(&self, behaviour: Behaviour) {
+        self.lock().behaviour = Some(behaviour);
+    }
+
     pub(super) fn calls(&self) -> Vec<Call> {
         self.lock().calls.clone()
     }
@@ -94,6 +108,7 @@ impl Plan {
         let call = Call { operation, subject, at: Instant::now(), nth: *count };
         script.calls.push(call.clone());
         let mut hooks = script.hooks.remove(&operation).unwrap_or_default();
+        let behaviour = script.behaviour.clone();
         // A hook may use the plan, which must not be locked then.
         drop(script);
         let mut faults: Vec<_> = hooks.iter_mut().filter_map(|hook| hook(&call)).collect();
@@ -103,7 +118,14 @@ impl Plan {
         if faults.is_empty() {
             faults.extend(script.always.get(&operation));
         }
-        faults
+        drop(script);
+        let mut own = behaviour.map(|behaviour| behaviour(&call)).unwrap_or_default();
+        if !faults.is_empty() {
+            // A planned fault comes as late as an answer would.
+            own.retain(|fault| matches!(fault, Fault::DelayBefore(_)));
+        }
+        own.extend(faults);
+        own
     }
 
     /// Performs a call with one answer under the plan.
@@ -170,9 +192,15 @@ async fn before(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) 
                 return Err(error(StoreErrorKind::Throttled).with_retry_after(Some(wait)));
             }
             Fault::LoseRequest(kind) => return Err(error(kind).with_ambiguous(true)),
+            Fault::ThrottleInDoubt { retry_after, applied: false } => {
+                return Err(throttled_in_doubt(error, retry_after));
+            }
             Fault::DelayBefore(wait) => tokio::time::sleep(wait).await,
             Fault::Hang => std::future::pending().await,
-            Fault::DropAnswer(_) | Fault::DelayAfter(_) | Fault::HangAfter => {}
+            Fault::DropAnswer(_)
+            | Fault::ThrottleInDoubt { .. }
+            | Fault::DelayAfter(_)
+            | Fault::HangAfter => {}
         }
     }
     Ok(())
@@ -182,6 +210,7 @@ async fn after(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) -
     for fault in faults {
         match *fault {
             Fault::DropAnswer(kind) => return Err(error(kind).with_ambiguous(true)),
+            Fault::ThrottleInDoubt { retry_after, .. } => return Err(throttled_in_doubt(error, retry_after)),
             Fault::DelayAfter(wait) => tokio::time::sleep(wait).await,
             Fault::HangAfter => std::future::pending().await,
             Fault::Refuse(_)
@@ -192,4 +221,8 @@ async fn after(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) -
         }
     }
     Ok(())
+}
+
+fn throttled_in_doubt(error: impl Fn(StoreErrorKind) -> StoreError, retry_after: Duration) -> StoreError {
+    error(StoreErrorKind::Throttled).with_ambiguous(true).with_retry_after(Some(retry_after))
 }

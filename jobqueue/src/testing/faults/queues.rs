@@ -12,6 +12,13 @@ use crate::storage::{
     PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
 
+impl Queues {
+    /// What the storage does with an expired receipt: one that does not check allows it.
+    fn expired(&self, asked: ExpiredReceipt) -> ExpiredReceipt {
+        if self.shape.checks_expiry { asked } else { ExpiredReceipt::Allow }
+    }
+}
+
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl QueueStore for Queues {
@@ -66,8 +73,9 @@ impl QueueStore for Queues {
         &self,
         queue: &QueueName,
         message: &MessageRef,
-        change: UpdateMessage,
+        mut change: UpdateMessage,
     ) -> Result<Updated, StoreError> {
+        change.expired = self.expired(change.expired);
         self.plan.run(Operation::Update, queue, self.inner.update(queue, message, change)).await
     }
 
@@ -77,7 +85,8 @@ impl QueueStore for Queues {
         message: &MessageRef,
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
-        self.plan.run(Operation::Delete, queue, self.inner.delete(queue, message, expired)).await
+        let answer = self.inner.delete(queue, message, self.expired(expired));
+        self.plan.run(Operation::Delete, queue, answer).await
     }
 
     async fn delete_all(
@@ -87,7 +96,7 @@ impl QueueStore for Queues {
         expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
         let count = messages.len();
-        let answers = self.inner.delete_all(queue, messages, expired);
+        let answers = self.inner.delete_all(queue, messages, self.expired(expired));
         self.plan.run_all(Operation::DeleteAll, queue, count, answers).await
     }
 
@@ -100,22 +109,22 @@ impl QueueStore for Queues {
     }
 
     fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
-        self.inner.subscribe(queue)
+        self.inner.subscribe(queue).filter(|_| self.shape.notifies)
     }
 
     fn checks_expiry(&self) -> bool {
-        self.inner.checks_expiry()
+        self.shape.checks_expiry
     }
 
     fn commits_together(&self) -> bool {
-        self.commits_together
+        self.shape.commits_together
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         Arc::new(Self {
             inner: Arc::clone(&self.inner).detached(),
             plan: Arc::clone(&self.plan),
-            commits_together: self.commits_together,
+            shape: self.shape,
         })
     }
 }

@@ -1,0 +1,264 @@
+//! Putting a world together, running it and judging it.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::checks;
+use super::incident::Incident;
+use super::ledger::{Entry, Fact};
+use super::node::Node;
+use super::shared::{Shared, World};
+use super::shrink::shrink;
+use super::trace::trace;
+use super::weather::Profile;
+use super::worker::{Make, Slot};
+use crate::entropy::seeded::seed as enter_seed;
+use crate::error::Error;
+use crate::worker::WorkerBuilder;
+
+/// The longest time for which a dead letter is held.
+const HELD: Duration = Duration::from_secs(11 * 60);
+
+type Scenario = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> + Send + Sync>;
+type Judge = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Vec<Finding>> + Send>> + Send + Sync>;
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The promise that was broken, in a few words: the same for all findings of a sort.
+    pub what: &'static str,
+    /// The job, key or blob it concerns.
+    pub subject: String,
+    /// What was seen.
+    pub detail: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.what, self.subject, self.detail)
+    }
+}
+
+/// A world that has run.
+#[derive(Debug)]
+#[must_use]
+pub struct Run {
+    /// What must not be; empty if all is well.
+    pub findings: Vec<Finding>,
+    /// The history.
+    pub history: Vec<Entry>,
+    /// Every storage call, if they were kept.
+    pub calls: String,
+}
+
+impl Run {
+    /// The findings and what led to them, short enough to read.
+    pub fn report(&self) -> String {
+        trace(&self.findings, &self.history)
+    }
+}
+
+/// Collects what a world is made of. Begun by [`World::builder`].
+#[derive(Clone)]
+#[must_use = "a world is run by `check`, `run` or `run_with`"]
+pub struct Builder {
+    profile: Profile,
+    span: Duration,
+    patience: Duration,
+    spread: (usize, u32),
+    workers: Vec<Make>,
+    scenario: Scenario,
+    judges: Vec<Judge>,
+    logs: bool,
+}
+
+impl World {
+    /// Begins to put a world together: azure-like, two minutes of trouble, no workers yet.
+    pub fn builder() -> Builder {
+        Builder {
+            profile: Profile::azure_like(),
+            span: Duration::from_secs(120),
+            patience: Duration::from_secs(2 * 3600),
+            spread: (1, 1),
+            workers: Vec::new(),
+            scenario: Arc::new(|_| Box::pin(async { Ok(()) })),
+            judges: Vec::new(),
+            logs: false,
+        }
+    }
+}
+
+impl Builder {
+    /// Adds worker processes. `make` adds the handlers; it is called for each process that starts.
+    pub fn workers(
+        self,
+        count: usize,
+        make: impl Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.workers_with(count, move |worker, _| make(worker))
+    }
+
+    /// The same with the process given to `make`.
+    pub fn workers_with(
+        mut self,
+        count: usize,
+        make: impl Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync + 'static,
+    ) -> Self {
+        let make: Make = Arc::new(make);
+        self.workers.extend((0..count).map(|_| Arc::clone(&make)));
+        self
+    }
+
+    /// How hard the world is. The default is [`Profile::azure_like`].
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// How long incidents happen, at least as long as the scenario runs faults do. The default is two minutes.
+    pub fn span(mut self, span: Duration) -> Self {
+        self.span = span;
+        self
+    }
+
+    /// How long messages may wait after the last fault. The default is two hours of virtual time.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Spreads queues over shards of several accounts. The default is one queue in one account.
+    pub fn sharded(mut self, accounts: usize, shards: u32) -> Self {
+        self.spread = (accounts, shards);
+        self
+    }
+
+    /// What happens besides the work: sends, dead letters looked after. An error is a finding.
+    pub fn scenario<F>(mut self, scenario: impl Fn(World) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        self.scenario = Arc::new(move |world| Box::pin(scenario(world)));
+        self
+    }
+
+    /// Judges the history and what is stored by rules of your own, when all is quiet and the workers have ended.
+    pub fn judge<F>(mut self, judge: impl Fn(World) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Vec<Finding>> + Send + 'static,
+    {
+        self.judges.push(Arc::new(move |world| Box::pin(judge(world))));
+        self
+    }
+
+    /// Keeps every storage call in [`Run::calls`]. Off by default.
+    pub fn keep_calls(mut self) -> Self {
+        self.logs = true;
+        self
+    }
+
+    /// Runs one world with the incidents that its seed draws.
+    pub fn run(&self, seed: u64) -> Run {
+        self.run_with(seed, &self.incidents(seed))
+    }
+
+    fn incidents(&self, seed: u64) -> Vec<(Duration, Incident)> {
+        Incident::draw_all(seed, self.span, self.profile.incidents_per_minute)
+    }
+
+    /// Runs one world with incidents of your own.
+    ///
+    /// # Panics
+    /// When the runtime cannot be started.
+    pub fn run_with(&self, seed: u64, incidents: &[(Duration, Incident)]) -> Run {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let Ok(runtime) = runtime else { panic!("the runtime of the world does not start") };
+        let run = runtime.block_on(async {
+            let shared = Arc::new(Shared::new(seed, self.profile.clone(), self.spread, self.logs));
+            let _seeded = enter_seed(seed, Arc::clone(&shared.clock));
+            self.live(shared, incidents).await
+        });
+        runtime.shutdown_background();
+        run
+    }
+
+    /// Runs a world for each seed.
+    ///
+    /// # Panics
+    /// At the first seed with a finding, with a trace of what led to it, shortened by leaving out incidents that it does not need.
+    pub fn check(&self, seeds: Range<u64>) {
+        for seed in seeds {
+            let run = self.run(seed);
+            let Some(first) = run.findings.first() else { continue };
+            let fails = |incidents: &[(Duration, Incident)]| {
+                self.run_with(seed, incidents).findings.iter().any(|found| found.what == first.what)
+            };
+            let few = shrink(self.incidents(seed), 200, fails);
+            let shrunk = self.run_with(seed, &few);
+            panic!("seed {seed}, with {} incidents:\n{}", few.len(), shrunk.report());
+        }
+    }
+
+    async fn live(&self, shared: Arc<Shared>, incidents: &[(Duration, Incident)]) -> Run {
+        let world = World { shared: Arc::clone(&shared) };
+        let open = |(number, make): (usize, &Make)| {
+            Slot::open(&shared, format!("worker{number}").into(), Arc::clone(make))
+        };
+        let slots: Vec<Arc<Slot>> = self.workers.iter().enumerate().map(open).collect();
+        let (scenario, ()) = tokio::join!((self.scenario)(world.clone()), async {
+            for (at, incident) in incidents {
+                sleep(at.saturating_sub(shared.ledger.now())).await;
+                incident.strike(&shared, &slots);
+            }
+        });
+        shared.calm_down();
+        shared.ledger.note(&"storage".into(), Fact::Incident("all faults end".to_owned()));
+        for slot in &slots {
+            // Those that died last have been started again by now, or will be.
+            slot.start_after(Duration::from_secs(30));
+        }
+        let drained = timeout(self.patience, checks::drained(&shared)).await.is_ok();
+        sleep(Duration::from_secs(60)).await;
+        let mut findings: Vec<Finding> =
+            slots.iter().filter_map(|slot| slot.mistake()).map(mistake).collect();
+        findings.extend(scenario.err().map(|error| mistake(format!("the scenario failed: {error:?}"))));
+        if shared.is_overrun() || !drained {
+            findings.extend(checks::waiting(&shared).await);
+        }
+        if shared.is_overrun() && findings.is_empty() {
+            findings.push(mistake("too many storage calls: something goes in circles".to_owned()));
+        }
+        slots.iter().for_each(|slot| slot.close());
+        sleep(Duration::from_secs(40)).await;
+        shared.end();
+        // What a process held that died comes back.
+        sleep(HELD).await;
+        findings.extend(checks::all(&shared).await);
+        for judge in &self.judges {
+            // What the last one has looked at is visible again.
+            sleep(Duration::from_secs(10)).await;
+            findings.extend(judge(world.clone()).await);
+        }
+        Run { findings, history: shared.ledger.entries(), calls: shared.log() }
+    }
+}
+
+fn mistake(detail: String) -> Finding {
+    Finding { what: "the world itself failed", subject: "world".to_owned(), detail }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("profile", &self.profile)
+            .field("span", &self.span)
+            .field("workers", &self.workers.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,68 @@
+//! Nothing waits for ever.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::Finding;
+use crate::name::QueueName;
+use crate::storage::{GetMessages, MAX_MESSAGES, Storage};
+use crate::testing::world::shared::Shared;
+
+/// Waits until no message is left in any queue that workers read.
+pub(in crate::testing::world) async fn drained(shared: &Shared) {
+    let mut quiet = 0;
+    while quiet < 2 {
+        sleep(Duration::from_secs(5)).await;
+        let empty = messages(&shared.accounts).await == 0;
+        quiet = if empty { quiet + 1 } else { 0 };
+        if shared.is_overrun() {
+            return;
+        }
+    }
+}
+
+/// The messages that still wait.
+pub(in crate::testing::world) async fn waiting(shared: &Shared) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for account in &shared.accounts {
+        for queue in worked_on(account).await {
+            // Those that are visible now, and those that would be.
+            let get = GetMessages { count: MAX_MESSAGES, visibility: Duration::from_secs(1) };
+            let got = account.queues().get(&queue, get).await.map(|got| got.messages).unwrap_or_default();
+            let texts = got.iter().filter_map(|message| message.text.as_deref().ok());
+            // A schedule goes on sending.
+            let ids = texts.filter_map(super::id).filter(|id| !id.starts_with("schedule/"));
+            let mut subjects: Vec<String> = ids.collect();
+            if subjects.is_empty() && count(account, &queue).await > 0 {
+                subjects.push(queue.to_string());
+            }
+            found.extend(subjects.into_iter().map(|subject| Finding {
+                what: "a message waits for ever",
+                subject,
+                detail: format!("it is still in `{queue}` long after the last fault"),
+            }));
+        }
+    }
+    found
+}
+
+async fn messages(accounts: &[Storage]) -> u64 {
+    let mut all = 0;
+    for account in accounts {
+        for queue in worked_on(account).await {
+            all += count(account, &queue).await;
+        }
+    }
+    all
+}
+
+async fn worked_on(account: &Storage) -> Vec<QueueName> {
+    let mut queues = account.queues().list_queues("").await.unwrap_or_default();
+    queues.retain(|queue| !queue.as_str().contains("-poison"));
+    queues
+}
+
+async fn count(account: &Storage, queue: &QueueName) -> u64 {
+    account.queues().queue_properties(queue).await.map_or(0, |properties| properties.approximate_count)
+}

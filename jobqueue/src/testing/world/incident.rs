@@ -1,0 +1,166 @@
+//! What breaks besides single calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::shared::Shared;
+use super::worker::Slot;
+
+/// Something that breaks. Workers are numbered from 0, and so are accounts; numbers beyond the last begin anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Incident {
+    /// A worker process is killed, and another starts after a while.
+    Kill {
+        /// Which worker.
+        worker: usize,
+        /// Until the next process starts.
+        down: Duration,
+    },
+    /// A worker process dies in one of its next storage calls.
+    KillAtCall {
+        /// Which worker.
+        worker: usize,
+        /// The number of the call from now.
+        call: u64,
+        /// Whether the call is performed.
+        applied: bool,
+        /// Until the next process starts, from now.
+        down: Duration,
+    },
+    /// A worker process is stopped and goes on later.
+    Freeze {
+        /// Which worker.
+        worker: usize,
+        /// For how long.
+        time: Duration,
+    },
+    /// A worker's wall clock is set.
+    Skew {
+        /// Which worker.
+        worker: usize,
+        /// How far it is ahead.
+        millis: i64,
+    },
+    /// A worker is told to end, and another process starts.
+    Restart {
+        /// Which worker.
+        worker: usize,
+    },
+    /// The queues of an account do not answer.
+    QueuesOut {
+        /// Which account.
+        account: usize,
+        /// For how long.
+        time: Duration,
+    },
+    /// The blobs of an account do not answer.
+    BlobsOut {
+        /// Which account.
+        account: usize,
+        /// For how long.
+        time: Duration,
+    },
+}
+
+impl Incident {
+    /// Draws an incident from a seed.
+    pub fn draw(seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let worker = rng.random_range(0..8);
+        let seconds =
+            |rng: &mut StdRng, most: u64| Duration::from_millis(rng.random_range(100..most * 1_000));
+        match rng.random_range(0..12) {
+            0 | 1 => Self::Kill { worker, down: seconds(&mut rng, 20) },
+            2..=5 => Self::KillAtCall {
+                worker,
+                call: rng.random_range(0..25),
+                applied: rng.random(),
+                down: seconds(&mut rng, 20),
+            },
+            6 | 7 => Self::Freeze { worker, time: seconds(&mut rng, 90) },
+            8 => Self::Skew { worker, millis: rng.random_range(-5_000..=5_000) },
+            9 => Self::Restart { worker },
+            10 => Self::QueuesOut { account: rng.random_range(0..4), time: seconds(&mut rng, 60) },
+            _ => Self::BlobsOut { account: rng.random_range(0..4), time: seconds(&mut rng, 90) },
+        }
+    }
+
+    /// Draws the incidents of a time, as many a minute as are asked for.
+    pub fn draw_all(seed: u64, span: Duration, per_minute: f64) -> Vec<(Duration, Self)> {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let count = (span.as_secs_f64() / 60.0 * per_minute).round() as u64;
+        let mut drawn: Vec<_> = (0..count)
+            .map(|_| {
+                let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
+                let at = Duration::from_millis(rng.random_range(0..millis));
+                (at, Self::draw(rng.random()))
+            })
+            .collect();
+        drawn.sort_by_key(|(at, _)| *at);
+        drawn
+    }
+
+    pub(super) fn strike(self, shared: &Arc<Shared>, slots: &[Arc<Slot>]) {
+        let slot = |worker: usize| slots.get(worker.checked_rem(slots.len()).unwrap_or_default());
+        let weather = |account: usize| shared.weather.get(account % shared.weather.len());
+        let note = |text: String| shared.ledger.note(&"storage".into(), super::Fact::Incident(text));
+        match self {
+            Self::Kill { worker, down } => {
+                let Some(slot) = slot(worker) else { return };
+                if let Some(node) = slot.node() {
+                    node.kill();
+                }
+                slot.start_after(down);
+            }
+            Self::KillAtCall { worker, call, applied, down } => {
+                let Some(slot) = slot(worker) else { return };
+                if let Some(node) = slot.node() {
+                    node.kill_at_call(call, applied);
+                    revive(slot, down);
+                }
+            }
+            Self::Freeze { worker, time } => {
+                if let Some(node) = slot(worker).and_then(|slot| slot.node()) {
+                    node.freeze(time);
+                }
+            }
+            Self::Skew { worker, millis } => {
+                if let Some(node) = slot(worker).and_then(|slot| slot.node()) {
+                    node.skew(millis);
+                    shared
+                        .ledger
+                        .note(node.name(), super::Fact::Incident(format!("clock {millis} ms ahead")));
+                }
+            }
+            Self::Restart { worker } => {
+                if let Some(slot) = slot(worker) {
+                    slot.restart();
+                }
+            }
+            Self::QueuesOut { account, time } => {
+                note(format!("the queues of account {account} are out for {time:?}"));
+                weather(account).into_iter().for_each(|weather| weather.queues_out(time));
+            }
+            Self::BlobsOut { account, time } => {
+                note(format!("the blobs of account {account} are out for {time:?}"));
+                weather(account).into_iter().for_each(|weather| weather.blobs_out(time));
+            }
+        }
+    }
+}
+
+/// Starts the next process a while after this one has died.
+fn revive(slot: &Arc<Slot>, down: Duration) {
+    let slot = Arc::clone(slot);
+    let Some(node) = slot.node() else { return };
+    drop(tokio::spawn(async move {
+        while !node.process().is_killed() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        slot.start_after(down);
+    }));
+}

@@ -1,0 +1,164 @@
+//! What happened in a world, in order.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::job::outcome::Outcome;
+use crate::storage::Operation;
+use crate::sync::lock;
+use crate::testing::faults::Fault;
+
+/// What a sender was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The message is stored.
+    Acknowledged,
+    /// It is certainly not stored.
+    Refused,
+    /// It may be stored.
+    Unknown,
+}
+
+/// How a handler ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// It returned `Ok`.
+    Done,
+    /// It returned an error, or panicked.
+    Failed,
+    /// It was dropped before it returned.
+    Dropped,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Fact {
+    /// A send began.
+    SendBegan {
+        /// The job's id.
+        id: Arc<str>,
+        /// The queue it is for.
+        queue: Arc<str>,
+    },
+    /// A send returned.
+    Sent {
+        /// The job's id.
+        id: Arc<str>,
+        /// What the sender was told.
+        verdict: Verdict,
+        /// When it may vanish at the earliest.
+        expires: Option<Duration>,
+    },
+    /// A handler started.
+    RunBegan {
+        /// The number of the run in this world.
+        run: u64,
+        /// The job's id.
+        id: Arc<str>,
+        /// Its source.
+        source: Arc<str>,
+        /// Its dequeue count.
+        delivery: u32,
+        /// The number of the attempt.
+        attempt: u32,
+        /// The most attempts.
+        max_attempts: u32,
+    },
+    /// A handler ended.
+    RunEnded {
+        /// The number of the run.
+        run: u64,
+        /// The job's id.
+        id: Arc<str>,
+        /// How it ended.
+        end: RunEnd,
+    },
+    /// A worker told what became of a delivery.
+    Settled {
+        /// The job's id; empty if the message could not be read.
+        id: Arc<str>,
+        /// The dequeue count.
+        delivery: u32,
+        /// The outcome.
+        outcome: Outcome,
+    },
+    /// A handler had an effect.
+    Effect {
+        /// The name of the effect.
+        name: Arc<str>,
+        /// The job's id.
+        id: Arc<str>,
+    },
+    /// A dead letter is put back: its job may run again.
+    Redriven {
+        /// The job's id.
+        id: Arc<str>,
+    },
+    /// A job was taken away on purpose: it was cancelled, purged, cleared.
+    Excused {
+        /// The job's id.
+        id: Arc<str>,
+        /// By what.
+        why: &'static str,
+    },
+    /// A storage call failed, or was slow to fail.
+    Fault {
+        /// The operation.
+        operation: Operation,
+        /// The queue or blob.
+        subject: String,
+        /// What happened to the call.
+        fault: Fault,
+    },
+    /// A process was killed, stopped, resumed or started; a part of the storage went out.
+    Incident(String),
+    /// What a scenario noted.
+    Noted(String),
+}
+
+/// A fact with its place in time.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its place in the order of all facts.
+    pub number: usize,
+    /// When, since the world began.
+    pub at: Duration,
+    /// The process it concerns.
+    pub node: Arc<str>,
+    /// What happened.
+    pub fact: Fact,
+}
+
+/// The history of a world.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    begun: Instant,
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self { begun: Instant::now(), entries: Mutex::default() }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Writes a fact down and returns its number.
+    pub(super) fn note(&self, node: &Arc<str>, fact: Fact) -> usize {
+        let at = self.now();
+        let mut entries = lock(&self.entries);
+        let number = entries.len();
+        entries.push(Entry { number, at, node: Arc::clone(node), fact });
+        number
+    }
+
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        lock(&self.entries).clone()
+    }
+}

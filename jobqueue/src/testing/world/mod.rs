@@ -1,0 +1,62 @@
+//! Simulated worlds: your handlers on several processes that crash, freeze and lose answers, all from one seed.
+//!
+//! A world is a storage in memory and a number of simulated processes on one runtime, under virtual time: workers with your
+//! handlers, and whatever the scenario starts. One `u64` decides everything: latencies, faults, crashes, jitter, ids. A
+//! ledger keeps what was sent, run and settled, and judges it at the end:
+//!
+//! - an acknowledged job that neither ran to its end nor is among the dead letters is **lost**;
+//! - a job that was refused and runs all the same;
+//! - an [effect](Effects) or a run that is **doubled without a cause**: without a failed attempt, a crash, a frozen process, a lost
+//!   answer or a redrive in between;
+//! - a message that waits for ever;
+//! - more attempts than the queue's settings allow; a worker that settles a message that is not its own any more.
+//!
+//! ```
+//! # use jobqueue::{JobError, JobInfo, QueueMessage, State}; use serde::{Deserialize, Serialize};
+//! use jobqueue::testing::world::{Effects, World};
+//!
+//! #[derive(Serialize, Deserialize, QueueMessage)]
+//! #[message(queue = "charges", kind = "charge", timeout = "30s")]
+//! struct Charge { cents: u64 }
+//!
+//! async fn charge(charge: Charge, job: JobInfo, State(effects): State<Effects>) -> Result<(), JobError> {
+//!     tokio::time::sleep(std::time::Duration::from_millis(300)).await;      // virtual time
+//!     effects.happened("charged", &job);
+//!     Ok(())
+//! }
+//!
+//! World::builder()
+//!     .workers(2, |worker| worker.handle(charge))
+//!     .scenario(|world| async move {
+//!         let till = world.node("till");
+//!         let charges = till.queue::<Charge>().await?;
+//!         for cents in 1..=5 {
+//!             // What it says is noted: acknowledged, refused or unknown.
+//!             drop(till.send(&charges, &Charge { cents }).await);
+//!         }
+//!         Ok(())
+//!     })
+//!     .check(0..20);                                                        // panics with a seed and a trace
+//! ```
+
+mod builder;
+mod checks;
+mod effects;
+mod incident;
+mod ledger;
+mod node;
+mod observe;
+mod shared;
+mod shrink;
+mod trace;
+mod weather;
+mod worker;
+
+pub use builder::{Builder, Finding, Run};
+pub use effects::Effects;
+pub use incident::Incident;
+pub use ledger::{Entry, Fact, RunEnd, Verdict};
+pub use node::Node;
+pub use shared::World;
+pub use shrink::shrink;
+pub use weather::Profile;

@@ -1,0 +1,233 @@
+//! A simulated process: its tasks, its handles of the storage, its clock.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use tokio::task::JoinHandle;
+
+use super::ledger::{Fact, Verdict};
+use super::shared::{Shared, World};
+use super::weather::{CrashPoint, View};
+use crate::clock::Clock;
+use crate::entropy;
+use crate::error::Error;
+use crate::message::QueueMessage;
+use crate::queue::{Queue, SendOptions, Sent};
+use crate::sharded::Sharded;
+use crate::storage::Storage;
+use crate::sync::lock;
+use crate::task::process::Process;
+
+/// A simulated process of a world. Cheap to clone; all clones are the same process.
+#[derive(Clone)]
+pub struct Node {
+    name: Arc<str>,
+    shared: Arc<Shared>,
+    process: Process,
+    storage: Storage,
+    clock: Arc<SkewedClock>,
+    crash: Arc<Mutex<Option<CrashPoint>>>,
+}
+
+impl Node {
+    pub(super) fn start(shared: &Arc<Shared>, name: Arc<str>) -> Self {
+        let (process, crash) = (Process::default(), Arc::default());
+        shared.enter(&process);
+        let clock = Arc::new(SkewedClock { right: Arc::clone(&shared.clock), ahead: AtomicI64::new(0) });
+        let view = |(account, storage): (usize, &Storage)| {
+            let (shared, node) = (Arc::clone(shared), Arc::clone(&name));
+            View { shared, node, process: process.clone(), account, crash: Arc::clone(&crash) }.of(storage)
+        };
+        let mut accounts: Vec<Storage> = shared.accounts.iter().enumerate().map(view).collect();
+        let storage = if accounts.len() == 1 && shared.shards <= 1 {
+            accounts.remove(0)
+        } else {
+            spread(accounts, shared.shards, &clock)
+        };
+        Self { name, shared: Arc::clone(shared), process, storage, clock, crash }
+    }
+
+    /// The process's name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The world it belongs to.
+    pub fn world(&self) -> World {
+        World { shared: Arc::clone(&self.shared) }
+    }
+
+    /// The process itself, to be stopped or killed.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The storage as this process sees it: far away, and failing.
+    pub fn storage(&self) -> Storage {
+        self.storage.clone()
+    }
+
+    /// The clock of this process, which may be wrong.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock) as Arc<dyn Clock>
+    }
+
+    /// Sets the clock ahead of the right time, or behind it.
+    pub fn skew(&self, millis: i64) {
+        self.clock.ahead.store(millis, Ordering::Relaxed);
+    }
+
+    /// Kills the process at its `calls`-th storage call from now, before or after that is performed.
+    pub fn kill_at_call(&self, calls: u64, applied: bool) {
+        *lock(&self.crash) = Some(CrashPoint { calls, applied });
+    }
+
+    /// Kills the process.
+    pub fn kill(&self) {
+        self.process.kill();
+        self.shared.ledger.note(&self.name, Fact::Incident("killed".to_owned()));
+    }
+
+    /// Stops the process for `time`.
+    pub fn freeze(&self, time: Duration) {
+        self.process.stop();
+        self.shared.ledger.note(&self.name, Fact::Incident(format!("frozen for {time:?}")));
+        let node = self.clone();
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            node.process.resume();
+            node.shared.ledger.note(&node.name, Fact::Incident("goes on".to_owned()));
+        }));
+    }
+
+    /// Runs a future in this process.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        tokio::spawn(self.process.run(future))
+    }
+
+    /// The queue of `M`, as [`Storage::queue_on_virtual_time`] opens it. While the storage fails it is tried again for a minute.
+    ///
+    /// # Errors
+    /// What the storage says.
+    ///
+    /// # Cancel safety
+    /// The queue may have been created; nothing else is begun.
+    pub async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
+        let mut tries = 0;
+        loop {
+            match self.storage.queue_on_virtual_time(self.clock()).await {
+                Err(_) if tries < 60 => tries += 1,
+                opened => return opened,
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Sends a message and notes what this process was told.
+    ///
+    /// # Errors
+    /// As [`Queue::send`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::send`].
+    pub async fn send<M: QueueMessage>(&self, queue: &Queue<M>, message: &M) -> Result<Sent, Error> {
+        let id = entropy::uuid_v4().to_string();
+        self.send_with(queue, message, &id, SendOptions::new()).await
+    }
+
+    /// The same under an id, with options: for sending again what may not have been stored.
+    ///
+    /// # Errors
+    /// As [`Queue::send_with`].
+    ///
+    /// # Cancel safety
+    /// As [`Queue::send_with`].
+    pub async fn send_with<M: QueueMessage>(
+        &self,
+        queue: &Queue<M>,
+        message: &M,
+        id: &str,
+        options: SendOptions,
+    ) -> Result<Sent, Error> {
+        let id: Arc<str> = id.into();
+        let expires = options.time_to_live().map(|ttl| self.shared.ledger.now() + ttl);
+        self.send_begins(&id, queue.name().as_str());
+        let sent = queue.send_with(message, options.id(&*id)).await;
+        self.was_told(&id, verdict(&sent), expires);
+        sent
+    }
+
+    /// Notes that a send begins that is not made by [`send`](Self::send).
+    pub fn send_begins(&self, id: &str, queue: &str) {
+        self.shared.ledger.note(&self.name, Fact::SendBegan { id: id.into(), queue: queue.into() });
+    }
+
+    /// Notes that a dead letter is put back.
+    pub fn redriven(&self, id: &str) {
+        self.shared.ledger.note(&self.name, Fact::Redriven { id: id.into() });
+    }
+
+    /// Notes that a job is taken away on purpose, so that it may be gone without having run.
+    pub fn excuse(&self, id: &str, why: &'static str) {
+        self.shared.ledger.note(&self.name, Fact::Excused { id: id.into(), why });
+    }
+
+    /// Notes what the sender of a message was told.
+    pub fn was_told(&self, id: &str, verdict: Verdict, expires: Option<Duration>) {
+        self.shared.ledger.note(&self.name, Fact::Sent { id: id.into(), verdict, expires });
+    }
+}
+
+/// What the answer to a send says.
+pub(super) fn verdict<T>(answer: &Result<T, Error>) -> Verdict {
+    match answer {
+        Ok(_) => Verdict::Acknowledged,
+        Err(error) if error.is_rejected() => Verdict::Refused,
+        Err(error) if error.is_outcome_unknown() => Verdict::Unknown,
+        // Invalid, too large, a conflict: not stored.
+        Err(_) => Verdict::Refused,
+    }
+}
+
+fn spread(accounts: Vec<Storage>, shards: u32, clock: &Arc<SkewedClock>) -> Storage {
+    let home = accounts.first().cloned();
+    let builder = Sharded::builder().default_shards(shards.max(1)).clock(Arc::clone(clock) as Arc<dyn Clock>);
+    let named = accounts.into_iter().enumerate().map(|(n, storage)| (format!("account{n}"), storage));
+    let built = named.fold(builder, |builder, (name, storage)| builder.account(name, storage)).build();
+    match (built, home) {
+        (Ok(sharded), _) => sharded.storage(),
+        (Err(_), Some(home)) => home,
+        (Err(_), None) => Storage::memory(),
+    }
+}
+
+/// A wall clock that may be wrong.
+#[derive(Debug)]
+struct SkewedClock {
+    right: Arc<dyn Clock>,
+    /// In milliseconds.
+    ahead: AtomicI64,
+}
+
+impl Clock for SkewedClock {
+    fn now(&self) -> SystemTime {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let by = Duration::from_millis(ahead.unsigned_abs());
+        if ahead >= 0 { self.right.now() + by } else { self.right.now() - by }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("name", &self.name)
+            .field("process", &self.process)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,105 @@
+//! What the ledger learns from a worker: its handlers' runs, and what became of its deliveries.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower::{Layer, Service};
+
+use super::ledger::{Fact, RunEnd};
+use super::shared::Shared;
+use crate::handler::{Job, JobService};
+use crate::worker::Event;
+
+/// Notes the begin and the end of every run.
+#[derive(Clone)]
+pub(super) struct Observer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) node: Arc<str>,
+}
+
+impl Observer {
+    /// Notes what became of a delivery.
+    pub(super) fn hear(&self, event: &Event) {
+        let Event::Finished { job, outcome, .. } = event else { return };
+        let (id, delivery) = match job {
+            Some(job) => (Arc::clone(&job.id), job.dequeue_count),
+            None => ("".into(), 0),
+        };
+        self.shared.ledger.note(&self.node, Fact::Settled { id, delivery, outcome: outcome.clone() });
+    }
+}
+
+impl<S> Layer<S> for Observer {
+    type Service = Observed<S>;
+
+    fn layer(&self, inner: S) -> Observed<S> {
+        Observed { inner, observer: self.clone() }
+    }
+}
+
+/// A handler under observation.
+#[derive(Clone)]
+pub(super) struct Observed<S> {
+    inner: S,
+    observer: Observer,
+}
+
+type Running = Pin<Box<dyn Future<Output = Result<(), crate::BoxError>> + Send>>;
+
+impl Service<Job> for Observed<JobService> {
+    type Response = ();
+    type Error = crate::BoxError;
+    type Future = Running;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), crate::BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, job: Job) -> Running {
+        let Observer { shared, node } = self.observer.clone();
+        let (info, run) = (job.info(), shared.next_run());
+        let (id, source) = (Arc::clone(&info.id), Arc::clone(&info.source));
+        let began = Fact::RunBegan {
+            run,
+            id: Arc::clone(&id),
+            source,
+            delivery: info.dequeue_count,
+            attempt: info.attempt,
+            max_attempts: info.max_attempts,
+        };
+        shared.ledger.note(&node, began);
+        let running = self.inner.call(job);
+        let ending = Ending { shared, node, run, id, end: RunEnd::Dropped };
+        Box::pin(async move {
+            let mut ending = ending;
+            let returned = running.await;
+            ending.end = if returned.is_ok() { RunEnd::Done } else { RunEnd::Failed };
+            returned
+        })
+    }
+}
+
+/// Notes the end, also of a handler that is dropped or panics.
+struct Ending {
+    shared: Arc<Shared>,
+    node: Arc<str>,
+    run: u64,
+    id: Arc<str>,
+    end: RunEnd,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let end = if std::thread::panicking() { RunEnd::Failed } else { self.end };
+        self.shared.ledger.note(&self.node, Fact::RunEnded { run: self.run, id: Arc::clone(&self.id), end });
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Observer").field(&self.node).finish()
+    }
+}

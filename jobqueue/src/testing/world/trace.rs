@@ -1,0 +1,87 @@
+//! A history short enough to read.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::builder::Finding;
+use super::ledger::{Entry, Fact};
+use crate::storage::Operation;
+
+/// The most lines of a trace.
+const MOST: usize = 160;
+
+/// The findings, and what happened to what they concern.
+pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
+    let mut text = String::new();
+    for finding in findings.iter().take(8) {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{finding}");
+    }
+    let concerns = |subject: &str| {
+        !subject.is_empty() && findings.iter().any(|finding| finding.subject.contains(subject))
+    };
+    let of_jobs: Vec<&Entry> =
+        history.iter().filter(|entry| job(entry).is_some_and(|id| concerns(id))).collect();
+    let nodes: BTreeSet<&Arc<str>> = of_jobs.iter().map(|entry| &entry.node).collect();
+    let first = of_jobs.first().map_or(0, |entry| entry.number);
+    let is_kept = |entry: &&Entry| match job(entry) {
+        Some(id) => concerns(id),
+        None => match &entry.fact {
+            Fact::Fault { operation, .. } => {
+                entry.number >= first && nodes.contains(&entry.node) && is_telling(*operation)
+            }
+            Fact::Incident(_) => entry.number >= first || entry.at.is_zero(),
+            _ => true,
+        },
+    };
+    let kept: Vec<&Entry> = history.iter().filter(is_kept).collect();
+    for entry in kept.iter().take(MOST) {
+        let _ =
+            writeln!(text, "{:>5} {:>12?} {:<10} {}", entry.number, entry.at, entry.node, line(&entry.fact));
+    }
+    if kept.len() > MOST {
+        let _ = writeln!(text, "… and {} more", kept.len() - MOST);
+    }
+    text
+}
+
+/// The job that an entry is about.
+fn job(entry: &Entry) -> Option<&Arc<str>> {
+    match &entry.fact {
+        Fact::SendBegan { id, .. }
+        | Fact::Sent { id, .. }
+        | Fact::RunBegan { id, .. }
+        | Fact::RunEnded { id, .. }
+        | Fact::Settled { id, .. }
+        | Fact::Effect { id, .. }
+        | Fact::Redriven { id }
+        | Fact::Excused { id, .. } => Some(id),
+        Fact::Fault { .. } | Fact::Incident(_) | Fact::Noted(_) => None,
+    }
+}
+
+/// Failures of polling and of what goes on beside the jobs are many, and hardly ever the cause.
+fn is_telling(operation: Operation) -> bool {
+    operation.is_change()
+        && !matches!(operation, Operation::Get | Operation::AcquireLease | Operation::RenewLease)
+        || matches!(operation, Operation::GetBlob | Operation::ListBlobs)
+}
+
+fn line(fact: &Fact) -> String {
+    match fact {
+        Fact::SendBegan { id, queue } => format!("sends {id} to {queue}"),
+        Fact::Sent { id, verdict, .. } => format!("sent {id}: {verdict:?}"),
+        Fact::RunBegan { run, id, delivery, attempt, .. } => {
+            format!("run {run} of {id} begins, attempt {attempt}, delivery {delivery}")
+        }
+        Fact::RunEnded { run, id, end } => format!("run {run} of {id}: {end:?}"),
+        Fact::Settled { id, delivery, outcome } => format!("settled {id}, delivery {delivery}: {outcome:?}"),
+        Fact::Effect { name, id } => format!("effect {name} of {id}"),
+        Fact::Redriven { id } => format!("{id} redriven"),
+        Fact::Excused { id, why } => format!("{id} {why}"),
+        Fact::Fault { operation, subject, fault } => format!("  ! {operation} {subject}: {fault:?}"),
+        Fact::Incident(text) => format!("  ! {text}"),
+        Fact::Noted(text) => format!("  {text}"),
+    }
+}

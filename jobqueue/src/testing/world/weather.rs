@@ -1,0 +1,154 @@
+//! Which calls fail: the profile's own faults, outages, and the call at which a process dies.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::ledger::Fact;
+use super::shared::Shared;
+use crate::storage::{Operation, Storage, StoreErrorKind};
+use crate::sync::lock;
+use crate::task::process::Process;
+use crate::testing::faults::{AzureLike, Call, Fault, Faulty};
+
+/// How hard a world is.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// The share of storage calls that fail.
+    pub faults: f64,
+    /// Incidents in a minute: crashes, frozen processes, clocks set wrong, outages, restarts.
+    pub incidents_per_minute: f64,
+}
+
+impl Profile {
+    /// Latency and nothing else: whatever is doubled here has no cause.
+    pub fn calm() -> Self {
+        Self { faults: 0.0, incidents_per_minute: 0.0 }
+    }
+
+    /// One call in thirty fails, and something breaks twice in a minute.
+    pub fn azure_like() -> Self {
+        Self { faults: 0.03, incidents_per_minute: 2.0 }
+    }
+}
+
+/// What a storage account suffers now.
+#[derive(Debug, Default)]
+pub(super) struct Weather {
+    queues_out: Mutex<Option<Instant>>,
+    blobs_out: Mutex<Option<Instant>>,
+}
+
+impl Weather {
+    pub(super) fn queues_out(&self, time: Duration) {
+        *lock(&self.queues_out) = Some(Instant::now() + time);
+    }
+
+    pub(super) fn blobs_out(&self, time: Duration) {
+        *lock(&self.blobs_out) = Some(Instant::now() + time);
+    }
+
+    pub(super) fn clear(&self) {
+        *lock(&self.queues_out) = None;
+        *lock(&self.blobs_out) = None;
+    }
+
+    fn is_out(&self, operation: Operation) -> bool {
+        let until = if operation.is_of_blobs() { &self.blobs_out } else { &self.queues_out };
+        lock(until).is_some_and(|until| Instant::now() < until)
+    }
+}
+
+/// The call at which a process dies, counted from now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CrashPoint {
+    pub(super) calls: u64,
+    /// Whether that call is performed.
+    pub(super) applied: bool,
+}
+
+/// One process's view of one account.
+pub(super) struct View {
+    pub(super) shared: Arc<Shared>,
+    pub(super) node: Arc<str>,
+    pub(super) process: Process,
+    pub(super) account: usize,
+    pub(super) crash: Arc<Mutex<Option<CrashPoint>>>,
+}
+
+impl View {
+    /// A storage that fails as this view says.
+    pub(super) fn of(self, storage: &Storage) -> Storage {
+        let seed = self.shared.draw();
+        let rate = self.shared.profile.faults;
+        let (calm, stormy) = (AzureLike::seeded(seed), AzureLike::seeded(seed).faults(rate));
+        let (calm, stormy) = (Mutex::new(calm.start()), Mutex::new(stormy.start()));
+        let faulty = Faulty::azure_like(storage, AzureLike::seeded(seed));
+        faulty.behave(move |call| {
+            if self.shared.is_overrun() {
+                return vec![Fault::Hang];
+            }
+            let own = if self.shared.is_stormy() { &stormy } else { &calm };
+            let mut faults = lock(own).faults(call);
+            if self.shared.is_stormy() {
+                self.outage(call, &mut faults);
+                self.crash(&mut faults);
+            }
+            self.note(call, &faults);
+            faults
+        });
+        faulty.storage()
+    }
+
+    fn outage(&self, call: &Call, faults: &mut Vec<Fault>) {
+        if self.shared.weather[self.account].is_out(call.operation) {
+            faults.truncate(1);
+            faults.push(match call.operation.is_change() {
+                true => Fault::LoseRequest(StoreErrorKind::Unavailable),
+                false => Fault::Refuse(StoreErrorKind::Unavailable),
+            });
+        }
+    }
+
+    fn crash(&self, faults: &mut Vec<Fault>) {
+        let mut crash = lock(&self.crash);
+        let Some(point) = crash.as_mut() else { return };
+        if point.calls > 0 {
+            point.calls -= 1;
+            return;
+        }
+        let applied = point.applied;
+        *crash = None;
+        let delay = match faults.first() {
+            Some(Fault::DelayBefore(delay)) => *delay,
+            _ => Duration::ZERO,
+        };
+        *faults = vec![Fault::DelayBefore(delay), if applied { Fault::HangAfter } else { Fault::Hang }];
+        let (process, shared, node) =
+            (self.process.clone(), Arc::clone(&self.shared), Arc::clone(&self.node));
+        // Not one of the process's own tasks.
+        drop(tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            process.kill();
+            shared.ledger.note(&node, Fact::Incident("died in a storage call".to_owned()));
+        }));
+    }
+
+    fn note(&self, call: &Call, faults: &[Fault]) {
+        self.shared.count_call(&self.node, call);
+        let is_delay = |fault: &&Fault| matches!(fault, Fault::DelayBefore(_) | Fault::DelayAfter(_));
+        let failures = faults.iter().filter(|fault| !is_delay(fault));
+        for fault in failures {
+            let (operation, subject) = (call.operation, call.subject.clone());
+            self.shared.ledger.note(&self.node, Fact::Fault { operation, subject, fault: *fault });
+        }
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("node", &self.node).field("account", &self.account).finish()
+    }
+}

@@ -1,0 +1,314 @@
+//! Senders and operators: what they do in their own simulated processes.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::testing::world::{Node, Verdict, World};
+use jobqueue::{
+    BatchSweepOptions, Error, Metadata, Queue, QueueMessage, QueueName, RedriveOptions, SendOptions,
+    SendUniqueOutcome, Sent, SweepOptions, sweep, sweep_batches,
+};
+use tokio::time::sleep;
+
+use super::batches;
+use super::diary::{Diary, Note};
+use super::messages::{Former, Join, Newer, Part, Work};
+use super::plan::{Action, What};
+use super::spec::{Fan, Spec, filling};
+
+/// A sender's process, and what it remembers.
+#[derive(Clone)]
+struct Actor {
+    world: World,
+    diary: Diary,
+    node: Node,
+    last: Arc<Mutex<Option<Sent>>>,
+}
+
+/// Does what the plan says, each action at its time, in the process of its actor. A process that died is started anew.
+pub(super) async fn play(world: World, diary: Diary) -> Result<(), Error> {
+    let mut actors: Vec<Option<Actor>> = vec![None, None];
+    let mut tasks = Vec::new();
+    for action in diary.plan.actions.clone() {
+        sleep(action.at.saturating_sub(world.now())).await;
+        let place = &mut actors[action.actor];
+        let alive = place.take().filter(|actor| !actor.node.process().is_killed());
+        let actor = alive.unwrap_or_else(|| {
+            let node = world.node(format!("sender{}", action.actor));
+            Actor { world: world.clone(), diary: diary.clone(), node, last: Arc::default() }
+        });
+        *place = Some(actor.clone());
+        let node = actor.node.clone();
+        let task = node.spawn(async move { actor.act(action).await });
+        tasks.push((node, task));
+    }
+    // A task of a process that died never ends.
+    for (node, mut task) in tasks {
+        while !node.process().is_killed() {
+            if tokio::time::timeout(Duration::from_secs(1), &mut task).await.is_ok() {
+                break;
+            }
+        }
+    }
+    lift_pauses(&world).await
+}
+
+/// Whoever has paused a queue may have died.
+async fn lift_pauses(world: &World) -> Result<(), Error> {
+    let storage = &world.accounts()[0];
+    let name = QueueName::new(Work::QUEUE)?;
+    if let Ok(metadata) = storage.queues().queue_metadata(&name).await {
+        storage.queues().set_queue_metadata(&name, &metadata.with("paused", "false")).await?;
+    }
+    Ok(())
+}
+
+impl Actor {
+    async fn act(&self, action: Action) {
+        let done = match action.what {
+            What::Send(spec) => self.send(spec).await,
+            What::SendAll(specs) => self.send_all(specs).await,
+            What::Unique { spec, window } => self.unique(spec, window).await,
+            What::Cancel => self.cancel().await,
+            What::CancelUnique { key } => self.cancel_unique(&key).await,
+            What::Batch(fan) => self.batch(&fan).await,
+            What::Release { id, newer } => self.release(&id, newer).await,
+            What::Redrive => self.redrive().await,
+            What::Purge => self.purge().await,
+            What::Clear => self.clear().await,
+            What::Sweep => self.sweep().await,
+            What::Pause { time } => self.pause(time).await,
+            What::Threshold { attempts } => self.set("poisonthreshold", &attempts.to_string()).await,
+            What::KillSender { call, applied } => {
+                self.node.kill_at_call(call, applied);
+                Ok(())
+            }
+            // The world's own business.
+            What::Incident(_) => Ok(()),
+        };
+        if let Err(error) = done {
+            self.world.note(self.node.name(), format!("gave up: {error:?}"));
+        }
+    }
+
+    async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
+        self.node.queue().await
+    }
+
+    fn note(&self, note: Note) {
+        self.diary.note(&self.world, self.node.name(), note);
+    }
+
+    async fn send(&self, spec: Spec) -> Result<(), Error> {
+        let queue = self.queue::<Work>().await?;
+        for _ in 0..4 {
+            let (message, options) = write(&spec);
+            match self.node.send_with(&queue, &message, &spec.id, options).await {
+                Ok(sent) => {
+                    *self.last.lock().unwrap() = Some(sent);
+                    return Ok(());
+                }
+                Err(error) if error.is_outcome_unknown() && spec.resend => {
+                    sleep(Duration::from_secs(1)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_all(&self, specs: Vec<Spec>) -> Result<(), Error> {
+        let queue = self.queue::<Work>().await?;
+        let messages: Vec<_> = specs.iter().map(write).collect();
+        specs.iter().for_each(|spec| self.node.send_begins(&spec.id, "work"));
+        let expires = |spec: &Spec| spec.ttl.map(|ttl| self.world.now() + ttl);
+        let expires: Vec<_> = specs.iter().map(expires).collect();
+        let options = specs
+            .iter()
+            .zip(&messages)
+            .map(|(spec, (message, options))| (message, options.clone().id(&spec.id)));
+        match queue.send_all_with(options).await {
+            Ok(answers) => {
+                for ((spec, answer), expires) in specs.iter().zip(answers).zip(expires) {
+                    self.node.was_told(&spec.id, verdict(&answer), expires);
+                }
+            }
+            Err(error) => {
+                specs.iter().for_each(|spec| self.node.was_told(&spec.id, Verdict::Refused, None));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn unique(&self, spec: Spec, window: Duration) -> Result<(), Error> {
+        let queue = self.queue::<Work>().await?;
+        let (message, options) = write(&spec);
+        self.node.send_begins(&spec.id, "work");
+        let began = self
+            .world
+            .note(self.node.name(), format!("wants unique {} as {}", spec.key.as_ref().unwrap(), spec.id));
+        let at = self.world.now().as_millis() as u64;
+        match queue.send_unique_with(&message, window, options.id(&spec.id)).await {
+            Ok(outcome) => {
+                let (id, is_sent) = (outcome.id().to_owned(), outcome.is_sent());
+                // Whoever joins may rely on the job that it joined; a sender that took over sent under the id of the first.
+                self.node.was_told(&id, Verdict::Acknowledged, None);
+                let key = spec.key.unwrap();
+                self.note(Note::Unique { key, began, at, id, is_sent });
+                if let SendUniqueOutcome::Sent(sent) = outcome {
+                    *self.last.lock().unwrap() = Some(sent);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.node.was_told(&spec.id, verdict::<()>(&Err(error)), None);
+                Ok(())
+            }
+        }
+    }
+
+    async fn cancel(&self) -> Result<(), Error> {
+        let Some(sent) = self.last.lock().unwrap().take() else { return Ok(()) };
+        let queue = self.queue::<Work>().await?;
+        // Before, since its process may die in the middle.
+        self.node.excuse(sent.id(), "cancelled, perhaps");
+        if queue.cancel(&sent).await? {
+            self.note(Note::Cancelled { id: sent.id().to_owned() });
+        }
+        Ok(())
+    }
+
+    async fn cancel_unique(&self, key: &str) -> Result<(), Error> {
+        let queue = self.queue::<Work>().await?;
+        // Whatever it says, the claim may have ended, and a job of this key may have been taken back.
+        for spec in self.diary.plan.specs().filter(|spec| spec.key.as_deref() == Some(key)) {
+            self.node.excuse(&spec.id, "unique work cancelled, perhaps");
+        }
+        self.note(Note::UniqueCancelled { key: key.to_owned() });
+        let done = queue.cancel_unique(key).await;
+        self.world.note(self.node.name(), format!("cancels unique {key}: {done:?}"));
+        Ok(())
+    }
+
+    async fn batch(&self, fan: &Fan) -> Result<(), Error> {
+        for _ in 0..20 {
+            match batches::start_outside(&self.node.storage(), fan).await {
+                Ok(()) => {
+                    self.note(Note::Sealed { id: fan.id.clone() });
+                    return Ok(());
+                }
+                Err(error) if error.is_retryable() || error.is_outcome_unknown() => {
+                    self.world.note(self.node.name(), format!("batch {}: {error:?}", fan.id));
+                    sleep(Duration::from_secs(2)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn release(&self, id: &str, newer: bool) -> Result<(), Error> {
+        if newer {
+            let queue = self.queue::<Newer>().await?;
+            self.node.send_with(&queue, &Newer { id: id.to_owned(), new: 1 }, id, SendOptions::new()).await?;
+        } else {
+            let queue = self.queue::<Former>().await?;
+            self.node.send_with(&queue, &Former { id: id.to_owned() }, id, SendOptions::new()).await?;
+        }
+        Ok(())
+    }
+
+    async fn redrive(&self) -> Result<(), Error> {
+        self.redrive_of::<Work>().await?;
+        self.redrive_of::<Part>().await?;
+        self.redrive_of::<Join>().await
+    }
+
+    async fn redrive_of<M: QueueMessage>(&self) -> Result<(), Error> {
+        let queue = self.queue::<M>().await?;
+        // Those that die for good are left, so that the world comes to an end.
+        let node = self.node.clone();
+        let options = RedriveOptions::new().filter(move |letter| {
+            node.redriven(&letter.id);
+            true
+        });
+        let redriven = queue.dead_letters()?.redrive(options).await;
+        self.world.note(self.node.name(), format!("redriven: {redriven:?}"));
+        redriven.map(drop)
+    }
+
+    async fn purge(&self) -> Result<(), Error> {
+        let queue = self.queue::<Work>().await?;
+        let dead = queue.dead_letters()?;
+        let (node, world) = (self.node.clone(), self.world.clone());
+        let purged = dead.purge(move |letter| {
+            world.note(node.name(), format!("purges {}", letter.id));
+            node.excuse(&letter.id, "purged, perhaps");
+            true
+        });
+        let purged = purged.await;
+        self.world.note(self.node.name(), format!("purged: {purged:?}"));
+        purged.map(drop)
+    }
+
+    async fn clear(&self) -> Result<(), Error> {
+        let queue = self.queue::<Work>().await?;
+        for spec in self.diary.plan.specs() {
+            self.node.excuse(&spec.id, "cleared, perhaps");
+        }
+        queue.clear().await
+    }
+
+    async fn sweep(&self) -> Result<(), Error> {
+        let storage = self.node.storage();
+        let _ = sweep(&storage, SweepOptions::new().drained_queues(true).clock(self.node.clock())).await?;
+        sweep_batches(&storage, BatchSweepOptions::new().clock(self.node.clock())).await?;
+        Ok(())
+    }
+
+    async fn pause(&self, time: Duration) -> Result<(), Error> {
+        // Its answer may be lost: it holds all the same.
+        drop(self.set("paused", "true").await);
+        sleep(time).await;
+        loop {
+            if self.set("paused", "false").await.is_ok() {
+                return Ok(());
+            }
+            sleep(Duration::from_secs(2)).await;
+        }
+    }
+
+    /// Changes one setting of the queue of work.
+    async fn set(&self, name: &str, value: &str) -> Result<(), Error> {
+        let queue = self.queue::<Work>().await?;
+        let storage = self.node.storage();
+        let metadata: Metadata = storage.queues().queue_metadata(queue.name()).await?;
+        storage.queues().set_queue_metadata(queue.name(), &metadata.with(name, value)).await?;
+        Ok(())
+    }
+}
+
+fn write(spec: &Spec) -> (Work, SendOptions) {
+    let message =
+        Work { id: spec.id.clone(), script: spec.script.clone(), filling: filling(&spec.id, spec.bytes) };
+    let mut options = SendOptions::new().in_order(spec.in_order);
+    if let Some(key) = &spec.key {
+        options = options.key(key);
+    }
+    if let Some(delay) = spec.delay {
+        options = options.delay(delay);
+    }
+    if let Some(ttl) = spec.ttl {
+        options = options.ttl(ttl);
+    }
+    (message, options)
+}
+
+fn verdict<T>(answer: &Result<T, Error>) -> Verdict {
+    match answer {
+        Ok(_) => Verdict::Acknowledged,
+        Err(error) if error.is_outcome_unknown() => Verdict::Unknown,
+        Err(_) => Verdict::Refused,
+    }
+}

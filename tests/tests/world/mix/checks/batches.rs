@@ -1,0 +1,82 @@
+//! A sealed batch goes on exactly when all its children have ended, and every child runs.
+
+use jobqueue::testing::world::Finding;
+
+use super::{Evidence, finding};
+use crate::mix::batches::child;
+use crate::mix::diary::Note;
+use crate::mix::spec::Fan;
+
+pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
+    let notes = evidence.diary.notes();
+    let plan = evidence.diary.plan.clone();
+    let mut found = Vec::new();
+    for fan in plan.fans() {
+        let sealed = notes.iter().any(|(_, note)| matches!(note, Note::Sealed { id } if *id == fan.id));
+        found.extend(premature(evidence, fan));
+        let undone = notes.iter().find_map(|(_, note)| match note {
+            Note::Undone { id, missing } if *id == fan.id && *missing > 0 && !fan.goes_on => Some(missing),
+            _ => None,
+        });
+        found.extend(undone.map(|missing| {
+            finding("a continuation misses results", &fan.id, format!("of {missing} children"))
+        }));
+        if sealed {
+            found.extend(incomplete(evidence, fan));
+        }
+    }
+    found
+}
+
+fn children(fan: &Fan) -> impl Iterator<Item = (String, Option<&Fan>)> {
+    fan.children.iter().enumerate().map(|(index, script)| (child(fan, index), script.fan.as_deref()))
+}
+
+/// Whether a job is done before an entry. One that has started a batch is done with that, even if its own attempt has failed since.
+fn is_done(evidence: &Evidence, id: &str, ends_in: Option<&Fan>, before: usize) -> bool {
+    match ends_in {
+        Some(inner) => is_done(evidence, &inner.id, inner.join.fan.as_deref(), before),
+        None => evidence.done(id).is_some_and(|done| done < before),
+    }
+}
+
+/// The continuation began before all children had ended.
+fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
+    let began = evidence.began(&fan.id)?;
+    let is_over = |(id, ends_in): &(String, Option<&Fan>)| {
+        let died = |id: &str| {
+            let told = evidence.died(id).is_some_and(|died| died < began);
+            told || evidence.dead.contains(id) || evidence.is_redriven(id)
+        };
+        let dead = died(id) || ends_in.is_some_and(|inner| died(&inner.id));
+        is_done(evidence, id, *ends_in, began) || (fan.goes_on && dead)
+    };
+    let (early, _) = children(fan).find(|child| !is_over(child))?;
+    let detail = format!("the continuation of {} began at entry {began}, and {early} had not ended", fan.id);
+    Some(finding("a batch goes on before its children have ended", &format!("{} {early}", fan.id), detail))
+}
+
+/// A child, or the continuation, never came.
+fn incomplete(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
+    let is_over = |id: &str| evidence.done(id).is_some() || evidence.dead.contains(id);
+    let excused = children(fan).any(|(id, _)| evidence.is_excused(&id)) || evidence.is_excused(&fan.id);
+    if excused {
+        return None;
+    }
+    let is_lost =
+        |(id, ends_in): &(String, Option<&Fan>)| !is_over(id) && !is_done(evidence, id, *ends_in, usize::MAX);
+    if let Some((lost, _)) = children(fan).find(is_lost) {
+        let detail = format!("it is a child of the sealed batch {}, and neither done nor dead", fan.id);
+        return Some(finding("a child of a batch is lost", &lost, detail));
+    }
+    // A batch that a child starts may itself wait for a dead letter.
+    let waits = children(fan).any(|(id, ends_in)| {
+        let done = is_done(evidence, &id, ends_in, usize::MAX);
+        !done && (ends_in.is_some() || !fan.goes_on)
+    });
+    if !waits && !is_over(&fan.id) {
+        let detail = "all its children have ended, and it neither ran nor is dead".to_owned();
+        return Some(finding("a batch never goes on", &fan.id, detail));
+    }
+    None
+}

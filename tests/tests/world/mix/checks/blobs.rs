@@ -1,0 +1,91 @@
+//! No payload is missing while a message or a dead letter needs it, and none is left when nothing does.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jobqueue::testing::world::{Finding, World};
+use jobqueue::{BatchSweepOptions, ContainerName, Error, QueueMessage, SweepOptions, sweep, sweep_batches};
+use tokio::time::sleep;
+
+use super::finding;
+use crate::mix::messages::{Former, Part, Work};
+use crate::mix::plan::Plan;
+
+/// The ids of all dead letters, and what is wrong with their payloads.
+pub(super) async fn dead_letters(world: &World) -> (BTreeSet<String>, Vec<Finding>) {
+    let (mut ids, mut found) = (BTreeSet::new(), Vec::new());
+    if let Err(error) = read::<Work>(world, &mut ids, &mut found, true).await {
+        found.push(finding("dead letters cannot be read", "work", format!("{error:?}")));
+    }
+    for read in [
+        read::<Part>(world, &mut ids, &mut found, false).await,
+        read::<Former>(world, &mut ids, &mut found, false).await,
+    ] {
+        if let Err(error) = read {
+            found.push(finding("dead letters cannot be read", "parts", format!("{error:?}")));
+        }
+    }
+    (ids, found)
+}
+
+async fn read<M: QueueMessage>(
+    world: &World,
+    ids: &mut BTreeSet<String>,
+    found: &mut Vec<Finding>,
+    payloads: bool,
+) -> Result<(), Error> {
+    let queue = world.accounts()[0].queue_on_virtual_time::<M>(world.clock()).await?;
+    let dead = queue.dead_letters()?;
+    for letter in dead.list().await? {
+        ids.insert(letter.id.clone());
+        let reason = letter.reason.to_string();
+        if reason.starts_with("payload") || reason.starts_with("decode") || reason == "newer_version" {
+            let detail = format!("it was dead-lettered as {reason}: {:?}", letter.error);
+            found.push(finding("a payload is missing", &letter.id, detail));
+        } else if payloads && let Err(error) = dead.message(&letter).await {
+            found.push(finding("the payload of a dead letter is missing", &letter.id, format!("{error:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// What is left when all dead letters are purged and two months have passed.
+pub(super) async fn orphans(world: &World, plan: &Plan) -> Vec<Finding> {
+    // Sweeps leave the payloads of sharded queues alone.
+    if plan.spread.1 > 1 {
+        return Vec::new();
+    }
+    match left(world).await {
+        Ok(left) => left
+            .into_iter()
+            .map(|blob| finding("a blob is left over", &blob, "after two months".to_owned()))
+            .collect(),
+        Err(error) => vec![finding("blobs cannot be swept", "sweep", format!("{error:?}"))],
+    }
+}
+
+async fn left(world: &World) -> Result<Vec<String>, Error> {
+    let storage = &world.accounts()[0];
+    // Dead letters that were looked at come back after ten minutes at most.
+    sleep(Duration::from_secs(700)).await;
+    let work = storage.queue_on_virtual_time::<Work>(world.clock()).await?;
+    let _ = work.dead_letters()?.purge(|_| true).await?;
+    let parts = storage.queue_on_virtual_time::<Part>(world.clock()).await?;
+    let _ = parts.dead_letters()?.purge(|_| true).await?;
+    work.clear().await?;
+    sleep(Duration::from_secs(60 * 86_400)).await;
+    let _ = sweep(storage, SweepOptions::new().drained_queues(true).clock(world.clock())).await?;
+    let batches = BatchSweepOptions::new().abandoned(Duration::from_secs(86_400)).clock(world.clock());
+    sweep_batches(storage, batches).await?;
+    let mut left = Vec::new();
+    for container in
+        ["jobqueue-payloads", "jobqueue-once", "jobqueue-completed", "jobqueue-unique", "jobqueue-batches"]
+    {
+        let name = ContainerName::new(container)?;
+        let page = storage.blobs().list_blobs(&name, "", None).await;
+        left.extend(
+            page.into_iter().flat_map(|page| page.blobs).map(|(blob, _)| format!("{container}/{blob}")),
+        );
+    }
+    Ok(left)
+}

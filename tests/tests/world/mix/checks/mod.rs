@@ -1,0 +1,91 @@
+//! The promises of single features: one file each.
+
+mod batches;
+mod blobs;
+mod cancelled;
+mod order;
+mod progress;
+mod schedule;
+mod unique;
+
+use std::collections::BTreeSet;
+
+use jobqueue::testing::world::{Entry, Fact, Finding, RunEnd, World};
+
+use super::diary::Diary;
+
+/// What the checks look at.
+struct Evidence {
+    history: Vec<Entry>,
+    diary: Diary,
+    /// The ids of the dead letters that are left.
+    dead: BTreeSet<String>,
+}
+
+impl Evidence {
+    /// The first entry of a job of which `is` says true.
+    fn first(&self, id: &str, is: impl Fn(&Fact) -> bool) -> Option<usize> {
+        let of_job = |fact: &Fact| job(fact).is_some_and(|job| job == id);
+        self.history.iter().find(|entry| of_job(&entry.fact) && is(&entry.fact)).map(|entry| entry.number)
+    }
+
+    fn began(&self, id: &str) -> Option<usize> {
+        self.first(id, |fact| matches!(fact, Fact::RunBegan { .. }))
+    }
+
+    fn done(&self, id: &str) -> Option<usize> {
+        self.first(id, |fact| matches!(fact, Fact::RunEnded { end: RunEnd::Done, .. }))
+    }
+
+    /// When its dead letter was told of first.
+    fn died(&self, id: &str) -> Option<usize> {
+        use jobqueue::Outcome::DeadLettered;
+        self.first(id, |fact| matches!(fact, Fact::Settled { outcome: DeadLettered(_), .. }))
+    }
+
+    /// The last end of a run of the job before an entry.
+    fn ended_before(&self, id: &str, number: usize) -> Option<usize> {
+        let is_end = |entry: &&Entry| matches!(&entry.fact, Fact::RunEnded { id: of, .. } if **of == *id);
+        self.history[..number].iter().rev().find(is_end).map(|entry| entry.number)
+    }
+
+    fn is_excused(&self, id: &str) -> bool {
+        self.first(id, |fact| matches!(fact, Fact::Excused { .. })).is_some()
+    }
+
+    fn is_redriven(&self, id: &str) -> bool {
+        self.first(id, |fact| matches!(fact, Fact::Redriven { .. })).is_some()
+    }
+}
+
+fn job(fact: &Fact) -> Option<&str> {
+    match fact {
+        Fact::SendBegan { id, .. }
+        | Fact::Sent { id, .. }
+        | Fact::RunBegan { id, .. }
+        | Fact::RunEnded { id, .. }
+        | Fact::Settled { id, .. }
+        | Fact::Excused { id, .. }
+        | Fact::Redriven { id } => Some(id),
+        _ => None,
+    }
+}
+
+fn finding(what: &'static str, subject: &str, detail: String) -> Finding {
+    Finding { what, subject: subject.to_owned(), detail }
+}
+
+pub(super) async fn all(world: World, diary: Diary) -> Vec<Finding> {
+    let mut findings = diary.found();
+    let (dead, unreadable) = blobs::dead_letters(&world).await;
+    findings.extend(unreadable);
+    let evidence = Evidence { history: world.history(), diary, dead };
+    findings.extend(order::check(&evidence));
+    findings.extend(batches::check(&evidence));
+    findings.extend(unique::check(&evidence));
+    findings.extend(cancelled::check(&evidence));
+    findings.extend(progress::check(&evidence));
+    findings.extend(schedule::check(&evidence));
+    findings.extend(blobs::orphans(&world, &evidence.diary.plan).await);
+    findings
+}

@@ -1,0 +1,53 @@
+//! A job in order begins after those of its key whose send had returned when its own began are done or dead.
+
+use jobqueue::testing::world::{Fact, Finding, Verdict};
+
+use super::{Evidence, finding};
+use crate::mix::spec::Spec;
+
+struct Sent<'a> {
+    spec: &'a Spec,
+    began: usize,
+    acknowledged: Option<usize>,
+}
+
+pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
+    let plan = evidence.diary.plan.clone();
+    let in_order = plan.specs().filter(|spec| spec.in_order);
+    let sent: Vec<Sent<'_>> = in_order
+        .filter_map(|spec| {
+            let began = evidence.first(&spec.id, |fact| matches!(fact, Fact::SendBegan { .. }))?;
+            let is_ack = |fact: &Fact| matches!(fact, Fact::Sent { verdict: Verdict::Acknowledged, .. });
+            Some(Sent { spec, began, acknowledged: evidence.first(&spec.id, is_ack) })
+        })
+        .collect();
+    let mut found = Vec::new();
+    for later in &sent {
+        let Some(run) = evidence.began(&later.spec.id) else { continue };
+        for earlier in &sent {
+            let is_before = earlier.spec.key == later.spec.key
+                && earlier.acknowledged.is_some_and(|acknowledged| acknowledged < later.began);
+            if !is_before || evidence.is_excused(&earlier.spec.id) {
+                continue;
+            }
+            // The next may begin between the copy to the dead letters and what the worker tells of it.
+            let died = evidence.died(&earlier.spec.id);
+            let died = died.and_then(|died| evidence.ended_before(&earlier.spec.id, died).or(Some(died)));
+            let ends = [evidence.done(&earlier.spec.id), died];
+            let over = ends.into_iter().flatten().min();
+            // Its worker may have died before it could tell that the job is dead.
+            let died_untold = over.is_none() && evidence.dead.contains(&earlier.spec.id);
+            if !died_untold && over.is_none_or(|over| over > run) {
+                found.push(finding(
+                    "a job overtakes another of its key",
+                    &format!("{} {}", earlier.spec.id, later.spec.id),
+                    format!(
+                        "{} began (entry {run}) before {} was over (entry {over:?}), key {:?}",
+                        later.spec.id, earlier.spec.id, earlier.spec.key
+                    ),
+                ));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,43 @@
+//! Of unique work there is one job in a window.
+
+use jobqueue::testing::world::Finding;
+
+use super::{Evidence, finding};
+use crate::mix::diary::Note;
+use crate::mix::plan::What;
+
+/// Clocks differ by as much, and a window begins somewhere within its send.
+const TOLERANCE_MILLIS: u64 = 12_000;
+
+pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
+    let notes = evidence.diary.notes();
+    let mut found = Vec::new();
+    for (told, first) in &notes {
+        let Note::Unique { key, id, at, is_sent: true, .. } = first else { continue };
+        let Some(window) = window(evidence, id) else { continue };
+        for (_, second) in &notes {
+            let Note::Unique { key: other_key, began, at: later, id: other, .. } = second else { continue };
+            let within = *began > *told && *later + TOLERANCE_MILLIS < *at + window;
+            let given_up = notes
+                .iter()
+                .any(|(_, note)| matches!(note, Note::UniqueCancelled { key: given } if given == key));
+            let cancelled = evidence.is_excused(id);
+            if key == other_key && within && !given_up && !cancelled && id != other {
+                found.push(finding(
+                    "unique work was sent twice in its window",
+                    &format!("{id} {other}"),
+                    format!("key {key}: {id} at {at} ms for {window} ms, {other} at {later} ms"),
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// The window that a job was sent with, in milliseconds.
+fn window(evidence: &Evidence, job: &str) -> Option<u64> {
+    evidence.diary.plan.actions.iter().find_map(|action| match &action.what {
+        What::Unique { spec, window } if spec.id == job => Some(window.as_millis() as u64),
+        _ => None,
+    })
+}

@@ -1,0 +1,77 @@
+//! What handlers and senders saw that the world's own ledger does not know.
+
+use std::sync::{Arc, Mutex};
+
+use jobqueue::Leader;
+use jobqueue::testing::world::{Finding, World};
+
+use super::plan::Plan;
+
+/// A note, with its place in the world's history.
+#[derive(Debug, Clone)]
+pub(super) enum Note {
+    /// A checkpoint was acknowledged.
+    Saved { id: String, value: u32 },
+    /// A run found this checkpoint.
+    Resumed { id: String, value: u32 },
+    /// A step returned this.
+    Step { id: String, value: u64 },
+    /// An effect that happens once returned this.
+    Once { id: String, value: u64 },
+    /// Unique work was sent or joined.
+    Unique { key: String, began: usize, at: u64, id: String, is_sent: bool },
+    /// A claim was given up.
+    UniqueCancelled { key: String },
+    /// A job was taken back for certain.
+    Cancelled { id: String },
+    /// A batch was sealed.
+    Sealed { id: String },
+    /// A join found these children that were not done.
+    Undone { id: String, missing: usize },
+}
+
+type Candidate = (Arc<str>, Arc<Leader>);
+
+/// What a world's processes share for judging it.
+#[derive(Clone)]
+pub(super) struct Diary {
+    pub(super) plan: Arc<Plan>,
+    notes: Arc<Mutex<Vec<(usize, Note)>>>,
+    wrong: Arc<Mutex<Vec<Finding>>>,
+    leaders: Arc<Mutex<Vec<Candidate>>>,
+}
+
+impl Diary {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let plan = Arc::new(plan.clone());
+        Self { plan, notes: Arc::default(), wrong: Arc::default(), leaders: Arc::default() }
+    }
+
+    pub(super) fn note(&self, world: &World, node: &Arc<str>, note: Note) {
+        let number = world.note(node, format!("{note:?}"));
+        self.notes.lock().unwrap().push((number, note));
+    }
+
+    pub(super) fn notes(&self) -> Vec<(usize, Note)> {
+        self.notes.lock().unwrap().clone()
+    }
+
+    /// Something is wrong that shows at once.
+    pub(super) fn wrong(&self, what: &'static str, subject: &str, detail: String) {
+        self.wrong.lock().unwrap().push(Finding { what, subject: subject.to_owned(), detail });
+    }
+
+    pub(super) fn found(&self) -> Vec<Finding> {
+        self.wrong.lock().unwrap().clone()
+    }
+
+    pub(super) fn candidate(&self, node: &Arc<str>, leader: &Arc<Leader>) {
+        self.leaders.lock().unwrap().push((Arc::clone(node), Arc::clone(leader)));
+    }
+
+    /// Who believes to lead now, stopped and killed processes included.
+    pub(super) fn leading(&self) -> Vec<String> {
+        let leaders = self.leaders.lock().unwrap();
+        leaders.iter().filter(|(_, leader)| leader.has_control()).map(|(node, _)| node.to_string()).collect()
+    }
+}

@@ -1,0 +1,169 @@
+//! What the workers of a world do with its messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::testing::world::{Node, World};
+use jobqueue::{CatchUp, Context, JobError, Leader, Schedule, State, WorkerBuilder};
+use tokio::time::sleep;
+
+use super::batches;
+use super::diary::{Diary, Note};
+use super::features::Feature;
+use super::messages::{Former, Join, Newer, Part, Tick, Work};
+use super::spec::{Script, filling};
+
+/// Where a handler runs.
+#[derive(Clone)]
+pub(super) struct Here {
+    pub(super) world: World,
+    pub(super) diary: Diary,
+    pub(super) node: Arc<str>,
+}
+
+impl Here {
+    pub(super) fn note(&self, note: Note) {
+        self.diary.note(&self.world, &self.node, note);
+    }
+}
+
+/// Adds the handlers of a worker.
+pub(super) fn equip(worker: WorkerBuilder, node: &Node, world: &World, diary: &Diary) -> WorkerBuilder {
+    let here = Here { world: world.clone(), diary: diary.clone(), node: Arc::clone(node.name()) };
+    let plan = &diary.plan;
+    let mut worker = worker.state(here.clone()).concurrency(6).max_idle_delay(Duration::from_secs(12));
+    worker = worker.handle(work).handle(part).handle(join).handle(tick);
+    if plan.has(Feature::Versions) {
+        // One process of the fleet is of the former release.
+        let is_old = node.name().starts_with("worker0") && plan.workers > 1;
+        worker = if is_old { worker.handle(former) } else { worker.handle(newer) };
+    }
+    if plan.has(Feature::Schedule) {
+        let every = Schedule::every(Duration::from_secs(20)).name("ticks").lease(Duration::from_secs(15));
+        worker = worker.schedule_by(every.missed(CatchUp::All(100)), || Tick {});
+    }
+    if plan.has(Feature::Leader) {
+        let leader = Leader::new(&node.storage(), "world").unwrap();
+        let leader = Arc::new(leader.lease(Duration::from_secs(15)).virtual_time(node.clock()));
+        diary.candidate(node.name(), &leader);
+        drop(node.spawn(lead(leader, here)));
+    }
+    worker.durable_completions(plan.has(Feature::Durable))
+}
+
+/// Leads when it can, for a while.
+async fn lead(leader: Arc<Leader>, here: Here) {
+    loop {
+        let led = leader.run_while_leader(|leadership| {
+            let here = here.clone();
+            async move {
+                for _ in 0..20 {
+                    sleep(Duration::from_secs(1)).await;
+                    let leading = here.diary.leading();
+                    if leadership.has_control() && leading.len() > 1 {
+                        here.diary.wrong("two processes lead", "leader", format!("{leading:?}"));
+                    }
+                }
+            }
+        });
+        if led.await.is_err() {
+            sleep(Duration::from_secs(1)).await;
+        }
+        sleep(Duration::from_secs(2)).await;
+    }
+}
+
+async fn work(work: Work, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
+    // Whoever takes unique work over from a sender that died sends its own message under the other's id.
+    let is_other = *work.id != *ctx.info().id && !here.diary.plan.has(Feature::Unique);
+    if is_other || work.filling != filling(&work.id, work.filling.len()) {
+        here.diary.wrong("a payload is not what was sent", &work.id, format!("{} bytes", work.filling.len()));
+    }
+    act(&work.id, &work.script, &ctx, &here).await
+}
+
+async fn part(part: Part, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
+    act(&part.id, &part.script, &ctx, &here).await?;
+    if part.script.fan.is_none() {
+        ctx.set_result(&part.id)?;
+    }
+    Ok(())
+}
+
+async fn join(join: Join, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
+    let results = ctx.batch_results::<String>().await?;
+    let missing = results.iter().filter(|child| child.outcome.is_err()).count();
+    here.note(Note::Undone { id: join.id.clone(), missing });
+    act(&join.id, &join.script, &ctx, &here).await?;
+    Ok(ctx.set_result(&join.id)?)
+}
+
+async fn tick(_: Tick) -> Result<(), JobError> {
+    sleep(Duration::from_millis(50)).await;
+    Ok(())
+}
+
+async fn former(_: Former) -> Result<(), JobError> {
+    Ok(())
+}
+
+async fn newer(_: Newer) -> Result<(), JobError> {
+    Ok(())
+}
+
+/// Does what the script says.
+async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<(), JobError> {
+    let deliveries = ctx.info().dequeue_count;
+    if deliveries <= script.snooze {
+        return Err(JobError::snooze(Duration::from_secs(3)));
+    }
+    progress(id, script, ctx, here).await?;
+    if script.step {
+        let value = here.world.draw();
+        let value = ctx.step("step", || async move { Ok::<_, JobError>(value) }).await?;
+        here.note(Note::Step { id: id.to_owned(), value });
+    }
+    if script.once {
+        let value = here.world.draw();
+        let effect = || async move {
+            sleep(Duration::from_millis(100)).await;
+            Ok::<_, JobError>(value)
+        };
+        let value = ctx.once("once", effect).await?;
+        here.note(Note::Once { id: id.to_owned(), value });
+    }
+    sleep(Duration::from_millis(script.millis)).await;
+    if ctx.info().attempt <= script.fail {
+        assert!(!script.panic, "as the script says");
+        return Err(JobError::retry("as the script says"));
+    }
+    if script.reject {
+        return Err(JobError::dead_letter("as the script says"));
+    }
+    if let Some(fan) = &script.fan {
+        batches::start_within(ctx, fan).await?;
+        here.note(Note::Sealed { id: fan.id.clone() });
+    }
+    Ok(())
+}
+
+#[derive(serde::Serialize, serde::Deserialize, Default)]
+struct Progress {
+    value: u32,
+    ballast: String,
+}
+
+async fn progress(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<(), JobError> {
+    if script.checkpoints == 0 {
+        return Ok(());
+    }
+    let found: Progress = ctx.resume().await?.unwrap_or_default();
+    here.note(Note::Resumed { id: id.to_owned(), value: found.value });
+    for value in found.value + 1..=script.checkpoints {
+        sleep(Duration::from_millis(300)).await;
+        let ballast = "x".repeat(if script.large_checkpoints { 70_000 } else { 0 });
+        ctx.checkpoint(&Progress { value, ballast }).await?;
+        here.note(Note::Saved { id: id.to_owned(), value });
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! The messages of a world.
+
+use jobqueue::QueueMessage;
+use serde::{Deserialize, Serialize};
+
+use super::spec::Script;
+
+/// Most of the work.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "work", kind = "work", timeout = "20s", poison_threshold = 3)]
+#[message(backoff(base = "2s", max = "20s"))]
+pub(super) struct Work {
+    pub(super) id: String,
+    pub(super) script: Script,
+    pub(super) filling: String,
+}
+
+/// A child of a batch.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "parts", kind = "part", timeout = "20s", poison_threshold = 3)]
+#[message(backoff(base = "2s", max = "20s"))]
+pub(super) struct Part {
+    pub(super) id: String,
+    pub(super) script: Script,
+}
+
+/// The continuation of a batch.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "parts", kind = "join", timeout = "20s", poison_threshold = 3)]
+#[message(backoff(base = "2s", max = "20s"))]
+pub(super) struct Join {
+    pub(super) id: String,
+    pub(super) script: Script,
+}
+
+/// What a schedule sends.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "parts", kind = "tick", timeout = "20s", poison_threshold = 3)]
+pub(super) struct Tick {}
+
+/// What programs of two releases share.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "releases", kind = "release", timeout = "20s", poison_threshold = 3)]
+pub(super) struct Former {
+    pub(super) id: String,
+}
+
+/// The same in the newer release.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "releases", kind = "release", version = 2, upgrade_from = Former)]
+#[message(timeout = "20s", poison_threshold = 3)]
+pub(super) struct Newer {
+    pub(super) id: String,
+    pub(super) new: u32,
+}
+
+impl From<Former> for Newer {
+    fn from(former: Former) -> Self {
+        Self { id: former.id, new: 0 }
+    }
+}

@@ -1,0 +1,46 @@
+//! All features together at random: what a world does is a plan, drawn from its seed, that can be shortened.
+//!
+//! To add a feature: a name in `features`, what it does in `plan` and `actors`, and its promise in `checks`.
+
+mod actors;
+mod batches;
+mod checks;
+mod diary;
+mod features;
+mod handlers;
+mod messages;
+mod plan;
+mod run;
+mod spec;
+
+use features::Feature;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Features asked for by name, or all that are not left out.
+fn mix() -> Vec<Feature> {
+    match std::env::var("JOBQUEUE_FEATURES") {
+        Ok(names) => names.split(',').map(|name| Feature::named(name).expect(name)).collect(),
+        Err(_) => Feature::in_the_mix(),
+    }
+}
+
+#[test]
+fn worlds_of_all_features_keep_every_promise() {
+    run::check(&mix(), number("JOBQUEUE_SEED"), number("JOBQUEUE_WORLDS").unwrap_or(2_000));
+}
+
+#[test]
+fn a_seed_gives_the_same_world_again() {
+    for seed in 0..6 {
+        let plan = plan::Plan::draw(seed, &Feature::in_the_mix());
+        let (one, again) = (run::logged(&plan), run::logged(&plan));
+        assert!(one.lines().count() > 50, "{one}");
+        for (number, (one, again)) in one.lines().zip(again.lines()).enumerate() {
+            assert_eq!(one, again, "seed {seed}, line {number}");
+        }
+        assert_eq!(one.len(), again.len());
+    }
+}

@@ -1,0 +1,258 @@
+//! What happens in a world: data, drawn from its seed.
+
+use std::time::Duration;
+
+use jobqueue::testing::world::Incident;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt, SeedableRng};
+
+use super::features::Feature;
+use super::spec::{Fan, Script, Spec};
+
+/// The time in which things happen.
+const SPAN_MILLIS: u64 = 60_000;
+
+/// One thing that happens.
+#[derive(Debug, Clone)]
+pub(super) enum What {
+    Send(Spec),
+    SendAll(Vec<Spec>),
+    Unique {
+        spec: Spec,
+        window: Duration,
+    },
+    /// Takes back the last message that this sender sent.
+    Cancel,
+    CancelUnique {
+        key: String,
+    },
+    Batch(Fan),
+    Release {
+        id: String,
+        newer: bool,
+    },
+    Redrive,
+    Purge,
+    Clear,
+    Sweep,
+    Pause {
+        time: Duration,
+    },
+    Threshold {
+        attempts: u32,
+    },
+    KillSender {
+        call: u64,
+        applied: bool,
+    },
+    Incident(Incident),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Action {
+    pub(super) at: Duration,
+    /// Which sender does it.
+    pub(super) actor: usize,
+    pub(super) what: What,
+}
+
+/// A world's plan. The seed of the noise decides about jitter, latencies and faults.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) noise: u64,
+    pub(super) features: Vec<Feature>,
+    pub(super) workers: usize,
+    pub(super) faults: f64,
+    /// Accounts and shards.
+    pub(super) spread: (usize, u32),
+    pub(super) actions: Vec<Action>,
+}
+
+impl Plan {
+    pub(super) fn has(&self, feature: Feature) -> bool {
+        self.features.contains(&feature)
+    }
+
+    /// Draws a plan that uses some of `features`.
+    pub(super) fn draw(seed: u64, features: &[Feature]) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        // Few features with many uses each find other things than many with few.
+        let share = *[0.15, 0.3, 0.5, 0.9].choose(&mut rng).unwrap();
+        let chosen: Vec<_> = features.iter().copied().filter(|_| rng.random_bool(share)).collect();
+        let has = |feature| chosen.contains(&feature);
+        let spread = if has(Feature::Sharding) { (rng.random_range(1..=2), 3) } else { (1, 1) };
+        let faults = if has(Feature::Faults) { *[0.01, 0.03, 0.1].choose(&mut rng).unwrap() } else { 0.0 };
+        let workers = rng.random_range(1..=3);
+        let mut drawing = Drawing { rng, features: &chosen, jobs: 0 };
+        let count = drawing.rng.random_range(4..=16);
+        let mut actions: Vec<Action> = (0..count).map(|_| drawing.action()).collect();
+        actions.sort_by_key(|action| action.at);
+        Self { seed, noise: seed, features: chosen.clone(), workers, faults, spread, actions }
+    }
+
+    /// All that is sent by itself or with others.
+    pub(super) fn specs(&self) -> impl Iterator<Item = &Spec> {
+        self.actions.iter().flat_map(|action| match &action.what {
+            What::Send(spec) | What::Unique { spec, .. } => std::slice::from_ref(spec),
+            What::SendAll(specs) => specs,
+            _ => &[],
+        })
+    }
+
+    /// All batches, those that jobs start included.
+    pub(super) fn fans(&self) -> Vec<&Fan> {
+        let mut found: Vec<&Fan> = Vec::new();
+        let planned = self.actions.iter().filter_map(|action| match &action.what {
+            What::Batch(fan) => Some(fan),
+            _ => None,
+        });
+        found.extend(planned);
+        found.extend(self.specs().filter_map(|spec| spec.script.fan.as_deref()));
+        let mut at = 0;
+        while let Some(fan) = found.get(at).copied() {
+            found.extend(fan.children.iter().chain([&fan.join]).filter_map(|child| child.fan.as_deref()));
+            at += 1;
+        }
+        found
+    }
+}
+
+/// How an action of a feature is drawn.
+type Kind<'a> = (Feature, fn(&mut Drawing<'a>) -> What);
+
+struct Drawing<'a> {
+    rng: StdRng,
+    features: &'a [Feature],
+    jobs: u32,
+}
+
+impl<'a> Drawing<'a> {
+    fn has(&self, feature: Feature) -> bool {
+        self.features.contains(&feature)
+    }
+
+    /// Uses a feature now and then, if the world has it.
+    fn uses(&mut self, feature: Feature, share: f64) -> bool {
+        self.has(feature) && self.rng.random_bool(share)
+    }
+
+    fn seconds(&mut self, most: u64) -> Duration {
+        Duration::from_millis(self.rng.random_range(200..most * 1_000))
+    }
+
+    fn action(&mut self) -> Action {
+        let at = Duration::from_millis(self.rng.random_range(0..SPAN_MILLIS));
+        let actor = self.rng.random_range(0..2);
+        Action { at, actor, what: self.what() }
+    }
+
+    fn what(&mut self) -> What {
+        let mut rare: Vec<fn(&mut Self) -> What> = Vec::new();
+        let kinds: &[Kind<'a>] = &[
+            (Feature::SendAll, |draw| {
+                What::SendAll((0..draw.rng.random_range(2..6)).map(|_| draw.spec()).collect())
+            }),
+            (Feature::Unique, Self::unique),
+            (Feature::Cancel, |_| What::Cancel),
+            (Feature::CancelUnique, |draw| What::CancelUnique { key: draw.key() }),
+            (Feature::Batches, |draw| What::Batch(draw.fan(1))),
+            (Feature::Versions, Self::release),
+            (Feature::Redrive, |_| What::Redrive),
+            (Feature::Purge, |_| What::Purge),
+            (Feature::Clear, |_| What::Clear),
+            (Feature::Sweep, |_| What::Sweep),
+            (Feature::Pause, |draw| What::Pause { time: draw.seconds(40) }),
+            (Feature::Threshold, |draw| What::Threshold { attempts: draw.rng.random_range(1..6) }),
+            (Feature::SenderCrashes, |draw| What::KillSender {
+                call: draw.rng.random_range(0..12),
+                applied: draw.rng.random(),
+            }),
+        ];
+        rare.extend(kinds.iter().filter(|(feature, _)| self.has(*feature)).map(|(_, draw)| *draw));
+        if let Some(incident) = self.incident() {
+            return incident;
+        }
+        if !rare.is_empty() && self.rng.random_bool(0.5) {
+            let draw = *rare.choose(&mut self.rng).unwrap();
+            return draw(self);
+        }
+        What::Send(self.spec())
+    }
+
+    fn incident(&mut self) -> Option<What> {
+        if !self.rng.random_bool(0.25) {
+            return None;
+        }
+        let incident = Incident::draw(self.rng.next_u64());
+        let feature = match incident {
+            Incident::Kill { .. } | Incident::KillAtCall { .. } => Feature::Crashes,
+            Incident::Freeze { .. } => Feature::Freezes,
+            Incident::Skew { .. } => Feature::Skew,
+            Incident::Restart { .. } => Feature::Restarts,
+            _ => Feature::Outages,
+        };
+        self.has(feature).then_some(What::Incident(incident))
+    }
+
+    fn key(&mut self) -> String {
+        format!("k{}", self.rng.random_range(0..2))
+    }
+
+    fn next_id(&mut self, letter: char) -> String {
+        self.jobs += 1;
+        format!("{letter}{}.", self.jobs)
+    }
+
+    fn spec(&mut self) -> Spec {
+        let in_order = self.uses(Feature::InOrder, 0.7);
+        let id = self.next_id('j');
+        let key = (in_order || self.rng.random_bool(0.2)).then(|| self.key());
+        let large = self.uses(Feature::Blobs, 0.5);
+        let delay = self.uses(Feature::Delayed, 0.3).then(|| self.seconds(30));
+        let ttl = (!in_order && self.uses(Feature::TimeToLive, 0.3))
+            .then(|| Duration::from_secs(31) + self.seconds(60));
+        let script = self.script(1);
+        let resend = self.has(Feature::Resend);
+        Spec { id, script, bytes: if large { 70_000 } else { 10 }, key, in_order, delay, ttl, resend }
+    }
+
+    fn script(&mut self, depth: u32) -> Script {
+        let long = self.rng.random_bool(0.1);
+        let fail = match self.uses(Feature::Fail, 0.3) {
+            true => self.rng.random_range(1..=4),
+            false => 0,
+        };
+        Script {
+            millis: if long { self.rng.random_range(5_000..60_000) } else { self.rng.random_range(0..2_000) },
+            fail,
+            panic: self.uses(Feature::Panic, 0.4),
+            snooze: if self.uses(Feature::Snooze, 0.2) { self.rng.random_range(1..3) } else { 0 },
+            reject: self.uses(Feature::Reject, 0.15),
+            checkpoints: if self.uses(Feature::Checkpoints, 0.4) { self.rng.random_range(1..4) } else { 0 },
+            large_checkpoints: self.uses(Feature::Blobs, 0.4),
+            step: self.uses(Feature::Steps, 0.3),
+            once: self.uses(Feature::Once, 0.3),
+            fan: (depth < 3 && self.uses(Feature::Nested, 0.15)).then(|| Box::new(self.fan(depth + 1))),
+        }
+    }
+
+    fn fan(&mut self, depth: u32) -> Fan {
+        let id = self.next_id('b').replace('.', "-");
+        let children = (0..self.rng.random_range(0..5)).map(|_| self.script(depth + 1)).collect();
+        let join =
+            Script { millis: 200, fail: u32::from(self.uses(Feature::Fail, 0.2)), ..Script::default() };
+        Fan { id, children, goes_on: self.rng.random(), join }
+    }
+
+    fn unique(&mut self) -> What {
+        let mut spec = self.spec();
+        (spec.key, spec.ttl) = (Some(self.key()), None);
+        What::Unique { spec, window: Duration::from_secs(self.rng.random_range(5..120)) }
+    }
+
+    fn release(&mut self) -> What {
+        What::Release { id: self.next_id('r'), newer: self.rng.random() }
+    }
+}

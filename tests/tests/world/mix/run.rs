@@ -1,0 +1,167 @@
+//! Running plans, and shortening those that fail.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jobqueue::testing::world::{Builder, Finding, Profile, Run, World, shrink};
+
+use super::features::Feature;
+use super::plan::{Action, Plan, What};
+use super::{actors, checks, handlers};
+use crate::mix::diary::Diary;
+
+fn world(plan: &Plan) -> Builder {
+    let diary = Diary::new(plan);
+    let (played, judged) = (diary.clone(), diary.clone());
+    let profile = Profile { faults: plan.faults, ..Profile::calm() };
+    World::builder()
+        .profile(profile)
+        .sharded(plan.spread.0, plan.spread.1)
+        .patience(Duration::from_secs(3600))
+        .workers_with(plan.workers, move |worker, node| handlers::equip(worker, node, &node.world(), &diary))
+        .scenario(move |world| actors::play(world, played.clone()))
+        .judge(move |world| checks::all(world, judged.clone()))
+}
+
+fn run(plan: &Plan, logs: bool) -> Run {
+    let incidents = plan.actions.iter().filter_map(|action| match action.what {
+        What::Incident(incident) => Some((action.at, incident)),
+        _ => None,
+    });
+    let incidents: Vec<_> = incidents.collect();
+    let world = world(plan);
+    let world = if logs { world.keep_calls() } else { world };
+    world.run_with(plan.noise, &incidents)
+}
+
+/// Every storage call of a world.
+pub(super) fn logged(plan: &Plan) -> String {
+    run(plan, true).calls
+}
+
+/// Runs worlds on all cores until one fails.
+pub(super) fn check(features: &[Feature], only: Option<u64>, worlds: u64) {
+    let (first, count) =
+        only.map_or((super::number("JOBQUEUE_FIRST").unwrap_or(0), worlds), |seed| (seed, 1));
+    let next = AtomicU64::new(first);
+    let threads = super::number("JOBQUEUE_THREADS").unwrap_or(2).min(count);
+    let failures = Mutex::new(Vec::new());
+    let most = super::number("JOBQUEUE_FAILURES").unwrap_or(1) as usize;
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count || failures.lock().unwrap().len() >= most {
+                        return;
+                    }
+                    let begun = std::time::Instant::now();
+                    let failure = failure(seed, features);
+                    if begun.elapsed() > Duration::from_secs(2) || super::number("JOBQUEUE_VERBOSE").is_some()
+                    {
+                        eprintln!("seed {seed} took {:?}", begun.elapsed());
+                    }
+                    if let Some(report) = failure {
+                        eprintln!("{report}");
+                        failures.lock().unwrap().push(report);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} of {count} worlds failed", failures.len());
+}
+
+fn findings(plan: &Plan) -> Vec<Finding> {
+    let ran = catch_unwind(AssertUnwindSafe(|| run(plan, false).findings));
+    ran.unwrap_or_else(|_| {
+        let detail = "see above".to_owned();
+        vec![Finding { what: "the world panicked", subject: String::new(), detail }]
+    })
+}
+
+/// What is wrong with the world of a seed, with the shortest plan that shows it.
+fn failure(seed: u64, features: &[Feature]) -> Option<String> {
+    let plan = Plan::draw(seed, features);
+    let found = findings(&plan);
+    let what = found.first()?.what;
+    if super::number("JOBQUEUE_SHRINK") == Some(0) {
+        return Some(format!("seed {seed}: {} (features {:?})", found[0], plan.features));
+    }
+    let fails = |plan: &Plan| findings(plan).iter().any(|found| found.what == what);
+    let short = simplify(shorten(plan.clone(), fails), fails);
+    let short = shorten(short, fails);
+    let run = run(&short, false);
+    let mut text = format!(
+        "seed {seed}: {what}\nfeatures {:?}, {} workers, faults {}\n{} of {} actions:\n",
+        short.features,
+        short.workers,
+        short.faults,
+        short.actions.len(),
+        plan.actions.len()
+    );
+    for Action { at, actor, what } in &short.actions {
+        text.push_str(&format!("  {at:?} sender{actor}: {what:?}\n"));
+    }
+    Some(text + &run.report())
+}
+
+/// What surrounds the actions, and can be left out as a whole.
+const AROUND: [Feature; 6] = [
+    Feature::Leader,
+    Feature::Schedule,
+    Feature::Sharding,
+    Feature::Versions,
+    Feature::Durable,
+    Feature::Faults,
+];
+
+/// Leaves features and workers out as long as the plan fails, under the noise of some seed.
+fn simplify(mut plan: Plan, fails: impl Fn(&Plan) -> bool) -> Plan {
+    for feature in AROUND {
+        if !plan.has(feature) {
+            continue;
+        }
+        let mut simpler = plan.clone();
+        simpler.features.retain(|other| *other != feature);
+        match feature {
+            Feature::Sharding => simpler.spread = (1, 1),
+            Feature::Faults => simpler.faults = 0.0,
+            _ => {}
+        }
+        plan = under_some_noise(simpler, &fails).unwrap_or(plan);
+    }
+    while plan.workers > 1 {
+        let simpler = Plan { workers: plan.workers - 1, ..plan.clone() };
+        let Some(simpler) = under_some_noise(simpler, &fails) else { break };
+        plan = simpler;
+    }
+    plan
+}
+
+/// The plan with a noise under which it fails.
+fn under_some_noise(plan: Plan, fails: impl Fn(&Plan) -> bool) -> Option<Plan> {
+    let others = (0..12).map(|other| plan.seed.wrapping_mul(31).wrapping_add(other));
+    let mut noises = [plan.noise].into_iter().chain(others);
+    noises.find_map(|noise| Some(Plan { noise, ..plan.clone() }).filter(&fails))
+}
+
+/// Leaves actions out as long as the plan fails, under the noise of its own seed or of a few others.
+fn shorten(plan: Plan, fails: impl Fn(&Plan) -> bool) -> Plan {
+    let noise = Mutex::new(plan.noise);
+    let with = |actions: &[Action], noise| Plan { actions: actions.to_vec(), noise, ..plan.clone() };
+    let tries = super::number("JOBQUEUE_SHRINK").unwrap_or(60) as usize;
+    let actions = shrink(plan.actions.clone(), tries, |fewer| {
+        let present = *noise.lock().unwrap();
+        let failing = under_some_noise(with(fewer, present), &fails);
+        failing.is_some_and(|failing| {
+            *noise.lock().unwrap() = failing.noise;
+            true
+        })
+    });
+    let noise = *noise.lock().unwrap();
+    with(&actions, noise)
+}
