@@ -125,6 +125,12 @@ impl Entry {
         Self { key, job, nonces, state, copies: false, due, turn, overdue: None, cancelling: None }
     }
 
+    /// Whether the delivery is of the one message that a send has certainly stored by one request. Messages of former sends under the
+    /// same id, of which the log knows nothing, are others.
+    pub(super) fn is_alone(&self, turn: Turn) -> bool {
+        !self.copies && self.nonces == [turn.copy]
+    }
+
     pub(super) fn is_of(&self, entry: &EntryRef) -> bool {
         self.job == entry.job && self.key == entry.key
     }

@@ -203,7 +203,7 @@ impl GroupLog {
         if head != at {
             return Some(Position::Behind { ahead, overdue: self.entries[head].due < now.0 });
         }
-        let alone = found.state == State::Stored && !found.copies && found.turn.is_none();
+        let alone = found.state == State::Stored && found.is_alone(turn) && found.turn.is_none();
         let undisputed = alone && found.cancelling.is_none() && found.overdue.is_none() && found.due >= now.0;
         (undisputed && turn.delivery <= 1).then_some(Position::First)
     }
@@ -272,11 +272,12 @@ impl GroupLog {
     /// The job has ended. False if another delivery has its turn.
     pub(super) fn end(&mut self, entry: &EntryRef, turn: Turn, how: How, now: Millis) -> bool {
         if let Some(at) = self.find(entry) {
-            let superseded = |held: Turn| held.copy != turn.copy || held.delivery > turn.delivery;
-            if self.entries[at].turn.is_some_and(superseded) {
-                return false;
+            match self.entries[at].turn {
+                // The end of a copy that has no turn is not the job's; its dead letter may be stored all the same.
+                Some(held) if held.copy != turn.copy => return how == How::DeadLettered,
+                Some(held) if held.delivery > turn.delivery => return false,
+                _ => self.remove(at, now),
             }
-            self.remove(at, now);
         }
         self.note_ended(entry, how);
         true
@@ -376,7 +377,7 @@ impl GroupLog {
             _ => {}
         }
         // Of the first deliveries of single messages there is only one: its turn need not be written down.
-        let disputed = found.copies || found.state != State::Stored || turn.delivery > 1;
+        let disputed = !found.is_alone(turn) || found.state != State::Stored || turn.delivery > 1;
         if disputed && found.turn != Some(turn) {
             (found.turn, found.due, self.changed) = (Some(turn), found.due.max(now.after(GRACE)), true);
         }

@@ -114,6 +114,22 @@ fn a_job_that_is_sent_again_keeps_its_position_and_one_that_is_done_is_told() {
     assert_eq!(log.announce(&entry("a", "1"), 10, START), Announced::AlreadyDone);
 }
 
+#[test]
+fn only_the_message_that_was_confirmed_is_taken_for_the_only_one() {
+    let job = entry("a", "1");
+    let mut log = sent(&["1"]);
+    // Of a former send under the same id, whose entry is forgotten.
+    assert_eq!(log.position(&job, turn(99, 1), START), None);
+    assert_eq!(log.begin_cancel(&job, 7, &message(), START), CancelBegun::Marked { copies: false });
+    assert_eq!(log.stand(&job, turn(99, 1), START), Position::First);
+    assert!(!log.end_cancel(&job, 7, true, START), "a message of it runs");
+    assert_eq!(log.stand(&job, turn(1, 1), START), Position::OtherCopy { overdue: false });
+    // It may be dead-lettered, for being delivered too often; the job goes on.
+    assert!(log.end(&job, turn(1, 1), How::DeadLettered, START));
+    assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), START), behind(1));
+    assert!(log.end(&job, turn(99, 1), How::Done, START));
+}
+
 // W-line
 #[test]
 fn a_done_job_hides_no_job_of_another_key_or_payload() {
