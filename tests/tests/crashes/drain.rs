@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use jobqueue::{QueueMessage, SendOptions};
 
-use super::IN_ORDER;
 use super::handlers::worker;
 use super::jobs::{Freight, Join, Order, Slice, Task};
 use super::operator::redrive_all;
@@ -28,7 +27,7 @@ pub async fn drain(process: &Arc<Process>) {
     while redrive_all(process, u64::MAX).await > 0 {
         work_off(process).await;
     }
-    for key in (0..KEYS).filter(|_| IN_ORDER) {
+    for key in 0..KEYS {
         let id = format!("s-o{key}-last");
         process.ledger.note("intend", 0, &id);
         let options = SendOptions::new().id(&id).key(format!("o{key}")).in_order(true);

@@ -38,10 +38,6 @@ pub(crate) const ROLE: &str = "JOBQUEUE_CRASH_ROLE";
 pub(crate) const FOLDER: &str = "JOBQUEUE_CRASH_FOLDER";
 pub(crate) const SEED: &str = "JOBQUEUE_CRASH_SEED";
 
-/// True if jobs are sent in order too. Off until the redesign of FIFO groups: with dead letters and kills the present ones lose jobs and
-/// block keys.
-pub(crate) const IN_ORDER: bool = false;
-
 /// The roles that run, and the number of processes of each.
 const ROLES: [(&str, usize); 4] = [("producer", 1), ("batcher", 1), ("operator", 1), ("worker", 2)];
 

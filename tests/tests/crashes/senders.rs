@@ -7,7 +7,6 @@ use jobqueue::{Error, OnDeadLetters, Queue, SendOptions, SendUniqueOutcome};
 use rand::RngExt;
 use uuid::Uuid;
 
-use super::IN_ORDER;
 use super::jobs::{Freight, Join, Order, Slice, Task, Todo, children_of, goes_on};
 use super::ledger::read_all;
 use super::process::Process;
@@ -41,7 +40,7 @@ pub async fn produce(process: &Process) {
         match choice {
             0 => send_group(process, &tasks).await,
             1 => send_unique(process, &tasks, todo, key).await,
-            2..=5 if IN_ORDER => {
+            2..=5 => {
                 let id = format!("{}-o{key}-{}", todo.letter(), Uuid::new_v4());
                 let options = SendOptions::new().id(&id).key(format!("o{key}")).in_order(true);
                 send(process, &orders, &Order(Freight::of(&id)), &id, options).await;
