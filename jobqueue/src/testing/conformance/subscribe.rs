@@ -71,7 +71,7 @@ promises! { "subscriptions";
     async fn notify_of_a_delayed_put(subject) {
         let queue = subject.queue().await?;
         if let Some(mut subscription) = subscription(subject, &*queue.store, &queue.name)? {
-            let delayed = PutMessage::new("text").with_visibility_delay(secs(2));
+            let delayed = PutMessage::new("text").with_visibility_delay(secs(60));
             queue.store.put(&queue.name, delayed).await?;
             arrives(&mut subscription).await?;
         }
@@ -82,7 +82,7 @@ promises! { "subscriptions";
         let queue = subject.queue().await?;
         let message = queue.put_and_get("text", LONG).await?.message;
         if let Some(mut subscription) = subscription(subject, &*queue.store, &queue.name)? {
-            queue.update(&message, secs(2)).await?;
+            queue.update(&message, secs(60)).await?;
             arrives(&mut subscription).await?;
         }
     }
