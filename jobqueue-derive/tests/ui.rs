@@ -1,4 +1,4 @@
-//! What the macros accept, and what they say about mistakes: one file in `ui/fail/<mistake>` for each sentence.
+//! Defines what the macros accept, and what they say about mistakes: one file in `ui/fail/<mistake>` for each sentence.
 //!
 //! After a sentence was changed, `TRYBUILD=overwrite cargo test -p jobqueue-derive --test ui` writes the new ones.
 

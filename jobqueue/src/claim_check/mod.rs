@@ -32,7 +32,7 @@ pub(crate) const CONTAINER: &str = "jobqueue-payloads";
 /// Blob metadata: seconds since 1970 after which no message refers to the blob, or `never`.
 pub(crate) const EXPIRES: &str = "expires";
 
-/// How long a blob is tried to be written, unless its message has less time.
+/// The time that a blob is tried to be written, unless its message has less time.
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// The most bytes of a payload unless configured otherwise: 32 MiB.
@@ -184,7 +184,7 @@ impl ClaimChecks {
     }
 }
 
-/// Whether a message that was found in `queue` may refer to the blob: one written for the queue, or for the queue whose
+/// Returns whether a message that was found in `queue` may refer to the blob: one written for the queue, or for the queue whose
 /// dead-letter queue it is.
 fn is_own(queue: &QueueName, reference: &StoredReference) -> bool {
     reference.queue() == queue || reference.queue().dead_letter().is_ok_and(|dead| dead == *queue)

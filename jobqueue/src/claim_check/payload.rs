@@ -1,9 +1,9 @@
-//! Why a payload in a blob cannot be had.
+//! Defines why a payload in a blob cannot be had.
 
 use crate::job::outcome::Reason;
 use crate::storage::{StoreError, StoreErrorKind};
 
-/// Why what a message refers to cannot be had.
+/// The reason why what a message refers to cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PayloadError {
     /// The reference was written for another queue.
@@ -36,7 +36,7 @@ impl PayloadError {
         }
     }
 
-    /// Whether the storage says that there is no such blob.
+    /// Returns whether the storage says that there is no such blob.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Missing(_))
     }

@@ -18,16 +18,16 @@ use crate::storage::{
     BlobProperties, BlobStore, LeaseDuration, LeaseId, QueueStore, Storage, StoreError, StoreErrorKind,
 };
 
-/// How long after its time a blob is kept: clocks differ, and a job that has just expired may still run.
+/// The time that after its time a blob is kept: clocks differ, and a job that has just expired may still run.
 const GRACE: Duration = Duration::from_secs(86_400);
-/// How old a blob without a time must be: a message may be on its way for as long as it can be invisible (7 days).
+/// The greatest age that a blob without a time must be: a message may be on its way for as long as it can be invisible (7 days).
 const HORIZON: Duration = Duration::from_secs(8 * 86_400);
 /// A container whose blobs say in their metadata when they are not needed any more. Whoever writes such blobs names it; the crate's
 /// root hands all of them to a sweep.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SweptContainer {
     name: &'static str,
-    /// Whether its blobs are written again with a later time, perhaps between being listed and being removed.
+    /// True if its blobs are written again with a later time, perhaps between being listed and being removed.
     is_reused: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) const PAYLOADS: SweptContainer = SweptContainer::new(CONTAINER);
 
 type Progress = dyn Fn(&SweepReport) + Send + Sync;
 
-/// What a sweep may remove.
+/// The rules by which a sweep removes blobs.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -92,7 +92,7 @@ impl SweepOptions {
         Self::default()
     }
 
-    /// How long after its time a blob is kept. The default is a day; give more if jobs with a time to live run longer
+    /// Sets how long after its time a blob is kept. The default is a day; give more if jobs with a time to live run longer
     /// than that. Less than an hour is taken for an hour.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
@@ -149,7 +149,7 @@ impl fmt::Debug for SweepOptions {
     }
 }
 
-/// What a sweep did.
+/// The report of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
@@ -182,7 +182,7 @@ struct Sweep<'a> {
     storage: &'a Storage,
     options: SweepOptions,
     now: SystemTime,
-    /// Which queues were found empty in this page.
+    /// The queues that were found empty in this page.
     drained: HashMap<QueueName, bool>,
 }
 
@@ -257,7 +257,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Whether no message of `queue` is anywhere. Inspected at twice, so that a message on its way between the two queues is
+    /// Returns whether no message of `queue` is anywhere. Inspected at twice, so that a message on its way between the two queues is
     /// seen.
     async fn is_drained(&mut self, queue: &QueueName) -> Result<bool, StoreError> {
         if let Some(drained) = self.drained.get(queue) {
@@ -278,7 +278,7 @@ impl Sweep<'_> {
         Ok(drained)
     }
 
-    /// Whether messages of `queue` may be on shards, which this handle of the storage need not see.
+    /// Returns whether messages of `queue` may be on shards, which this handle of the storage need not see.
     async fn is_sharded(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let invalid =
             |e| StoreError::new(StoreErrorKind::InvalidInput, "name shard map", queue).with_source(e);

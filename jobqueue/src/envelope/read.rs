@@ -39,9 +39,9 @@ pub enum EnvelopeError {
     /// An attribute has more bytes than are allowed.
     #[error("the attribute `{name}` has {bytes} bytes; {MAX_ID_BYTES} are allowed")]
     TooLong {
-        /// Which.
+        /// The attribute.
         name: &'static str,
-        /// How many.
+        /// The number of them.
         bytes: usize,
     },
     /// A required attribute is missing or empty.

@@ -8,11 +8,11 @@ use crate::error::{Error, ErrorKind};
 use crate::queue::{QueueCore, Stored, Unreceived};
 use crate::storage::{ExpiredReceipt, StoreError, StoreErrorKind};
 
-/// Why a job is not cancelled.
+/// The reason why a job is not cancelled.
 #[derive(Debug)]
 pub(crate) struct CancelError {
     pub(crate) error: Error,
-    /// Whether its message may be gone all the same.
+    /// True if its message may be gone all the same.
     pub(crate) perhaps: bool,
 }
 

@@ -45,7 +45,7 @@ impl<'de> Deserialize<'de> for Short {
     }
 }
 
-/// What an entry is found by: the group (the key), and the job (source, id, kind, key and payload).
+/// The key of an entry: the group (the key), and the job (source, id, kind, key and payload).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct EntryRef {
     /// The number of the group's log.
@@ -74,7 +74,7 @@ pub(crate) struct Turn {
     pub(crate) delivery: u32,
 }
 
-/// What is known about the message of an entry.
+/// The properties of the message of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum State {
     /// Its sender is about to store it.
@@ -101,7 +101,7 @@ pub(super) struct Entry {
     pub(super) nonces: Vec<u64>,
     #[serde(rename = "s", default, skip_serializing_if = "is_default")]
     pub(super) state: State,
-    /// Whether there may be more than one message of it.
+    /// True if there may be more than one message of it.
     #[serde(rename = "c", default, skip_serializing_if = "is_default")]
     pub(super) copies: bool,
     /// Until when its sender may take to store it, or its message may stay away: milliseconds since 1970.
@@ -125,7 +125,7 @@ impl Entry {
         Self { key, job, nonces, state, copies: false, due, turn, overdue: None, cancelling: None }
     }
 
-    /// Whether the delivery is of the one message that a send has certainly stored by one request. Messages of former sends under the
+    /// Returns whether the delivery is of the one message that a send has certainly stored by one request. Messages of former sends under the
     /// same id, of which the log knows nothing, are others.
     pub(super) fn is_alone(&self, turn: Turn) -> bool {
         !self.copies && self.nonces == [turn.copy]
@@ -145,7 +145,7 @@ pub(super) struct Overdue {
     pub(super) last: u64,
 }
 
-/// Who is cancelling a job, with what it takes to finish that, and until when others wait for it.
+/// The one who is cancelling a job, with what it takes to finish that, and until when others wait for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cancelling {
     #[serde(rename = "n")]
@@ -156,7 +156,7 @@ pub(super) struct Cancelling {
     pub(super) message: Unreceived,
 }
 
-/// How a job has ended.
+/// The end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum How {
     /// Completed: messages of it that come later are duplicates.

@@ -1,4 +1,4 @@
-//! What the worker does for messages that keep to the order of their key.
+//! Defines what the worker does for messages that keep to the order of their key.
 //!
 //! Who is not the first of its group waits here, without a slot, until the one before it is done: this worker tells at once;
 //! what other workers do is found by looking at the group's log.
@@ -24,11 +24,11 @@ use crate::worker::{Decision, Hook, HookContext, Waiting};
 
 /// Between two looks at a log that another process may have changed: doubling.
 const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// How long a message is put back that finds its log full, another copy in turn, or the one before it overdue.
+/// The time that a message is put back that finds its log full, another copy in turn, or the one before it overdue.
 const LONG: Duration = Duration::from_secs(20);
-/// How long one behind an overdue message waits before it presses.
+/// The time that one behind an overdue message waits before it presses.
 const HESITATION: Duration = Duration::from_secs(2);
-/// How long those behind an overdue message press at least, besides the queue's visibility timeout.
+/// The time that those behind an overdue message press at least, besides the queue's visibility timeout.
 const PRESSURE: Duration = Duration::from_secs(120);
 /// The same for each message in the queue: as long as it takes to go by.
 const PRESSURE_FOR_EACH: Duration = Duration::from_millis(50);
@@ -54,7 +54,7 @@ struct Delivery<'a> {
     log: Arc<LogBlob>,
 }
 
-/// What there is to do for a delivery that is not in turn.
+/// The next step for a delivery that is not first in its group.
 enum Next {
     /// The handler runs, or the message is put back or deleted.
     Decide(Decision),
@@ -139,7 +139,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Where the delivery stands: by the log as it is known here, if that tells, else by a new one.
+    /// Returns where the delivery stands: by the log as it is known here, if that tells, else by a new one.
     async fn next(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let now = self.now();
@@ -206,7 +206,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// What becomes of a delivery that waited when its lease was lost or its worker told to stop.
+    /// Returns what becomes of a delivery that waited when its lease was lost or its worker told to stop.
     fn interrupted(&self) -> Result<Decision, Error> {
         if self.leased_job.lease.loss().is_some() {
             Err(superseded())

@@ -9,16 +9,16 @@ use crate::queue::Unreceived;
 
 /// The most entries of a log.
 pub(super) const MAX_ENTRIES: usize = 20_000;
-/// How many ended jobs a log remembers.
+/// The number of ended that jobs a log remembers.
 const MAX_ENDED: usize = 256;
-/// How many skipped entries a log keeps.
+/// The number of skipped that entries a log keeps.
 const MAX_SKIPPED: usize = 256;
-/// How long a sender may take between announcing and confirming, before those behind it pass it by: longer than a send is
+/// The time that a sender may take between announcing and confirming, before those behind it pass it by: longer than a send is
 /// tried. A sender that takes longer loses its position and nothing else.
 pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
-/// How long a canceller may take.
+/// The time that a canceller may take.
 const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
-/// How long a message may stay away beyond its delay, before those behind it begin to look after it.
+/// The time that a message may stay away beyond its delay, before those behind it begin to look after it.
 pub(super) const GRACE: Duration = Duration::from_secs(300);
 
 /// The present as logs keep it: milliseconds since 1970.
@@ -42,7 +42,7 @@ impl Millis {
     }
 }
 
-/// What came of announcing a job.
+/// The result of announcing a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Announced {
     /// It has a position; its message is to be stored now.
@@ -53,7 +53,7 @@ pub(crate) enum Announced {
     Full,
 }
 
-/// What came of confirming that the message of an announced job is stored.
+/// The result of confirming that the message of an announced job is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Confirmed {
     /// It has its position, or it has ended since.
@@ -62,7 +62,7 @@ pub(crate) enum Confirmed {
     Gone,
 }
 
-/// Where a delivery stands in its group.
+/// The position of a delivery in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
     /// First: the handler is to run.
@@ -79,7 +79,7 @@ pub(crate) enum Position {
     Full,
 }
 
-/// What came of beginning to cancel a job.
+/// The result of beginning to cancel a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelBegun {
     /// It is marked. `copies`: whether there may be more than one message of it.
@@ -96,7 +96,7 @@ pub(super) struct Abandoned {
     pub(super) message: Unreceived,
 }
 
-/// What became of a message that was to be cancelled.
+/// The result of deleting a message that is cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is deleted, and nobody had received it.
@@ -114,7 +114,7 @@ pub(super) struct GroupLog {
     /// Jobs that have ended, newest last.
     #[serde(default)]
     ended: Vec<Ended>,
-    /// Whether it was changed since it was read.
+    /// True if it was changed since it was read.
     #[serde(skip)]
     changed: bool,
 }
@@ -192,7 +192,7 @@ impl GroupLog {
         }
     }
 
-    /// Where a delivery stands, as far as the log tells without a change; `None` if a change or a newer log is needed.
+    /// Returns where a delivery stands, as far as the log tells without a change; `None` if a change or a newer log is needed.
     pub(super) fn position(&self, entry: &EntryRef, turn: Turn, now: Millis) -> Option<Position> {
         let at = self.find(entry)?;
         let found = &self.entries[at];
@@ -208,7 +208,7 @@ impl GroupLog {
         (undisputed && turn.delivery <= 1).then_some(Position::First)
     }
 
-    /// Where a delivery stands; takes it in if it has no position, and gives it the turn if it is the first.
+    /// Returns where a delivery stands; takes it in if it has no position, and gives it the turn if it is the first.
     pub(super) fn stand(&mut self, entry: &EntryRef, turn: Turn, now: Millis) -> Position {
         match self.find(entry) {
             Some(at) if self.entries[at].state == State::Skipped => self.move_to_tail(at, State::Stored),
@@ -355,7 +355,7 @@ impl GroupLog {
         }
     }
 
-    /// Whether a job is the first of its group, or has no position there.
+    /// Returns whether a job is the first of its group, or has no position there.
     pub(super) fn is_first(&self, key: Short, job: Short) -> bool {
         let mut group = self.entries.iter().filter(|other| other.key == key && other.state != State::Skipped);
         group.next().is_none_or(|first| first.job == job)
@@ -390,13 +390,13 @@ impl GroupLog {
         Position::First
     }
 
-    /// Whether those behind an entry may pass it by: its sender has died.
+    /// Returns whether those behind an entry may pass it by: its sender has died.
     fn is_passable(&self, at: usize, now: Millis) -> bool {
         let entry = &self.entries[at];
         entry.state == State::Announced && entry.due < now.0
     }
 
-    /// Whether the canceller of an entry has died.
+    /// Returns whether the canceller of an entry has died.
     fn is_abandoned(&self, at: usize, now: Millis) -> bool {
         self.entries[at].cancelling.as_ref().is_some_and(|cancelling| cancelling.until <= now.0)
     }

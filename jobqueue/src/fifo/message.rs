@@ -1,4 +1,4 @@
-//! What a message says about its position, and what those do who receive messages by hand.
+//! Defines what a message says about its position, and what those do who receive messages by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const COPY: &str = "fifocopy";
 /// From how long a put-back on it is noted that the message stays away: less than those behind it wait at least.
 const NOTED: Duration = Duration::from_secs(60);
 
-/// How often whoever works on a message says that it exists.
+/// The interval at which a worker confirms that the message it works on exists.
 const HEARTBEAT: Duration = Duration::from_secs(GRACE.as_secs() / 3);
 
 /// A delivered message that keeps to the order of its key.
@@ -40,7 +40,7 @@ pub(crate) fn restamp(envelope: &mut Envelope) -> Option<u64> {
 }
 
 impl InOrder {
-    /// What the event of a delivery says; `None` if it keeps to no order.
+    /// Returns what the event of a delivery says; `None` if it keeps to no order.
     fn of(envelope: &Envelope, delivery: u32) -> Option<Self> {
         if !envelope.extensions.contains_key(HEADER) {
             return None;

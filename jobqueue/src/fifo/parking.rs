@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many deliveries of one worker wait at most.
+/// The most deliveries of one worker that wait.
 const MAX_PARKED: usize = 1_024;
-/// How many of one group.
+/// The number of of that one group.
 const MAX_OF_GROUP: usize = 256;
-/// How many KiB of payloads they may hold together: 64 MiB.
+/// The most KiB of payloads that they hold together: 64 MiB.
 const MAX_KIB: usize = 64 * 1024;
-/// What a delivery holds besides its payload.
+/// The memory that a delivery holds besides its payload.
 const OVERHEAD_KIB: usize = 8;
-/// How long a delivery waits at most, if its run time allows: the lease counts from before.
+/// The time that a delivery waits at most, if its run time allows: the lease counts from before.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// The shortest put-back, and the longest.
 const PUT_BACK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
-/// What each one before it adds to a put-back: a group that moves ends some 200 jobs a second.
+/// The delay that each entry before it adds to a release: a group that moves ends some 200 jobs a second.
 const FOR_EACH: Duration = Duration::from_millis(5);
 
 /// The room for deliveries that wait.
@@ -54,7 +54,7 @@ impl Parking {
     }
 }
 
-/// How long a delivery that may run for `run_time` waits.
+/// Returns how long a delivery that may run for `run_time` waits.
 pub(super) fn patience(run_time: Duration, until_idle: bool) -> Duration {
     // Who waits for the worker to be idle does not wait for a message that is delayed.
     if until_idle { Duration::from_secs(1) } else { (run_time / 8).min(PATIENCE) }

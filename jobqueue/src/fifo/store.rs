@@ -127,7 +127,7 @@ type Change = Box<dyn FnMut(&mut GroupLog) + Send>;
 /// A change that waits for its turn.
 struct Pending {
     change: Change,
-    /// Whether the log must be read after this was asked.
+    /// True if the log must be read after this was asked.
     fresh: bool,
     done: oneshot::Sender<Result<(), Arc<StoreError>>>,
 }
@@ -270,7 +270,7 @@ impl LogBlob {
     }
 }
 
-/// Whether all of the changes do change a log that is perhaps old: what changes nothing there is asked of a new one.
+/// Returns whether all of the changes do change a log that is perhaps old: what changes nothing there is asked of a new one.
 fn changes_all(log: &GroupLog, pending: &mut [Pending]) -> bool {
     let mut log = log.clone();
     pending.iter_mut().all(|one| {

@@ -1,4 +1,4 @@
-//! When which lease is due: one ordered map for all leases of a process.
+//! The times at which leases are due: one ordered map for all leases of a process.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, Weak};
@@ -72,7 +72,7 @@ impl DeadlineQueue {
         }
     }
 
-    /// How many leases are watched.
+    /// Returns how many leases are watched.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.lock().due.len()

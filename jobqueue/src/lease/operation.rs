@@ -1,4 +1,4 @@
-//! What can be done to a leased message: renew, save text, release, delete. Each waits for its turn.
+//! Defines what can be done to a leased message: renew, save text, release, delete. Each waits for its turn.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::storage::{ExpiredReceipt, QueueStore, StoreError, StoreErrorKind, Tri
 /// The longest a single request may take, however long the lease.
 const MAX_CALL: Duration = Duration::from_secs(30);
 
-/// Why an operation on a lease failed.
+/// The reason why an operation on a lease failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaseError {
     /// The lease is lost: nothing was changed by this call.

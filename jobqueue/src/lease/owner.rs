@@ -13,21 +13,21 @@ use crate::name::QueueName;
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
 use crate::sync::lock;
 
-/// How long before its end a message is made visible at the latest, if it has one.
+/// The time that before its end a message is made visible at the latest, if it has one.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
 
 /// On what terms a message is leased.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseTerms {
-    /// How long each lease and each renewal lasts.
+    /// The time that each lease and each renewal lasts.
     pub(crate) visibility: Duration,
-    /// How long the lease is renewed at most.
+    /// The time that the lease is renewed at most.
     pub(crate) max_run_time: Duration,
-    /// Whether an expired receipt may still be used while nobody else has the message.
+    /// True if an expired receipt may still be used while nobody else has the message.
     pub(crate) expired: ExpiredReceipt,
 }
 
-/// Why a lease is lost.
+/// The reason why a lease is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The storage says that somebody else has the message, or that it is gone.
@@ -75,7 +75,7 @@ pub(crate) struct Lease {
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
     run_until: Instant,
-    /// When the message vanishes by itself; a storage refuses to hide it for longer.
+    /// The time at which the message vanishes by itself; a storage refuses to hide it for longer.
     expires: Option<Instant>,
     lost: CancellationToken,
     this: Weak<Lease>,
@@ -132,7 +132,7 @@ impl Lease {
         &self.lost
     }
 
-    /// Why the lease is lost, once it is.
+    /// Returns why the lease is lost, once it is.
     pub(crate) fn loss(&self) -> Option<Loss> {
         let state = self.state();
         match state.phase {
@@ -141,12 +141,12 @@ impl Lease {
         }
     }
 
-    /// Whether the lease has expired, and the message may be deleted all the same while nobody else has it.
+    /// Returns whether the lease has expired, and the message may be deleted all the same while nobody else has it.
     pub(crate) fn may_end_late(&self) -> bool {
         self.terms.expired == ExpiredReceipt::Allow && self.loss() == Some(Loss::Expired)
     }
 
-    /// Whether an answer is missing, so that the receipt may be outdated.
+    /// Returns whether an answer is missing, so that the receipt may be outdated.
     pub(crate) fn is_uncertain(&self) -> bool {
         let state = self.state();
         state.phase == Phase::Uncertain || state.unanswered_until.is_some()
@@ -192,12 +192,12 @@ impl Lease {
         state.slot = Some(self.renewer.watch(at, self.this.clone()));
     }
 
-    /// Whether the lease lasts for as long as the message does, so that renewing it is in vain.
+    /// Returns whether the lease lasts for as long as the message does, so that renewing it is in vain.
     fn lasts_to_the_end(&self, state: &State) -> bool {
         self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires)
     }
 
-    /// When the job is to be cut off, if it is not yet.
+    /// Returns when the job is to be cut off, if it is not yet.
     fn next_cut(&self, state: &State) -> Instant {
         if state.overrun { state.deadline } else { self.run_until }
     }

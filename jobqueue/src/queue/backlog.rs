@@ -13,7 +13,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// What waits in a queue: the two numbers by which workers are scaled.
+/// The backlog of a queue: the two numbers by which workers are scaled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backlog {

@@ -14,7 +14,7 @@ pub(super) struct CopiedBlobs {
     pub(super) old: Vec<StoredReference>,
     /// Those of the copy.
     pub(super) new: Vec<StoredReference>,
-    /// Why the payload has no copy: the copy refers to what the original referred to.
+    /// The reason why the payload has no copy: the copy refers to what the original referred to.
     pub(super) lacking: Option<PayloadError>,
 }
 

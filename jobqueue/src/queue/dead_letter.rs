@@ -31,7 +31,7 @@ const UNREADABLE_SOURCE: &str = "/jobqueue/external";
 /// The most characters of a worker's name that a dead letter keeps.
 const MAX_WORKER_CHARS: usize = 200;
 
-/// How long a message that could not be moved waits before the next try.
+/// The time that a message that could not be moved waits before the next try.
 pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
 
 impl LeasedJob {
@@ -228,7 +228,7 @@ impl DeathOf {
 }
 
 impl QueueCore {
-    /// Whether a message of this job is among the first that a peek shows.
+    /// Returns whether a message of this job is among the first that a peek shows.
     pub(crate) async fn shows(&self, job: &Identity) -> bool {
         let Ok(lying) = self.store().peek(&self.name, MAX_MESSAGES).await else { return false };
         events(&lying).any(|found| found.identity() == *job)

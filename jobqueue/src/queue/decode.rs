@@ -36,7 +36,7 @@ pub(crate) trait Kinds: Send + Sync {
     fn knows(&self, kind: &str) -> bool;
 }
 
-/// What a leased message turned out to be.
+/// The result of decoding a leased message.
 #[derive(Debug)]
 pub(crate) enum Decoded {
     /// A job, and its payload.
@@ -51,13 +51,13 @@ pub(crate) enum Decoded {
     Rejected(Rejection),
 }
 
-/// Why a message is dead-lettered.
+/// The reason why a message is dead-lettered.
 #[derive(Debug, Clone)]
 pub(crate) struct Rejection {
     pub(crate) reason: Reason,
     /// One line without control characters.
     pub(crate) detail: String,
-    /// Whether an attempt of this delivery has failed, which the message does not count yet.
+    /// True if an attempt of this delivery has failed, which the message does not count yet.
     pub(super) attempted: bool,
 }
 
@@ -158,7 +158,7 @@ impl QueueCore {
     }
 }
 
-/// What can be told of a message without asking the storage.
+/// The part of a message that is known without a request to the storage.
 enum Inspected {
     Done(Decoded),
     /// The payload is in a blob.
@@ -206,7 +206,7 @@ fn decoded(payload: Result<Bytes, PayloadError>) -> Decoded {
     }
 }
 
-/// Why a message is not delivered once more: it was to be dead-lettered before, or has had its deliveries or its attempts.
+/// Returns why a message is not delivered once more: it was to be dead-lettered before, or has had its deliveries or its attempts.
 fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
     let (history, settings) = (&event.history, &leased_job.settings);
     let deliveries = leased_job.dequeue_count.saturating_sub(history.uncounted);

@@ -22,7 +22,7 @@ const HOOK_GRACE: Duration = Duration::from_secs(3_600);
 /// The least number of times a message is put back before a wait is over, however much time has passed.
 const LEAST_TRIES: u32 = 2;
 
-/// What a message waits for.
+/// The cause for which a message waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// A worker that knows the kind.
@@ -33,13 +33,13 @@ pub(crate) enum Cause {
     PayloadUnreadable,
     /// The storage says that the payload does not exist.
     PayloadMissing,
-    /// What has to be done around the job could not be done, and may be later.
+    /// A hook failed and may succeed later.
     Hook,
     /// The same, and trying again will probably not help.
     BrokenHook,
 }
 
-/// What becomes of a message that is to wait.
+/// The result of deferring a message.
 #[derive(Debug)]
 pub(crate) enum Deferred {
     /// It was put back for this time.
@@ -49,7 +49,7 @@ pub(crate) enum Deferred {
 }
 
 impl Cause {
-    /// What is kept with the message. Causes of one code share one wait.
+    /// Returns what is kept with the message. Causes of one code share one wait.
     fn code(self) -> &'static str {
         match self {
             Self::UnknownKind | Self::NewerVersion => "unknown",
@@ -69,7 +69,7 @@ impl Cause {
         }
     }
 
-    /// How long a message waits at most; `None` is for as long as it takes.
+    /// Returns how long a message waits at most; `None` is for as long as it takes.
     fn limit(self, settings: &QueueSettings) -> Option<Duration> {
         match self {
             Self::UnknownKind | Self::NewerVersion => Some(settings.unknown_kind_timeout),

@@ -51,7 +51,7 @@ impl<M> Delivery<M> {
         &self.message
     }
 
-    /// What is known about the job besides its message.
+    /// Returns what is known about the job besides its message.
     pub fn info(&self) -> &JobInfo {
         &self.info
     }
@@ -137,7 +137,7 @@ impl<M> Delivery<M> {
         self.leased_job()?.save_progress(to_json(progress)?).await
     }
 
-    /// What [`checkpoint`](Self::checkpoint) saved last, in this or an earlier delivery.
+    /// Returns what [`checkpoint`](Self::checkpoint) saved last, in this or an earlier delivery.
     ///
     /// # Errors
     /// When it cannot be read as `T`, or its blob cannot be had.

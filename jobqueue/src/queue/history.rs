@@ -30,7 +30,7 @@ pub(super) fn believe(envelope: &mut Envelope, dequeue_count: u32, settings: &Qu
     delivery
 }
 
-/// What a job keeps when it is redriven: the new message begins without a delivery.
+/// Returns what a job keeps when it is redriven: the new message begins without a delivery.
 fn of_redriven(history: &mut History) -> History {
     let past = history.past.take();
     let checkpoint = history.checkpoint.take().filter(|_| past.is_some());

@@ -27,24 +27,24 @@ pub(crate) struct LeasedJob {
     pub(crate) lease: Arc<Lease>,
     /// The number of this delivery, from 1: the dequeue count, as far as the storage tells it.
     pub(crate) dequeue_count: u32,
-    /// When it was received, by the storage's clock.
+    /// The time at which it was received, by the storage's clock.
     received: SystemTime,
     pub(crate) inserted: SystemTime,
     pub(crate) expires: Option<SystemTime>,
     /// The settings that held when it was received.
     pub(crate) settings: Arc<QueueSettings>,
-    /// Whether the event has no room for a history.
+    /// True if the event has no room for a history.
     pub(super) is_unwritable: bool,
     content: Mutex<Content>,
     /// Held from a change of the content until its text is stored, so that texts arrive in order.
     pub(super) saving: tokio::sync::Mutex<()>,
     /// Its position among the messages of its key, once it was asked for.
     pub(crate) in_order: OnceLock<Option<InOrder>>,
-    /// What the checkpoint contains, once it was read.
+    /// The content of the checkpoint, once it was read.
     pub(super) saved: tokio::sync::Mutex<Option<Saved>>,
 }
 
-/// What a message contains.
+/// The content of a message.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     /// An event.
@@ -84,7 +84,7 @@ impl LeasedJob {
         }
     }
 
-    /// When it was received, by the storage's clock: so that workers whose clocks differ agree on how long a message waits.
+    /// Returns when it was received, by the storage's clock: so that workers whose clocks differ agree on how long a message waits.
     pub(super) fn received_at(&self) -> SystemTime {
         self.received
     }
@@ -131,7 +131,7 @@ impl LeasedJob {
         self.with_envelope(bytes).unwrap_or(0)
     }
 
-    /// What handlers are told. `None` if the message is not an event.
+    /// Returns what handlers are told. `None` if the message is not an event.
     pub(crate) fn info(&self) -> Option<JobInfo> {
         self.with_envelope(|envelope| {
             let sender = envelope.traceparent.as_deref().and_then(TraceContext::parse);
@@ -211,7 +211,7 @@ impl LeasedJob {
         true
     }
 
-    /// Whether the event refers to blobs.
+    /// Returns whether the event refers to blobs.
     pub(crate) fn has_blobs(&self) -> bool {
         !self.references().is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a job has saved: its progress, and the results of its durable steps.
+//! Defines what a job has saved: its progress, and the results of its durable steps.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 /// The checkpoint of a message: one document for both.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Saved {
-    /// What the handler saved as its progress.
+    /// The progress that the handler saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     progress: Option<Box<RawValue>>,
     /// The results of finished steps, by name.
@@ -33,7 +33,7 @@ impl Saved {
 }
 
 impl LeasedJob {
-    /// What was saved last, read from the message or its blob at the first call.
+    /// Returns what was saved last, read from the message or its blob at the first call.
     pub(crate) async fn saved(&self) -> Result<Saved, Error> {
         let mut saved = self.saved.lock().await;
         if let Some(saved) = &*saved {

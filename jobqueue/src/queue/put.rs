@@ -15,7 +15,7 @@ use super::unreceived::Stored;
 use crate::error::{Error, ErrorKind};
 use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, Tries};
 
-/// How long a send is tried before it is reported as failed.
+/// The time that a send is tried before it is reported as failed.
 pub(super) const SEND_BUDGET: Duration = Duration::from_secs(30);
 /// The most resends after a lost answer, and after a failure that certainly stored nothing.
 const RESENDS: (u32, u32) = (1, 4);
@@ -46,7 +46,7 @@ impl QueueCore {
     pub(super) async fn put_patiently(&self, prepared: &Prepared, started: Instant) -> Result<Stored, Error> {
         let mut putting = Putting::new(prepared, started);
         loop {
-            self.calm(started).await;
+            self.ready(started).await;
             match self.store().put(&self.name, (*putting.put).clone()).await {
                 Ok(outcome) => return Ok(putting.stored(outcome)),
                 Err(error) => tokio::time::sleep(self.put_failed(&mut putting, error, started).await?).await,
@@ -59,7 +59,7 @@ impl QueueCore {
         let mut answers: Vec<_> = ready.iter().map(|_| Err(unanswered())).collect();
         let mut open: Vec<_> = ready.iter().map(|one| Putting::new(one, started)).enumerate().collect();
         while !open.is_empty() {
-            self.calm(started).await;
+            self.ready(started).await;
             let puts = open.iter().map(|(_, putting)| (*putting.put).clone()).collect();
             let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
             let (mut failed, mut longest) = (Vec::new(), Duration::ZERO);

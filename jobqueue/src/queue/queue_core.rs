@@ -15,10 +15,10 @@ use crate::settings::metadata::Metadata;
 use crate::settings::{QueueSettings, SettingOverrides};
 use crate::storage::{ExpiredReceipt, QueueStore, Storage, StoreError, StoreErrorKind};
 
-/// How long the creation of a queue that is just being deleted is waited for.
+/// The time that the creation of a queue that is just being deleted is waited for.
 const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
 
-/// How a channel behaves.
+/// The options of a queue core.
 #[derive(Debug, Clone)]
 pub(crate) struct QueueCoreOptions {
     pub(crate) defaults: MessageDefaults,
@@ -30,9 +30,9 @@ pub(crate) struct QueueCoreOptions {
     pub(crate) clock: Arc<dyn Clock>,
     /// `None`: the keeper of the process.
     pub(crate) renewer: Option<LeaseRenewer>,
-    /// Who sends: the `source` of events.
+    /// The one who sends: the `source` of events.
     pub(crate) source: Arc<str>,
-    /// Who settles: the worker's name in dead letters.
+    /// The one who settles: the worker's name in dead letters.
     pub(crate) worker: Arc<str>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct QueueCore {
     pub(crate) name: QueueName,
     pub(crate) claim_checks: ClaimChecks,
     pub(crate) options: QueueCoreOptions,
-    /// Who comes first of each key.
+    /// The one who comes first of each key.
     pub(crate) fifo: GroupLogs,
     settings: SettingsCache,
     renewer: LeaseRenewer,

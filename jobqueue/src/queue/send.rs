@@ -39,7 +39,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// What was stored without an order.
+    /// Returns what was stored without an order.
     #[cfg(feature = "sqlite")]
     pub(crate) fn new(id: Arc<str>, message: MessageRef) -> Self {
         Self { id, stored: Some(message.into()), position: None }
@@ -247,7 +247,7 @@ impl QueueCore {
     }
 
     /// A storage under pressure keeps its strength for leases. One that stays so is asked all the same.
-    pub(super) async fn calm(&self, started: Instant) {
+    pub(super) async fn ready(&self, started: Instant) {
         if self.storage.throttle().left().is_zero() {
             return;
         }
@@ -268,7 +268,7 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
     checked.map(Payload::Json).map_err(invalid)
 }
 
-/// Whether a media type is JSON: `application/json`, `…+json`, parameters aside.
+/// Returns whether a media type is JSON: `application/json`, `…+json`, parameters aside.
 pub(super) fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json")

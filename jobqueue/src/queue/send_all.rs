@@ -14,10 +14,10 @@ use crate::error::Error;
 use crate::fifo::Announced;
 use crate::message::QueueMessage;
 
-/// How many messages, and roughly how many bytes, go to the storage at once. While it stores them, the next are written.
+/// The most messages, and roughly the most bytes, that go to the storage at once. While it stores them, the next are written.
 const CHUNK: usize = 128;
 const CHUNK_BYTES: usize = 1 << 20;
-/// How many chunks are under way at once where each message is a request: one is stored while another waits for its turn.
+/// The number of chunks that are under way at once where each message is a request: one is stored while another waits for its turn.
 const IN_FLIGHT: usize = 2;
 /// The same where those that come while a commit is prepared take part in it.
 const IN_FLIGHT_TOGETHER: usize = 8;

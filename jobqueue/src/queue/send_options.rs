@@ -1,10 +1,10 @@
-//! What a sender can say about a message.
+//! Defines what a sender can say about a message.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// What a sender can say about a message besides its content.
+/// The options of a send.
 ///
 /// ```
 /// use jobqueue::SendOptions;
@@ -52,7 +52,7 @@ impl SendOptions {
         self
     }
 
-    /// What the message is about, instead of the field marked `key`.
+    /// Sets what the message is about, instead of the field marked `key`.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());

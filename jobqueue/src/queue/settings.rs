@@ -12,7 +12,7 @@ use crate::settings::{QueueSettings, SettingOverrides, SettingWarning};
 use crate::storage::{QueueStore, StoreError};
 use crate::sync::{read, write};
 
-/// How old settings may be: 30 seconds.
+/// The greatest age that settings may be: 30 seconds.
 pub(super) const REFRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -51,12 +51,12 @@ impl SettingsCache {
         }
     }
 
-    /// What was read last.
+    /// Returns what was read last.
     pub(super) fn present(&self) -> Arc<QueueSettings> {
         Arc::clone(&read(&self.present).settings)
     }
 
-    /// What holds now; reads the metadata if what is known is too old. One caller reads, the others go on with what is
+    /// Returns what holds now; reads the metadata if what is known is too old. One caller reads, the others go on with what is
     /// known. If the storage cannot be read, the old settings stay.
     pub(super) async fn fresh(&self, store: &dyn QueueStore, queue: &QueueName) -> Arc<QueueSettings> {
         let is_old = {

@@ -1,4 +1,4 @@
-//! What a message goes without if there is no room for it: the framework's notes for people, which grow with every failure, never
+//! Defines what a message goes without if there is no room for it: the framework's notes for people, which grow with every failure, never
 //! what a producer or a handler has written.
 
 use super::dead_letters::past;

@@ -27,7 +27,7 @@ use crate::storage::{MAX_MESSAGES, Storage, StoreErrorKind};
 
 /// Between two looks of [`Queue::receive`] at a queue on a storage that cannot ring, in the end.
 const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
-/// How long a message that no program knows is left to others each time, once it has waited for long.
+/// The time that a message that no program knows is left to others each time, once it has waited for long.
 const NOT_MINE: Duration = Duration::from_secs(300);
 
 /// A queue of messages of type `M`. Cheap to clone.
@@ -302,7 +302,7 @@ impl<M: QueueMessage> Queue<M> {
         Ok(self.core.store().queue_properties(&self.core.name).await?.approximate_count)
     }
 
-    /// Whether there is no message, invisible ones included.
+    /// Returns whether there is no message, invisible ones included.
     ///
     /// # Errors
     /// What the storage says.

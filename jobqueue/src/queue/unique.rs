@@ -29,12 +29,12 @@ use crate::message::QueueMessage;
 pub(crate) use record::CONTAINER;
 use record::{Claim, Record, Records};
 
-/// How long a sender has until another may take over: longer than a send is tried.
+/// The time that a sender has until another may take over: longer than a send is tried.
 const PENDING: Duration = Duration::from_secs(45);
 /// The longest window.
 const MAX_WINDOW: Duration = Duration::from_secs(10 * 366 * 86_400);
 
-/// What became of a message that was to be sent once.
+/// The result of sending a message once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendUniqueOutcome {
@@ -56,7 +56,7 @@ impl SendUniqueOutcome {
         }
     }
 
-    /// Whether this message was sent.
+    /// Returns whether this message was sent.
     pub fn is_sent(&self) -> bool {
         matches!(self, Self::Sent(_))
     }

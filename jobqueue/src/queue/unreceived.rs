@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use super::queue_core::QueueCore;
 use crate::storage::{ExpiredReceipt, MessageId, MessageRef, PopReceipt, StoreError, StoreErrorKind, Tries};
 
-/// How long a deletion is tried.
+/// The time that a deletion is tried.
 const BUDGET: Duration = Duration::from_secs(30);
 /// The most resends after a lost answer, and after a failure that certainly deleted nothing.
 const RESENDS: (u32, u32) = (2, 0);
 
-/// How far the clocks of two processes may differ.
+/// The largest difference between the clocks of two processes.
 const SKEW: Duration = Duration::from_secs(60);
 
 /// A message as its sender knows it, with its first receipt. Whoever has it can cancel the message until somebody receives it.
@@ -23,7 +23,7 @@ pub(crate) struct Stored {
     pub(crate) message: MessageRef,
     /// Until when the storage hides it from everybody, by the sender's clock.
     pub(super) hidden_until: Option<SystemTime>,
-    /// Whether an earlier try of the send may have stored another copy.
+    /// True if an earlier try of the send may have stored another copy.
     pub(crate) perhaps_twice: bool,
 }
 

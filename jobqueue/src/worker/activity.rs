@@ -1,4 +1,4 @@
-//! Whether a worker has anything to do.
+//! Tells whether a worker has anything to do.
 
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard};

@@ -17,7 +17,7 @@ use crate::storage::Storage;
 pub(super) type Background =
     Box<dyn FnOnce(BackgroundContext) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
-/// What background work is given of its worker.
+/// The part of a worker that background work may use.
 pub(crate) struct BackgroundContext {
     shared: Arc<Shared>,
     /// Fires when the worker stops; it waits for background work.

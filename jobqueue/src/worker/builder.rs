@@ -134,7 +134,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// How many handlers run at once, over all queues. The default is 64. Messages whose handler is done and whose deletion is
+    /// Sets how many handlers run at once, over all queues. The default is 64. Messages whose handler is done and whose deletion is
     /// under way do not count, up to as many again.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.options.concurrency = jobs;
@@ -148,20 +148,20 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long a shutdown waits for running handlers before it cancels them. The default is 25 seconds, within the 30 that
+    /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds, within the 30 that
     /// orchestrators commonly give.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.options.shutdown_timeout = timeout.min(WITHOUT_END);
         self
     }
 
-    /// How long a handler may go on after its token was cancelled, before its future is dropped. The default is 2 seconds.
+    /// Sets how long a handler may go on after its token was cancelled, before its future is dropped. The default is 2 seconds.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.options.cancel_grace = grace.min(WITHOUT_END);
         self
     }
 
-    /// How long a job may run, renewals included; then it is cancelled and counts as failed. The default is 12 hours.
+    /// Sets how long a job may run, renewals included; then it is cancelled and counts as failed. The default is 12 hours.
     pub fn max_run_time(mut self, time: Duration) -> Self {
         self.core.max_run_time = time.clamp(Duration::from_millis(100), WITHOUT_END);
         self
@@ -193,7 +193,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// How often settings are read again from the queues' metadata. The default is 30 seconds.
+    /// Sets how often settings are read again from the queues' metadata. The default is 30 seconds.
     pub fn settings_refresh(mut self, every: Duration) -> Self {
         self.core.settings_refresh = every;
         self
@@ -217,14 +217,14 @@ impl WorkerBuilder {
         self
     }
 
-    /// When the worker stops fetching from a queue on which everything fails, so that an outage does not burn all attempts;
+    /// Sets when the worker stops fetching from a queue on which everything fails, so that an outage does not burn all attempts;
     /// `None` for never. The default is [`CircuitBreaker::new`].
     pub fn circuit_breaker(mut self, breaker: impl Into<Option<CircuitBreaker>>) -> Self {
         self.options.circuit = breaker.into();
         self
     }
 
-    /// How many messages that are never run — unreadable, not valid, over a bound — go to their dead-letter queues in a second,
+    /// Sets how many messages that are never run — unreadable, not valid, over a bound — go to their dead-letter queues in a second,
     /// over all queues; `None` for as fast as they come. What is over the rate is put back and goes later, which costs no
     /// attempt, so that a flood of rubbish neither crowds out good messages nor empties a queue before anybody notices.
     /// The default is 100. [`run_until_idle`](Worker::run_until_idle) does not wait for it.
@@ -294,7 +294,7 @@ impl WorkerBuilder {
     #[cfg(feature = "testing")]
     pub fn virtual_time(mut self, clock: Arc<dyn crate::Clock>) -> Self {
         self.core.clock = clock;
-        self.options.keeper_on_this_runtime = true;
+        self.options.renewer_on_this_runtime = true;
         self
     }
 

@@ -13,7 +13,7 @@ use crate::clock::WITHOUT_END;
 use crate::job::outcome::{Outcome, Reason};
 use crate::sync::lock;
 
-/// When a worker stops fetching from a queue on which everything fails, and for how long.
+/// The time at which a worker stops fetching from a queue on which everything fails, and for how long.
 ///
 /// An outage of something all handlers need would otherwise burn every message's attempts within minutes and fill the
 /// dead-letter queue. After `failures` failed attempts without a success in between, of at least `jobs` different jobs, the
@@ -47,7 +47,7 @@ impl CircuitBreaker {
         Self::default()
     }
 
-    /// How many attempts must have failed one after the other; at least 1.
+    /// Sets how many attempts must have failed one after the other; at least 1.
     #[must_use]
     pub fn failures(mut self, attempts: u32) -> Self {
         self.failures = attempts.max(1);
@@ -62,7 +62,7 @@ impl CircuitBreaker {
         self
     }
 
-    /// How long the first pause is, and up to what it doubles.
+    /// Sets how long the first pause is, and up to what it doubles.
     #[must_use]
     pub fn pause(mut self, first: Duration, longest: Duration) -> Self {
         self.first = first.clamp(Duration::from_millis(1), WITHOUT_END);
@@ -71,7 +71,7 @@ impl CircuitBreaker {
     }
 }
 
-/// Whether a poller may fetch.
+/// True if a poller may fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permit {
     /// As much as there is room for.
@@ -84,7 +84,7 @@ pub(super) enum Permit {
     Probing,
 }
 
-/// What a change of the circuit is, to be told.
+/// A change of the circuit that is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Opened(Duration),
@@ -103,7 +103,7 @@ pub(super) struct Circuit {
 struct State {
     /// The jobs of the latest failed attempts, newest last; empty after a success.
     failed: VecDeque<Arc<str>>,
-    /// When the pause ends; `None` while closed.
+    /// The time at which the pause ends; `None` while closed.
     open_until: Option<Instant>,
     pause: Duration,
     /// The number of the probe that is under way.
@@ -216,7 +216,7 @@ impl Circuit {
     }
 }
 
-/// Whether the outcome speaks for the queue's work (`true`), against it, or says nothing about it.
+/// Returns whether the outcome speaks for the queue's work (`true`), against it, or says nothing about it.
 fn verdict(outcome: &Outcome) -> Option<bool> {
     match outcome {
         Outcome::Completed | Outcome::CompletedUncertain => Some(true),

@@ -1,4 +1,4 @@
-//! Which jobs are done although their message may come back.
+//! Remembers jobs that are done although their message may come back.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
@@ -42,7 +42,7 @@ impl Completed {
         }
     }
 
-    /// Whether the job is remembered. `event` is asked for only if a job of this identity is.
+    /// Returns whether the job is remembered. `event` is asked for only if a job of this identity is.
     pub(super) fn contains(
         &self,
         queue: &QueueName,

@@ -40,7 +40,7 @@ pub(super) struct Completions(Mutex<Waiting>);
 #[derive(Default)]
 struct Waiting {
     completions: Vec<Completion>,
-    /// How many tasks are deleting.
+    /// The number of tasks that are deleting.
     requests: usize,
 }
 
@@ -82,7 +82,7 @@ impl Completions {
     }
 }
 
-/// Whether the message of a job that is done is deleted together with others, and so not by its delivery. One whose lease is over is
+/// Returns whether the message of a job that is done is deleted together with others, and so not by its delivery. One whose lease is over is
 /// deleted at once, before somebody else can get it: also this worker, which has a slot free now.
 pub(super) fn together(worker: &QueueWorker, leased_job: &LeasedJob) -> bool {
     worker.core.store().commits_together() && leased_job.lease.loss().is_none() && !leased_job.has_blobs()
@@ -133,7 +133,7 @@ async fn complete_all<'d>(
     outcomes
 }
 
-/// What the answer to a deletion means for the job.
+/// Returns what the answer to a deletion means for the job.
 async fn completed(
     shared: &Shared,
     leased_job: &LeasedJob,
@@ -170,7 +170,7 @@ async fn record(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) {
     }
 }
 
-/// Whether the job was done in an earlier delivery, or by another message of it.
+/// Returns whether the job was done in an earlier delivery, or by another message of it.
 pub(super) async fn is_done(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) -> bool {
     let remembered = leased_job
         .with_envelope(|event| shared.completed.contains(&job.queue, &event.identity(), || event.digest()));

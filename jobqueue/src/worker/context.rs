@@ -1,4 +1,4 @@
-//! What a handler can do besides its own work.
+//! Defines what a handler can do besides its own work.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -48,17 +48,17 @@ struct Inner {
     leased_job: Arc<LeasedJob>,
     shared: Arc<Shared>,
     token: CancellationToken,
-    /// What the handler leaves for the hooks.
+    /// The output of the handler for the hooks.
     left: Mutex<HandlerOutput>,
 }
 
-/// What a handler leaves for whoever waits for the job's end.
+/// The output of a handler for those who wait for the job's end.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct HandlerOutput {
     /// The job's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) result: Option<Box<RawValue>>,
-    /// Whether the job ends in another message.
+    /// True if the job ends in another message.
     #[serde(default)]
     pub(super) handed_over: bool,
 }
@@ -92,7 +92,7 @@ impl Context {
         Self { inner: Arc::new(Inner { info, leased_job, shared, token, left: Mutex::default() }) }
     }
 
-    /// What is known about the job besides its message.
+    /// Returns what is known about the job besides its message.
     pub fn info(&self) -> &JobInfo {
         &self.inner.info
     }
@@ -103,7 +103,7 @@ impl Context {
         &self.inner.token
     }
 
-    /// Whether [`token`](Self::token) has fired.
+    /// Returns whether [`token`](Self::token) has fired.
     pub fn is_cancelled(&self) -> bool {
         self.inner.token.is_cancelled()
     }
@@ -130,7 +130,7 @@ impl Context {
         self.inner.leased_job.save_progress(to_json(progress)?).await
     }
 
-    /// What [`checkpoint`](Self::checkpoint) saved last, in this or an earlier attempt; `None` if nothing was saved yet. Asks the
+    /// Returns what [`checkpoint`](Self::checkpoint) saved last, in this or an earlier attempt; `None` if nothing was saved yet. Asks the
     /// storage only if the checkpoint was large, and then once.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What the application does when a job is dead-lettered.
+//! Defines what the application does when a job is dead-lettered.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::Reason;
 use crate::name::QueueName;
 
-/// How long a hook may take.
+/// The time that a hook may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A message that a worker has moved to the dead-letter queue.
@@ -25,7 +25,7 @@ pub struct DeadLettered {
     pub queue: QueueName,
     /// The reason of the dead letter.
     pub reason: Reason,
-    /// What went wrong, with its causes, in one line.
+    /// The error with its causes, in one line.
     pub error: String,
 }
 

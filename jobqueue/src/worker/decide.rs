@@ -1,4 +1,4 @@
-//! Whether the handler is to run, and if not, how the delivery ends.
+//! Decides whether the handler is to run, and if not, how the delivery ends.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
 use crate::queue::{Cause, Decoded, LeasedJob, Rejection};
 
-/// What a handler is called with.
+/// The arguments of a handler's call.
 pub(super) struct Ready<'w> {
     pub(super) job: Arc<JobInfo>,
     pub(super) registration: &'w Registration,
     pub(super) message: Box<dyn Any + Send>,
 }
 
-/// What is to be done with a message.
+/// The decision about a message.
 pub(super) enum Decided<'w> {
     /// Its handler runs.
     Run(Ready<'w>),
@@ -29,7 +29,7 @@ pub(super) enum Decided<'w> {
 }
 
 impl Decided<'_> {
-    /// Whether nobody here knows the message.
+    /// Returns whether nobody here knows the message.
     pub(super) fn is_unknown(&self) -> bool {
         let Self::End(ending) = self else { return false };
         matches!(**ending, Ending::Deferred(Cause::UnknownKind | Cause::NewerVersion, _))
@@ -74,7 +74,7 @@ pub(super) async fn decide<'w>(
     }
 }
 
-/// Why what is no event is dead-lettered. The decoder says so of all that is none.
+/// Returns why what is no event is dead-lettered. The decoder says so of all that is none.
 fn no_event(decoded: Decoded) -> Rejection {
     match decoded {
         Decoded::Rejected(rejection) => rejection,

@@ -14,7 +14,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Outcome};
 use crate::queue::{Incoming, LeasedJob};
 
-/// How far a delivery came.
+/// The point that a delivery has reached.
 pub(super) enum Delivered {
     /// To its end.
     Finished(Finished),

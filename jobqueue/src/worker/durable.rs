@@ -1,4 +1,4 @@
-//! What survives an attempt: durable steps, effects that happen once, and records of completions.
+//! Defines what survives an attempt: durable steps, effects that happen once, and records of completions.
 //!
 //! Steps live in the message's checkpoint, the other two in blobs that are created if absent.
 
@@ -22,7 +22,7 @@ use crate::storage::{BlobStore, PutBlob, StoreErrorKind};
 pub(crate) const ONCE: &str = "jobqueue-once";
 /// The container of completions whose deletion got no answer.
 pub(crate) const COMPLETED: &str = "jobqueue-completed";
-/// How long a record is kept at least: 30 days.
+/// The time that a record is kept at least: 30 days.
 const KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// The longest name of a step, in bytes.
 const MAX_STEP_NAME: usize = 128;
@@ -135,7 +135,7 @@ pub(super) async fn record_completion(
     .map(drop)
 }
 
-/// Whether [`record_completion`] has recorded the job.
+/// Returns whether [`record_completion`] has recorded the job.
 pub(super) async fn is_recorded(
     blobs: &dyn BlobStore,
     queue: &QueueName,

@@ -1,4 +1,4 @@
-//! How a delivery ends, before and after it is settled.
+//! Defines how a delivery ends, before and after it is settled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::job::outcome::{JobError, Outcome, Reason, chain};
 use crate::job::retry::Backoff;
 use crate::queue::{Cause, LeasedJob, Rejection};
 
-/// How a delivery came to its end, before it is settled.
+/// The end of a delivery, before it is settled.
 #[derive(Debug)]
 pub(super) enum Ending {
     /// The handler finished.
@@ -38,7 +38,7 @@ pub(super) struct Failure {
     pub(super) backoff: Option<Backoff>,
     /// The reason of the dead letter if this was the last attempt.
     pub(super) last: Reason,
-    /// Whether the application's retry policy has a say.
+    /// True if the application's retry policy has a say.
     pub(super) ask_policy: bool,
 }
 
@@ -54,18 +54,18 @@ impl Failure {
     }
 }
 
-/// How a delivery ended.
+/// The result of a delivery.
 pub(super) struct Finished {
     /// `None` if the message is no job.
     pub(super) job: Option<Arc<JobInfo>>,
     pub(super) outcome: Outcome,
     pub(super) ran: Duration,
-    /// What went wrong, in one line.
+    /// The error in one line.
     pub(super) error: Option<String>,
 }
 
 impl Finished {
-    /// What is told of a delivery, once it was tried to settle it; `told` is what went wrong before.
+    /// Returns what is told of a delivery, once it was tried to settle it; `told` is what went wrong before.
     pub(super) fn of(
         leased_job: &LeasedJob,
         job: Option<Arc<JobInfo>>,

@@ -1,4 +1,4 @@
-//! What a worker tells about itself.
+//! Defines what a worker tells about itself.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,27 +29,27 @@ pub enum Event {
         job: Option<Arc<JobInfo>>,
         /// The queue.
         queue: QueueName,
-        /// What became of it.
+        /// The outcome.
         outcome: Outcome,
-        /// How long the handler ran.
+        /// The time that the handler ran.
         ran: Duration,
-        /// What went wrong, if something did; one line.
+        /// The error in one line, if there was one.
         error: Option<String>,
     },
     /// A queue could not be read; it is tried again after this time.
     PollFailed {
         /// The queue.
         queue: QueueName,
-        /// What the storage said.
+        /// The error of the storage.
         error: String,
-        /// When it is tried again.
+        /// The time at which it is tried again.
         retry_in: Duration,
     },
     /// Everything on a queue fails: nothing is fetched from it for a while.
     CircuitOpened {
         /// The queue.
         queue: QueueName,
-        /// When one message is tried.
+        /// The time at which one message is tried.
         retry_in: Duration,
     },
     /// Jobs on the queue succeed again: it is fetched from as before.

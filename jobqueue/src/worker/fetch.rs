@@ -13,14 +13,14 @@ use crate::storage::{LeasedMessage, StoreError};
 /// The most requests at once.
 pub(super) const MAX_REQUESTS: u32 = 8;
 
-/// What a round brought.
+/// The result of a round.
 #[derive(Debug)]
 pub(super) struct Fetched {
     /// Messages, each with the moment before its request was sent.
     pub(super) messages: Vec<(LeasedMessage, Instant)>,
     /// In how long the next message becomes visible, if the storage knows.
     pub(super) next_visible_in: Option<Duration>,
-    /// What went wrong with a request while others succeeded.
+    /// The error of a request while others succeeded.
     pub(super) failed: Option<StoreError>,
 }
 

@@ -1,4 +1,4 @@
-//! What coordination does around deliveries: asked before a handler runs, told before a message is settled.
+//! Defines what coordination does around deliveries: asked before a handler runs, told before a message is settled.
 //!
 //! The worker knows only this trait. What is behind it is put together at the crate root.
 
@@ -18,7 +18,7 @@ use crate::storage::{MessageId, Storage};
 /// The delivery a hook is asked about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HookContext<'a> {
-    /// Where the worker's queues are.
+    /// The storage of the worker's queues.
     pub(crate) storage: &'a Storage,
     /// The job.
     pub(crate) job: &'a JobInfo,
@@ -28,12 +28,12 @@ pub(crate) struct HookContext<'a> {
     pub(crate) leased_job: &'a LeasedJob,
 }
 
-/// How a delivery may wait before its handler runs.
+/// A way to wait before the handler runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting<'a> {
     /// Fires when nothing more is to be begun.
     pub(crate) stop: &'a CancellationToken,
-    /// Whether somebody waits for the worker to be idle.
+    /// True if somebody waits for the worker to be idle.
     pub(crate) until_idle: bool,
     pub(super) place: &'a Place,
 }
@@ -50,7 +50,7 @@ impl Waiting<'_> {
     }
 }
 
-/// Whether a handler is to run.
+/// True if a handler is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// It is.
@@ -66,7 +66,7 @@ pub(crate) enum Decision {
 /// Something to be done around deliveries. An error leaves the message in its queue, to be delivered again.
 #[async_trait]
 pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
-    /// Whether it has to do with the job at all; asked first, since most jobs are nobody's affair.
+    /// Returns whether it has to do with the job at all; asked first, since most jobs are nobody's affair.
     fn applies_to(&self, job: &JobInfo) -> bool;
 
     /// Asked before the handler runs.

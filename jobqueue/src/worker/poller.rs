@@ -20,26 +20,26 @@ use crate::queue::{Idle, Incoming};
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
-/// How long a queue that cannot be read is left alone: doubling to a minute.
+/// The time that a queue that cannot be read is left alone: doubling to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
-/// How long a request that is under way when the worker is told to stop is waited for.
+/// The time that a request that is under way when the worker is told to stop is waited for.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
-/// How long a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
+/// The time that a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
 const GATHER: Duration = Duration::from_millis(2);
 
 pub(super) struct Poller {
     pub(super) number: usize,
     pub(super) slots: Slots,
     pub(super) deliveries: Arc<Deliveries>,
-    /// Whether somebody waits for the queues to be empty.
+    /// True if somebody waits for the queues to be empty.
     pub(super) until_idle: bool,
 }
 
-/// What the rounds so far tell the next one.
+/// The state that one round passes to the next.
 struct Pace {
     idle: Idle,
     failures: u32,
-    /// Whether the last round brought all that was asked for.
+    /// True if the last round brought all that was asked for.
     was_full: bool,
     fallback: SingleMessageFallback,
 }
@@ -53,7 +53,7 @@ impl Poller {
         let fallback = SingleMessageFallback::default();
         let mut pace = Pace { idle, failures: 0, was_full: false, fallback };
         // Waiting is interrupted by the end at once, a request after a while: what it has leased is put back.
-        while let Some(settings) = self.unless_stopped(self.calm_settings()).await {
+        while let Some(settings) = self.unless_stopped(self.ready_settings()).await {
             if settings.paused {
                 activity.found_empty(self.number, activity.generation());
                 self.unless_stopped(pace.idle.pause(None)).await;
@@ -165,7 +165,7 @@ impl Poller {
     }
 
     /// The queue's settings, once the storage is not under pressure.
-    async fn calm_settings(&self) -> Arc<QueueSettings> {
+    async fn ready_settings(&self) -> Arc<QueueSettings> {
         let QueueWorker { core, unknown, .. } = &self.deliveries.worker;
         let pause = unknown.pause();
         if !pause.is_zero() {

@@ -1,4 +1,4 @@
-//! What the poller, the deliveries and the deletions of one queue share. Data only.
+//! Defines what the poller, the deliveries and the deletions of one queue share. Data only.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +28,7 @@ pub(super) struct QueueWorker {
     /// Fires when handlers are to be dropped where they are.
     pub(super) abort: CancellationToken,
     pub(super) tasks: TaskTracker,
-    /// Whether somebody waits for the queues to be empty.
+    /// True if somebody waits for the queues to be empty.
     pub(super) until_idle: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which handler is for which kind on which queue.
+//! Maps queues and kinds to handlers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ impl Registry {
             let queue = QueueName::new(queue.as_deref().unwrap_or(registration.queue))?;
             queue.dead_letter()?;
             let queue_handlers = queues.entry(queue.clone()).or_default();
-            if let Some(twin) = queue_handlers.iter().find(|other| overlap(other, &registration)) {
+            if let Some(duplicate) = queue_handlers.iter().find(|other| overlap(other, &registration)) {
                 let text = format!(
                     "two handlers on the queue `{queue}` accept the kind `{}` (the other is `{}`); give one of them another kind or queue",
-                    registration.kind, twin.kind
+                    registration.kind, duplicate.kind
                 );
                 return Err(Error::new(ErrorKind::Configuration, text));
             }
@@ -52,7 +52,7 @@ impl QueueHandlers {
         self.handlers.iter().find(|handler| (handler.accepts)(kind))
     }
 
-    /// What the queue is created with: the longest lease and the most attempts that one of its types asks for.
+    /// Returns what the queue is created with: the longest lease and the most attempts that one of its types asks for.
     pub(super) fn defaults(&self) -> MessageDefaults {
         let mut defaults = MessageDefaults::new();
         for handler in &self.handlers {

@@ -1,4 +1,4 @@
-//! How fast messages that are never run go to the dead-letter queue.
+//! Defines how fast messages that are never run go to the dead-letter queue.
 //!
 //! A flood of them comes from one mistake: a producer on the wrong queue, a deployment that cannot read what is there. It
 //! must neither crowd out good messages nor empty a queue before anybody notices. Knows nothing of messages.
@@ -28,10 +28,10 @@ pub(super) struct Rejections {
 
 #[derive(Debug)]
 struct State {
-    /// How many may go now, up to a second's worth.
+    /// The number that may go now, up to that of one second.
     permits: f64,
     counted: Instant,
-    /// When the last of those that were put back is to come again.
+    /// The time at which the last of those that were put back is to come again.
     last_return: Instant,
 }
 
@@ -52,7 +52,7 @@ impl Rejections {
         self.lifted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a message may go now; otherwise for how long to put it back. Those that are put back return one after the
+    /// Returns whether a message may go now; otherwise for how long to put it back. Those that are put back return one after the
     /// other, as fast as they may go.
     pub(super) fn permit(&self) -> Result<(), Duration> {
         let Some(rate) = self.per_second.filter(|_| !self.lifted.load(Ordering::Relaxed)).map(f64::from)

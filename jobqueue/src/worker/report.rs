@@ -1,10 +1,10 @@
-//! What a worker has done, told at its end.
+//! Defines what a worker has done, told at its end.
 
 use std::process::ExitCode;
 
 use crate::job::outcome::Outcome;
 
-/// What became of the deliveries of a worker, told when it has stopped.
+/// The report of a worker's deliveries, returned when it has stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "the report tells whether the shutdown was clean"]
 #[non_exhaustive]
@@ -43,7 +43,7 @@ impl Report {
         *counter += 1;
     }
 
-    /// Whether every handler that was running when the shutdown began came to its own end.
+    /// Returns whether every handler that was running when the shutdown began came to its own end.
     pub fn is_clean(&self) -> bool {
         self.cancelled == 0 && self.abandoned == 0
     }

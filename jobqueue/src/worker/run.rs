@@ -150,7 +150,7 @@ async fn supervise(
     }
 }
 
-/// What a handler leaves that returned after it was told to stop.
+/// Returns what a handler leaves that returned after it was told to stop.
 fn interrupted(leased_job: &LeasedJob, interruption: Interruption, returned: Returned) -> Ended {
     let counts = match interruption {
         // The lease is still held.

@@ -90,7 +90,7 @@ async fn fail(
     Ok(Outcome::Retried(delay))
 }
 
-/// What the application's policy says, else the error. A policy that panics has said nothing.
+/// Returns what the application's policy says, else the error. A policy that panics has said nothing.
 fn verdict(shared: &Shared, job: &JobInfo, failure: &Failure) -> Verdict {
     let own = failure.error.verdict();
     match shared.options.retry_policy.as_ref().filter(|_| failure.ask_policy) {

@@ -1,4 +1,4 @@
-//! What all parts of a running worker share.
+//! Defines what all parts of a running worker share.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,14 +30,14 @@ use crate::sync::lock;
 
 pub(super) type RetryPolicy = Arc<dyn Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync>;
 
-/// How a worker behaves.
+/// The options of a worker.
 pub(super) struct Options {
     pub(super) concurrency: usize,
     pub(super) max_idle_delay: Duration,
     pub(super) shutdown_timeout: Duration,
     pub(super) cancel_grace: Duration,
     pub(super) retry_policy: Option<RetryPolicy>,
-    pub(super) keeper_on_this_runtime: bool,
+    pub(super) renewer_on_this_runtime: bool,
     /// `None`: never stops fetching.
     pub(super) circuit: Option<CircuitBreaker>,
     pub(super) durable_completions: bool,
@@ -57,7 +57,7 @@ impl Default for Options {
             shutdown_timeout: Duration::from_secs(25),
             cancel_grace: Duration::from_secs(2),
             retry_policy: None,
-            keeper_on_this_runtime: false,
+            renewer_on_this_runtime: false,
             circuit: Some(CircuitBreaker::default()),
             durable_completions: false,
             sweep_every: None,
@@ -82,7 +82,7 @@ pub(super) struct Shared {
     pub(super) cancel: CancellationToken,
     channel_options: Mutex<QueueCoreOptions>,
     report: Mutex<Report>,
-    /// Why the worker ends by itself.
+    /// The reason why the worker ends by itself.
     failure: Mutex<Option<StoreError>>,
     /// The deliveries whose handlers are running, so that a shutdown can release those that never end.
     running: Mutex<BTreeMap<u64, Arc<LeasedJob>>>,
@@ -122,7 +122,7 @@ impl Shared {
 
     /// Called once on the runtime the worker runs on.
     pub(super) fn prepare(&self) {
-        if self.options.keeper_on_this_runtime {
+        if self.options.renewer_on_this_runtime {
             lock(&self.channel_options).renewer = Some(LeaseRenewer::on_this_runtime());
         }
     }

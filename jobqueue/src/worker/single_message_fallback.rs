@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::storage::{MAX_MESSAGES, StoreError, StoreErrorKind};
 
-/// How many messages a poller asks for in one request.
+/// The number of messages that a poller asks for in one request.
 #[derive(Debug, Default)]
 pub(super) struct SingleMessageFallback {
     last_failure: Option<Instant>,

@@ -1,4 +1,4 @@
-//! Who may run at once: a slot for each handler, and as many places again for those whose handler is done and whose
+//! Limits what runs at once: a slot for each handler, and as many places again for those whose handler is done and whose
 //! message is yet to be deleted.
 //!
 //! A handler that is done leaves its slot at once, so that the next message can be fetched while the storage deletes this
@@ -25,7 +25,7 @@ impl Slots {
         }
     }
 
-    /// How many are free.
+    /// Returns how many are free.
     pub(super) fn free(&self) -> usize {
         self.running.available_permits()
     }
@@ -40,7 +40,7 @@ impl Slots {
         Arc::clone(&self.running).try_acquire_owned()
     }
 
-    /// What a delivery holds.
+    /// Returns what a delivery holds.
     pub(super) fn occupied(&self, slot: OwnedSemaphorePermit) -> Occupied {
         let (running, settling) = (Arc::clone(&self.running), Arc::clone(&self.settling));
         Occupied { running, settling, place: Mutex::new(Some(slot)) }

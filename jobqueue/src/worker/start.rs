@@ -27,7 +27,7 @@ use crate::job::outcome::chain;
 use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions};
 use crate::task;
 
-/// How long a shutdown waits for the requests of pollers, schedules and the like that are under way.
+/// The time that a shutdown waits for the requests of pollers, schedules and the like that are under way.
 const LAST_ROUND: Duration = Duration::from_secs(5);
 
 /// Runs handlers for the messages of its queues.
@@ -143,7 +143,7 @@ impl Worker {
     }
 }
 
-/// What the worker leaves when it ends.
+/// Returns what the worker leaves when it ends.
 fn stopped(shared: &Shared) -> Result<Report, Error> {
     let report = shared.report().clone();
     tracing::info!(?report, "worker stopped");

@@ -1,4 +1,4 @@
-//! How much of what a worker gets it does not know. While a newer release runs beside it, it looks at the queue a moment later than
+//! Defines how much of what a worker gets it does not know. While a newer release runs beside it, it looks at the queue a moment later than
 //! that, and so leaves the work to those that know it.
 
 use std::sync::Mutex;

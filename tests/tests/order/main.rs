@@ -41,7 +41,7 @@ async fn send(queue: &Queue<Step>, step: &Step) {
     queue.send_with(step, SendOptions::new().in_order(true)).await.unwrap();
 }
 
-/// What handlers saw of each key.
+/// The jobs of each key that handlers saw.
 #[derive(Debug, Default)]
 struct Seen {
     running: BTreeSet<String>,

@@ -23,7 +23,7 @@ struct Book {
     done: Arc<Mutex<BTreeSet<(String, u32)>>>,
     running: Arc<Mutex<BTreeMap<String, u32>>>,
     overlaps: Arc<Mutex<Vec<String>>>,
-    /// How often each job has failed.
+    /// The number of times that each job has failed.
     failed: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 

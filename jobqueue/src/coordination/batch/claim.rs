@@ -1,4 +1,4 @@
-//! Which copy of a child, or of the continuation, runs while several messages of it exist.
+//! Decides which copy of a child, or of the continuation, runs while several messages of it exist.
 //!
 //! A send whose answer is lost makes a second message, and so does a continuation that two children send at once. The copy
 //! that came first runs; another one *waits*, and is never deleted for not being first: the first may have been dead-lettered
@@ -14,7 +14,7 @@ use super::names::is;
 use crate::error::Error;
 use crate::storage::{MessageId, PutBlob, StoreErrorKind as K};
 
-/// How long a copy is put back for while another one runs.
+/// The time that a copy is put back for while another one runs.
 const WAIT: Duration = Duration::from_secs(5);
 /// From which delivery on it waits no longer. Counted, since clocks of several machines would meet here.
 const TAKE_OVER: u32 = 12;
@@ -26,7 +26,7 @@ struct Claim {
     message: Option<String>,
 }
 
-/// Whether a copy runs.
+/// True if a copy runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// It runs, and no other delivery was given a turn before.
@@ -62,7 +62,7 @@ impl Ledger<'_> {
         Ok(if taken { Turn::Again } else { Turn::Wait(WAIT) })
     }
 
-    /// Whether no other copy has the turn of `who`.
+    /// Returns whether no other copy has the turn of `who`.
     pub(super) async fn may_end(&self, who: &str, message: &MessageId) -> Result<bool, Error> {
         let claim = self.read::<Claim>(&self.id.blob(&format!("claim/{who}"))?).await?;
         let holder = claim.and_then(|claim| claim.message);
@@ -80,7 +80,7 @@ impl Ledger<'_> {
     }
 }
 
-/// Whether a conditional write was refused because somebody else was quicker.
+/// Returns whether a conditional write was refused because somebody else was quicker.
 pub(super) fn is_conflict(error: &crate::storage::StoreError) -> bool {
     is(error, K::BlobAlreadyExists) || is(error, K::ConditionNotMet) || is(error, K::BlobNotFound)
 }

@@ -21,20 +21,20 @@ use crate::storage::{ETag, PutBlob, Storage, StoreErrorKind as K};
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// Metadata of the marker of a child that failed, so that a listing tells.
 pub(super) const FAILED: &str = "failed";
-/// How often a request is tried that the storage could not serve.
+/// The most tries of a request that the storage could not serve.
 const TRIES: u32 = 5;
 
-/// What a sealed batch is.
+/// A sealed batch.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) children: u64,
-    /// Where the continuation goes.
+    /// The queue of the continuation.
     pub(super) queue: String,
     /// The continuation as it is put.
     pub(super) text: String,
 }
 
-/// How a child ended.
+/// The end of a child.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Marker {
@@ -144,7 +144,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Whether the child is done.
+    /// Returns whether the child is done.
     pub(super) async fn is_done(&self, index: u64) -> Result<bool, Error> {
         Ok(matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_))))
     }
@@ -178,7 +178,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// What only the one who seals can see: the last group of each level, whose size nobody knew before.
+    /// Returns what only the one who seals can see: the last group of each level, whose size nobody knew before.
     pub(super) async fn settle(&self, plan: &Plan) -> Result<(), Error> {
         if plan.children == 0 {
             return self.proceed(plan).await;
@@ -197,7 +197,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Whether the first `size` places of a group are all marked.
+    /// Returns whether the first `size` places of a group are all marked.
     async fn is_complete(&self, level: u32, group: u64, size: u64) -> Result<bool, Error> {
         let names = self.names(&self.id.group(level, group)).await?;
         let place = |name: &String| name.rsplit('/').next().and_then(|place| place.parse::<u64>().ok());

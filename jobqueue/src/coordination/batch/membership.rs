@@ -1,4 +1,4 @@
-//! What the worker does for children and continuations of batches.
+//! Defines what the worker does for children and continuations of batches.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -38,7 +38,7 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Whether the child ends with the continuation of a batch, and this job, which continues `own` if anything, is not that.
+    /// Returns whether the child ends with the continuation of a batch, and this job, which continues `own` if anything, is not that.
     async fn ends_elsewhere(&self, own: Option<&BatchId>) -> Result<bool, Error> {
         let handed_over = self.ledger.handed_over_to(self.index).await?;
         Ok(handed_over.is_some_and(|inner| own.is_none_or(|own| own.as_str() != inner)))

@@ -52,10 +52,10 @@ use names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 /// The source of children and continuations: one that is sent again by another program is the same job.
 const SOURCE: &str = "/jobqueue/batch";
 
-/// How many children are sent with one request and one step of the cursor.
+/// The number of children that are sent with one request and one step of the cursor.
 const CHUNK: usize = 100;
 
-/// What the dead letter of a child means to its batch.
+/// The meaning of a child's dead letter to its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDeadLetters {
@@ -109,11 +109,11 @@ pub struct Batch {
     context: Option<Context>,
     /// The number of the next child.
     next: u64,
-    /// How many were sent by an earlier start.
+    /// The number of were that sent by an earlier start.
     sent_before: u64,
-    /// How many the batch was sealed with by an earlier start.
+    /// The number of the that batch was sealed with by an earlier start.
     sealed: Option<u64>,
-    /// What the headers of its children carry, once it was asked for.
+    /// The token in the headers of its children, once it was read.
     token: Option<String>,
 }
 
@@ -157,7 +157,7 @@ impl Batch {
         Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, token: None })
     }
 
-    /// What the dead letter of a child sent from now on means. The default is to wait.
+    /// Sets what the dead letter of a child sent from now on means. The default is to wait.
     pub fn on_dead_letters(&mut self, policy: OnDeadLetters) -> &mut Self {
         self.on_dead = policy;
         self
@@ -168,7 +168,7 @@ impl Batch {
         self.id.as_str()
     }
 
-    /// How many children have been given so far, those of an earlier start that were passed over included.
+    /// Returns how many children have been given so far, those of an earlier start that were passed over included.
     pub fn children(&self) -> u64 {
         self.next
     }

@@ -1,4 +1,4 @@
-//! Where the blobs of a batch are, and the tree that its markers make.
+//! The names of a batch's blobs, and the tree that its markers make.
 //!
 //! ```text
 //! <id>/token                what the headers of its children carry besides the id, so that strangers are told apart
@@ -19,7 +19,7 @@ use crate::storage::StoreErrorKind;
 
 /// The container of all batches.
 pub(crate) const CONTAINER: &str = "jobqueue-batches";
-/// How many markers a group has: what is listed when one of them is written.
+/// The number of markers that a group has: what is listed when one of them is written.
 pub(super) const FAN: u64 = 100;
 /// The most children of a batch.
 pub(super) const MAX_CHILDREN: u64 = 100_000_000;
@@ -72,7 +72,7 @@ impl BatchId {
         self.blob(&format!("names/{group:08}"))
     }
 
-    /// What the names of a group's markers begin with.
+    /// Returns what the names of a group's markers begin with.
     pub(super) fn group(&self, level: u32, group: u64) -> String {
         format!("{}/{level}/{group:08}/", self.0)
     }
@@ -82,12 +82,12 @@ pub(super) fn container() -> Result<ContainerName, Error> {
     Ok(ContainerName::new(CONTAINER)?)
 }
 
-/// How many markers a level has in a batch of `children`.
+/// Returns how many markers a level has in a batch of `children`.
 pub(super) fn width(children: u64, level: u32) -> u64 {
     (0..level).fold(children, |width, _| width.div_ceil(FAN))
 }
 
-/// How many markers a group at a level has when it is complete; `None` if that is not known before the batch is sealed.
+/// Returns how many markers a group at a level has when it is complete; `None` if that is not known before the batch is sealed.
 pub(super) fn group_size(children: Option<u64>, level: u32, group: u64) -> u64 {
     children.map_or(FAN, |children| (width(children, level).saturating_sub(group * FAN)).min(FAN))
 }

@@ -1,24 +1,24 @@
-//! How far a batch has come, counted from its markers by whoever wants to know.
+//! Defines how far a batch has come, counted from its markers by whoever wants to know.
 
 use super::ledger::{FAILED, Ledger, Plan};
 use super::names::{BatchId, container, is};
 use crate::error::Error;
 use crate::storage::{Storage, StoreErrorKind as K};
 
-/// How far a [batch](crate::Batch) has come. Read by [`Storage::batch_progress`].
+/// The progress of a [batch](crate::Batch). Read by [`Storage::batch_progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct BatchProgress {
     /// Children that were certainly sent; up to 100 more may have been while the fan-out is under way.
     pub children: u64,
-    /// Whether the batch is sealed by [`then`](crate::Batch::then), and `children` with it.
+    /// True if the batch is sealed by [`then`](crate::Batch::then), and `children` with it.
     pub sealed: bool,
     /// Children that are done.
     pub done: u64,
     /// Children that were dead-lettered and count as ended ([`OnDeadLetters::Continue`](crate::OnDeadLetters::Continue)). One that
     /// is redriven later stays counted here. Under [`OnDeadLetters::Wait`](crate::OnDeadLetters::Wait) a dead letter is left to do.
     pub failed: u64,
-    /// Whether the continuation has run.
+    /// True if the continuation has run.
     pub finished: bool,
 }
 
@@ -30,7 +30,7 @@ impl BatchProgress {
 }
 
 impl Storage {
-    /// How far the batch with this id has come; `None` if nothing of it is in the storage: never begun, no children sent
+    /// Returns how far the batch with this id has come; `None` if nothing of it is in the storage: never begun, no children sent
     /// yet, or [swept](crate::sweep_batches). For dashboards and progress bars, from any process.
     ///
     /// Every child that ends writes a blob of its own, and these are counted; there is no counter that all would have to
@@ -81,7 +81,7 @@ impl Storage {
     }
 }
 
-/// How many children are done, and how many have failed.
+/// Returns how many children are done, and how many have failed.
 async fn ended(ledger: &Ledger<'_>) -> Result<(u64, u64), Error> {
     let (container, prefix) = (container()?, format!("{}/0/", ledger.id.as_str()));
     let (mut done, mut failed) = (0, 0);

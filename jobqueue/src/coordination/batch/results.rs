@@ -1,4 +1,4 @@
-//! What a continuation reads: how the children ended.
+//! Defines what a continuation reads: how the children ended.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::de::DeserializeOwned;
@@ -9,20 +9,20 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::Reason;
 use crate::worker::Context;
 
-/// How many results are read at once.
+/// The number of results that are read at once.
 const AT_ONCE: usize = 16;
 
-/// How one child ended.
+/// The end of one child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChildResult<T> {
     /// The child's number, from 0, in the order of sending.
     pub index: u64,
-    /// What its handler gave to [`Context::set_result`] (`None`: nothing), or why it was dead-lettered.
+    /// The value that its handler gave to [`Context::set_result`] (`None`: nothing), or why it was dead-lettered.
     pub outcome: Result<Option<T>, ChildFailure>,
 }
 
-/// Why a child was dead-lettered.
+/// The reason why a child was dead-lettered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the child was dead-lettered ({reason}): {detail}")]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! Which children a batch has: announced before they are sent, and told from strangers by a token.
+//! The children of a batch: announced before they are sent, and told from strangers by a token.
 //!
 //! Membership is named, not counted. Before a child is sent, the digest of its content stands in the record of its group; a
 //! restart compares what it sends with it. The token of the batch is random and travels in the children's headers. An event
@@ -13,7 +13,7 @@ use super::names::{BatchId, FAN};
 use crate::error::{Error, ErrorKind};
 use crate::storage::PutBlob;
 
-/// How often a record is written that others change at the same time.
+/// The most tries to write a record that others change at the same time.
 const TRIES: u32 = 10;
 
 /// The digest of a child's content: 32 hexadecimal digits.

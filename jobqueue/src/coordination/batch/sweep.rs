@@ -9,7 +9,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::storage::{Storage, StoreErrorKind as K};
 
-/// Which batches [`sweep_batches`] removes.
+/// The batches that [`sweep_batches`] removes.
 #[derive(Debug, Clone)]
 pub struct BatchSweepOptions {
     finished: Duration,

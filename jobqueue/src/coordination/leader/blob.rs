@@ -21,7 +21,7 @@ pub(super) fn name(name: &str) -> Result<BlobName, NameError> {
     BlobName::new(ContainerName::new(super::CONTAINER)?, name)
 }
 
-/// What came of standing for leader.
+/// The result of a try to become leader.
 #[derive(Debug)]
 pub(super) enum Attempt {
     /// The lease counts from `requested`.

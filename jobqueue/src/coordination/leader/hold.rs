@@ -10,7 +10,7 @@ use super::blob::LeaderBlob;
 use crate::storage::{LeaseId, StoreErrorKind};
 use crate::sync::lock;
 
-/// Why leadership ended.
+/// The reason why leadership ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// It could not be renewed in time.
@@ -63,14 +63,14 @@ impl Hold {
         self.closed.is_cancelled()
     }
 
-    /// Whether the lease cannot have expired yet.
+    /// Returns whether the lease cannot have expired yet.
     pub(super) fn has_control(&self) -> bool {
         let state = self.state();
         let lost = matches!(state.end, Some(End::Broken | End::Taken));
         !lost && !self.is_closed() && Instant::now() < state.begun + self.blob.lease.mul_f64(0.95)
     }
 
-    /// When control ends if nothing is renewed.
+    /// Returns when control ends if nothing is renewed.
     pub(super) fn control_until(&self) -> Instant {
         self.state().begun + self.blob.lease.mul_f64(0.95)
     }
@@ -111,7 +111,7 @@ impl Hold {
         self.ending.cancel();
     }
 
-    /// When the lease was begun anew; `None` if that is not known.
+    /// Returns when the lease was begun anew; `None` if that is not known.
     async fn renew(&self, step_down: Instant) -> Result<Option<Instant>, End> {
         let requested = Instant::now();
         let limit = (self.blob.lease / 6).min(step_down - requested).max(Duration::from_millis(10));

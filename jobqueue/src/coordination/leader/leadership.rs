@@ -43,7 +43,7 @@ impl Leadership {
         &self.hold.ending
     }
 
-    /// Whether the lease cannot have expired yet, by the monotonic clock. To be asked before every step that only a leader
+    /// Returns whether the lease cannot have expired yet, by the monotonic clock. To be asked before every step that only a leader
     /// may take.
     pub fn has_control(&self) -> bool {
         self.hold.has_control()

@@ -110,7 +110,7 @@ impl Leader {
         })
     }
 
-    /// How long the lease lasts: 15–60 whole seconds; the default is 30. It is renewed every third of that. Another duration
+    /// Sets how long the lease lasts: 15–60 whole seconds; the default is 30. It is renewed every third of that. Another duration
     /// is reported by [`try_lead`](Self::try_lead) and what is built on it.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
@@ -118,7 +118,7 @@ impl Leader {
         self
     }
 
-    /// How often a candidate tries while another leads, give or take a fifth. The default is a sixth of the lease.
+    /// Sets how often a candidate tries while another leads, give or take a fifth. The default is a sixth of the lease.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll = Some(interval.clamp(Duration::from_millis(10), WITHOUT_END));
@@ -143,7 +143,7 @@ impl Leader {
         &self.name
     }
 
-    /// Whether this candidate leads now, by its own monotonic clock. Says no shortly before the lease can expire.
+    /// Returns whether this candidate leads now, by its own monotonic clock. Says no shortly before the lease can expire.
     pub fn has_control(&self) -> bool {
         self.held().is_some_and(|hold| hold.has_control())
     }

@@ -28,7 +28,7 @@ use timetable::Timetable;
 /// The container of the schedules' states.
 const CONTAINER: &str = "jobqueue-schedules";
 
-/// What happens to slots that passed while no worker was running.
+/// The policy for slots that passed while no worker was running.
 ///
 /// A slot that is less than a minute late is not missed yet and is sent under every policy, so that a fail-over, which takes
 /// half a minute, leaves none out.
@@ -44,7 +44,7 @@ pub enum CatchUp {
     All(u32),
 }
 
-/// When to send: a cron expression in a time zone, or an interval.
+/// The time to send: a cron expression in a time zone, or an interval.
 ///
 /// # Names
 /// State and job ids belong to a schedule's name. Workers that give the same name are one schedule; change the expression under
@@ -80,7 +80,7 @@ pub enum CatchUp {
 pub struct Schedule {
     name: Option<String>,
     timetable: Result<Timetable, String>,
-    /// What the name is made of, if none is given.
+    /// The text that the name is made of if none is given.
     definition: String,
     missed: CatchUp,
     /// Of the schedule's leader; its default if `None`.
@@ -118,14 +118,14 @@ impl Schedule {
         self
     }
 
-    /// What happens to slots that passed while no worker was running. The default is [`CatchUp::Once`].
+    /// The policy for slots that passed while no worker was running. The default is [`CatchUp::Once`].
     #[must_use]
     pub fn missed(mut self, policy: CatchUp) -> Self {
         self.missed = policy;
         self
     }
 
-    /// How long a worker that died while it led the schedule may stand in the way: 15–60 whole seconds; the default is 30.
+    /// Sets how long a worker that died while it led the schedule may stand in the way: 15–60 whole seconds; the default is 30.
     /// Slots that come meanwhile are sent when another leads. Mistakes are reported by [`build`](WorkerBuilder::build).
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {

@@ -23,13 +23,13 @@ const SOURCE: &str = "/jobqueue/schedule";
 
 /// The wall clock is looked at this often, in case it was set.
 const LOOK: Duration = Duration::from_secs(30);
-/// How late a slot is not missed yet: longer than a fail-over.
+/// The delay up to which a slot is not missed yet: longer than a fail-over.
 const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// By how much the clocks of workers may differ without a word.
 const AHEAD: SignedDuration = SignedDuration::from_secs(300);
 /// Between two tries after an error.
 const RETRY: Duration = Duration::from_secs(5);
-/// How often the message of a slot is made before the slot is left out. Half a minute, so that the slots behind it are still
+/// The most tries to make the message of a slot before the slot is left out. Half a minute, so that the slots behind it are still
 /// on time.
 const TRIES: u32 = 6;
 
@@ -193,13 +193,13 @@ impl<M: QueueMessage> Runner<M> {
         format!("schedule/{}/{slot}", self.name)
     }
 
-    /// Whether the slot's message is seen in the queue; a peek shows the first 32.
+    /// Returns whether the slot's message is seen in the queue; a peek shows the first 32.
     async fn is_waiting(&self, queue: &Queue<M>, slot: Timestamp) -> bool {
         queue.core().shows(&Identity::new(SOURCE, self.id(slot))).await
     }
 }
 
-/// How often the message of a slot could not be made by this leader.
+/// The number of failures of this leader to make the message of a slot.
 #[derive(Debug, Default)]
 struct Failures {
     slot: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! How far a schedule has come: a small blob, changed only by whoever has read its newest version.
+//! Defines how far a schedule has come: a small blob, changed only by whoever has read its newest version.
 
 use std::sync::Arc;
 

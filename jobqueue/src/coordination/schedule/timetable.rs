@@ -1,4 +1,4 @@
-//! Which slots there are. Pure: no clock, no storage.
+//! Computes the slots of a schedule. Pure: no clock, no storage.
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -54,7 +54,7 @@ impl Scene {
     }
 }
 
-/// What another worker leases, without waiting.
+/// Returns what another worker leases, without waiting.
 fn take(store: &dyn QueueStore, queue: &QueueName) -> Option<LeasedMessage> {
     let get = GetMessages { count: 1, visibility: TERM };
     store.get(queue, get).now_or_never()?.ok()?.messages.pop()

@@ -19,23 +19,23 @@ pub struct DeadLetter {
     pub id: String,
     /// The kind.
     pub kind: String,
-    /// Why; [`Reason::UNKNOWN`] if another program put it there, which does not say.
+    /// The reason; [`Reason::UNKNOWN`] if another program put it there, which gives none.
     pub reason: Reason,
     /// The queue it came from.
     pub queue: String,
-    /// When it was dead-lettered (RFC 3339).
+    /// The time at which it was dead-lettered (RFC 3339).
     pub time: String,
-    /// What went wrong, with its causes.
+    /// The error with its causes.
     pub error: Option<String>,
     /// Failed attempts, that of the last delivery included.
     pub attempts: u32,
-    /// How often it had been dequeued.
+    /// The dequeue count at its death.
     pub deliveries: u32,
-    /// Which worker dead-lettered it.
+    /// The worker that dead-lettered it.
     pub worker: Option<String>,
     /// The trace it was sent in.
     pub trace: Option<String>,
-    /// What it is about.
+    /// The key of the job.
     pub key: Option<String>,
     /// Earlier dead letters of the same job, before it was redriven: at most 10, oldest first.
     pub past: Vec<PastDeadLetter>,
@@ -43,7 +43,7 @@ pub struct DeadLetter {
     pub(super) text: String,
     /// The text that could not be read as a job, if it is in the dead letter itself.
     unreadable: Option<String>,
-    /// What copies of this dead letter have in common.
+    /// The identity that copies of this dead letter share.
     pub(super) death: Option<DeathOf>,
 }
 
@@ -71,7 +71,7 @@ impl DeadLetter {
     }
 
     /// Of a text that says nothing about its end: what the storage knows of it.
-    pub(super) fn foreign(
+    pub(super) fn external(
         id: &MessageId,
         inserted: SystemTime,
         kind: &str,
@@ -129,19 +129,19 @@ impl fmt::Debug for DeadLetter {
     }
 }
 
-/// What lies in a dead-letter queue.
+/// An entry of a dead-letter queue.
 pub(super) enum DeadLetterEntry {
-    /// What a worker has put there.
+    /// An event that a worker has put there.
     Event(Box<Envelope>),
-    /// What somebody else has: a WebJobs host for instance, that shares the queue.
-    Foreign,
+    /// A message that another program has put there: a WebJobs host for instance, that shares the queue.
+    External,
 }
 
 impl DeadLetterEntry {
     pub(super) fn read(text: &str) -> Self {
         match parse(text) {
             Ok(Parsed::Event(envelope)) => Self::Event(envelope),
-            _ => Self::Foreign,
+            _ => Self::External,
         }
     }
 }

@@ -124,7 +124,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     ) -> DeadLetter {
         match dead_lettered {
             DeadLetterEntry::Event(envelope) => DeadLetter::of(envelope, text),
-            DeadLetterEntry::Foreign => DeadLetter::foreign(id, inserted, M::KIND, &self.core.name, text),
+            DeadLetterEntry::External => DeadLetter::external(id, inserted, M::KIND, &self.core.name, text),
         }
     }
 

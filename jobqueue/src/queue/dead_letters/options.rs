@@ -1,4 +1,4 @@
-//! What is asked of a redrive, and what it tells.
+//! Defines what is asked of a redrive, and what it tells.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::letter::DeadLetter;
 
 type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
 
-/// Which dead letters are put back, and how fast.
+/// The dead that letters are put back, and how fast.
 ///
 /// ```
 /// use jobqueue::{Reason, RedriveOptions};
@@ -113,9 +113,9 @@ pub struct PurgeReport {
 pub struct SkippedLetter {
     /// The id of the job.
     pub id: String,
-    /// What went wrong, with its causes, in one line.
+    /// The error with its causes, in one line.
     pub why: String,
-    /// Whether the job was put back, or perhaps was: then it is in both queues.
+    /// True if the job was put back, or perhaps was: then it is in both queues.
     pub maybe_moved: bool,
 }
 

@@ -20,14 +20,14 @@ use crate::storage::{
     UpdateMessage,
 };
 
-/// How long dead letters are held during a pass: they are invisible to other passes meanwhile.
+/// The time that dead letters are held during a pass: they are invisible to other passes meanwhile.
 const HOLD: Duration = Duration::from_secs(600);
 /// After so many failures of the storage in a row the pass ends.
 const MAX_FAILURES: u32 = 3;
 /// After so many pages in a row without a letter that was there before the pass began, it ends: others come faster than it goes.
 const MAX_NEW_PAGES: u32 = 3;
 
-/// What is done with the dead letters that are picked.
+/// The action on the dead letters that are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Tell,
@@ -35,7 +35,7 @@ pub(super) enum Action {
     Delete,
 }
 
-/// What is told of each letter that is picked.
+/// The properties of each letter that is picked.
 type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
 
 /// A letter that the pass holds.
@@ -51,16 +51,16 @@ impl Held {
     pub(super) fn references(&self) -> Vec<StoredReference> {
         match &self.entry {
             DeadLetterEntry::Event(envelope) => references(envelope),
-            DeadLetterEntry::Foreign => Vec::new(),
+            DeadLetterEntry::External => Vec::new(),
         }
     }
 }
 
-/// Where a pass stands.
+/// The state of a pass.
 struct Pass<'p> {
     options: &'p RedriveOptions,
     action: Action,
-    /// When the pass began, by the storage's clock. What is dead-lettered later is not touched.
+    /// The time at which the pass began, by the storage's clock. What is dead-lettered later is not touched.
     began: Option<SystemTime>,
     looked_at: HashSet<MessageId>,
     seen: Seen,

@@ -1,4 +1,4 @@
-//! What the earlier dead letters of a job said: kept with the job when it is redriven, as a JSON list.
+//! Defines what the earlier dead letters of a job said: kept with the job when it is redriven, as a JSON list.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -13,18 +13,18 @@ const MAX_PAST: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PastDeadLetter {
-    /// Why.
+    /// The reason.
     #[serde(with = "as_text")]
     pub reason: Reason,
-    /// When it was dead-lettered (RFC 3339).
+    /// The time at which it was dead-lettered (RFC 3339).
     pub time: String,
-    /// What went wrong, with its causes.
+    /// The error with its causes.
     pub error: Option<String>,
     /// Failed attempts.
     pub attempts: u32,
-    /// How often it had been dequeued.
+    /// The dequeue count at its death.
     pub deliveries: u32,
-    /// Which worker dead-lettered it.
+    /// The worker that dead-lettered it.
     pub worker: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a dead letter that is put back or deleted.
+//! Defines what becomes of a dead letter that is put back or deleted.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,10 +18,10 @@ use crate::queue::read::payload_error;
 use crate::queue::spare::Spare;
 use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind, Tries};
 
-/// How long one letter is tried.
+/// The time that one letter is tried.
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// Whether a job is in its queue again.
+/// True if a job is in its queue again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Put {
     No,
@@ -201,7 +201,7 @@ impl<M: QueueMessage> DeadLetters<M> {
 fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
     /// Room for the deliveries of one message, as a power of two.
     const ROOM: u32 = 10;
-    /// What JSON can carry to every language.
+    /// The largest number that JSON carries to every language.
     const MAX: u64 = (1 << 53) - 1;
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
     let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << ROOM);

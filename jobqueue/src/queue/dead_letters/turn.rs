@@ -1,4 +1,4 @@
-//! Which of several dead letters of one job a pass deals with.
+//! Selects which of several dead letters of one job a pass deals with.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use super::pass::{Action, Held};
 use crate::envelope::{EventDigest, Sha256Digest};
 use crate::queue::dead_letter::{DeathOf, UNREADABLE_KIND};
 
-/// What a letter is to the pass.
+/// The role of a letter in the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The first of its job.
@@ -53,11 +53,11 @@ impl Seen {
     }
 }
 
-/// What a letter says besides its end.
+/// The content of a letter besides its end.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
     Event(EventDigest),
-    /// What is no event.
+    /// A text that is no event.
     Text(Sha256Digest),
 }
 
@@ -66,7 +66,7 @@ impl Key {
         match &held.entry {
             DeadLetterEntry::Event(event) if *event.kind != *UNREADABLE_KIND => Self::Event(event.digest()),
             DeadLetterEntry::Event(event) => Self::Text(event.payload.digest()),
-            DeadLetterEntry::Foreign => Self::Text(Sha256Digest::of(held.letter.text.as_bytes())),
+            DeadLetterEntry::External => Self::Text(Sha256Digest::of(held.letter.text.as_bytes())),
         }
     }
 }
@@ -74,6 +74,6 @@ impl Key {
 fn death(held: &Held) -> Option<DeathOf> {
     match &held.entry {
         DeadLetterEntry::Event(event) => DeathOf::of(event),
-        DeadLetterEntry::Foreign => None,
+        DeadLetterEntry::External => None,
     }
 }

@@ -20,7 +20,7 @@ pub(crate) const CONTAINER: &str = "jobqueue-unique";
 /// The most bytes of a record: an id of 1,024 bytes, each of them escaped, and some hundred more.
 const MAX_BYTES: u64 = 16 * 1024;
 
-/// Who has sent, and until when that holds. Times are milliseconds since 1970.
+/// The one who has sent, and until when that holds. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The job's id.
@@ -28,7 +28,7 @@ pub(super) struct Record {
     /// The sender or canceller that wrote it: several may use one id.
     #[serde(default)]
     nonce: String,
-    /// Whether the message is stored.
+    /// True if the message is stored.
     sent: bool,
     /// Until when the sender may take to send.
     pending_until: u64,
@@ -40,7 +40,7 @@ pub(super) struct Record {
     /// The position of the job among those of its key, to be given up when it is cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) position: Option<EntryRef>,
-    /// Whether a sender that died, or was not answered, may have stored a message under this id before.
+    /// True if a sender that died, or was not answered, may have stored a message under this id before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) taken_over: bool,
 }
@@ -77,7 +77,7 @@ fn nonce() -> String {
     format!("{:016x}", entropy::random::<u64>())
 }
 
-/// What came of claiming a key.
+/// The result of claiming a key.
 #[derive(Debug)]
 pub(super) enum Claim {
     /// To be sent under the record's id.
@@ -86,7 +86,7 @@ pub(super) enum Claim {
     Joined { id: String },
 }
 
-/// What is known under a key when its job is to be cancelled.
+/// The state of a key whose job is to be cancelled.
 #[derive(Debug)]
 pub(super) enum ClaimState {
     /// It was sent; others wait now as they do for a sender.
@@ -97,7 +97,7 @@ pub(super) enum ClaimState {
     Busy,
 }
 
-/// What a look at the record decided.
+/// The decision after reading the record.
 enum Looked<T> {
     Mine,
     Other(T),

@@ -1,4 +1,4 @@
-//! How Azure Storage behaves when it is far away and busy, from a seed.
+//! Defines how Azure Storage behaves when it is far away and busy, from a seed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -123,7 +123,7 @@ mod tests {
     use crate::settings::metadata::Metadata;
     use crate::storage::PutMessage;
 
-    /// How many of 1,000 puts were answered, refused for certain and left open, and how many messages there are.
+    /// Returns how many of 1,000 puts were answered, refused for certain and left open, and how many messages there are.
     async fn puts(profile: AzureLike) -> (u32, u32, u32, u64) {
         let inner = Storage::memory();
         let queue = QueueName::new("jobs").unwrap();

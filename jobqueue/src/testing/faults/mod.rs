@@ -130,7 +130,7 @@ struct Queues {
     shape: Shape,
 }
 
-/// What the storage says about itself.
+/// The storage's description of itself.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     commits_together: bool,

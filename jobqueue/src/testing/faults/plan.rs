@@ -25,9 +25,9 @@ pub enum Fault {
     Throttle(Duration),
     /// The call is performed or not; the storage asks to slow down without saying which.
     ThrottleInDoubt {
-        /// When to come back.
+        /// The time to come back.
         retry_after: Duration,
-        /// Whether it is performed.
+        /// True if it is performed.
         applied: bool,
     },
     /// The call is performed after this time.
@@ -55,7 +55,7 @@ pub struct Call {
 }
 
 pub(super) type Hook = Box<dyn FnMut(&Call) -> Option<Fault> + Send>;
-/// What happens to each call, unless something else is planned for it.
+/// The fault of each call, unless something else is planned for it.
 pub(super) type Behaviour = Arc<dyn Fn(&Call) -> Vec<Fault> + Send + Sync>;
 
 #[derive(Default)]

@@ -13,7 +13,7 @@ use crate::storage::{
 };
 
 impl Queues {
-    /// What the storage does with an expired receipt: one that does not check allows it.
+    /// Returns what the storage does with an expired receipt: one that does not check allows it.
     fn expired(&self, asked: ExpiredReceipt) -> ExpiredReceipt {
         if self.shape.checks_expiry { asked } else { ExpiredReceipt::Allow }
     }

@@ -35,7 +35,7 @@ pub struct Finding {
     pub what: &'static str,
     /// The job, key or blob it concerns.
     pub subject: String,
-    /// What was seen.
+    /// The events that were seen.
     pub detail: String,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Finding {
 #[derive(Debug)]
 #[must_use]
 pub struct Run {
-    /// What must not be; empty if all is well.
+    /// The findings; empty if every promise was kept.
     pub findings: Vec<Finding>,
     /// The history.
     pub history: Vec<Entry>,
@@ -115,19 +115,19 @@ impl Builder {
         self
     }
 
-    /// How hard the world is. The default is [`Profile::azure_like`].
+    /// Sets how hard the world is. The default is [`Profile::azure_like`].
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
         self
     }
 
-    /// How long incidents happen, at least as long as the scenario runs faults do. The default is two minutes.
+    /// Sets how long incidents happen, at least as long as the scenario runs faults do. The default is two minutes.
     pub fn span(mut self, span: Duration) -> Self {
         self.span = span;
         self
     }
 
-    /// How long messages may wait after the last fault. The default is two hours of virtual time.
+    /// Sets how long messages may wait after the last fault. The default is two hours of virtual time.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -139,7 +139,7 @@ impl Builder {
         self
     }
 
-    /// What happens besides the work: sends, dead letters looked after. An error is a finding.
+    /// Sets what happens besides the work: sends, dead letters looked after. An error is a finding.
     pub fn scenario<F>(mut self, scenario: impl Fn(World) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -217,7 +217,7 @@ impl Builder {
                 incident.strike(&shared, &slots);
             }
         });
-        shared.calm_down();
+        shared.end_faults();
         shared.ledger.note(&"storage".into(), Fact::Incident("all faults end".to_owned()));
         for slot in &slots {
             // Those that died last have been started again by now, or will be.

@@ -1,4 +1,4 @@
-//! What breaks besides single calls.
+//! Defines what breaks besides single calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,51 +15,51 @@ use super::worker::Slot;
 pub enum Incident {
     /// A worker process is killed, and another starts after a while.
     Kill {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// Until the next process starts.
         down: Duration,
     },
     /// A worker process dies in one of its next storage calls.
     KillAtCall {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// The number of the call from now.
         call: u64,
-        /// Whether the call is performed.
+        /// True if the call is performed.
         applied: bool,
         /// Until the next process starts, from now.
         down: Duration,
     },
     /// A worker process is stopped and goes on later.
     Freeze {
-        /// Which worker.
+        /// The worker.
         worker: usize,
         /// For how long.
         time: Duration,
     },
     /// A worker's wall clock is set.
     Skew {
-        /// Which worker.
+        /// The worker.
         worker: usize,
-        /// How far it is ahead.
+        /// The amount by which it is ahead.
         millis: i64,
     },
     /// A worker is told to end, and another process starts.
     Restart {
-        /// Which worker.
+        /// The worker.
         worker: usize,
     },
     /// The queues of an account do not answer.
     QueuesOut {
-        /// Which account.
+        /// The account.
         account: usize,
         /// For how long.
         time: Duration,
     },
     /// The blobs of an account do not answer.
     BlobsOut {
-        /// Which account.
+        /// The account.
         account: usize,
         /// For how long.
         time: Duration,

@@ -1,4 +1,4 @@
-//! What happened in a world, in order.
+//! Defines what happened in a world, in order.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::storage::Operation;
 use crate::sync::lock;
 use crate::testing::faults::Fault;
 
-/// What a sender was told.
+/// The answer to a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The message is stored.
@@ -22,7 +22,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// How a handler ended.
+/// The end of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEnd {
     /// It returned `Ok`.
@@ -48,9 +48,9 @@ pub enum Fact {
     Sent {
         /// The job's id.
         id: Arc<str>,
-        /// What the sender was told.
+        /// The answer to the send.
         verdict: Verdict,
-        /// When it may vanish at the earliest.
+        /// The time at which it may vanish at the earliest.
         expires: Option<Duration>,
     },
     /// A handler started.
@@ -74,7 +74,7 @@ pub enum Fact {
         run: u64,
         /// The job's id.
         id: Arc<str>,
-        /// How it ended.
+        /// The end.
         end: RunEnd,
     },
     /// A worker told what became of a delivery.
@@ -99,7 +99,7 @@ pub enum Fact {
         id: Arc<str>,
     },
     /// A job was taken away on purpose: it was cancelled, purged, cleared.
-    Excused {
+    TakenAway {
         /// The job's id.
         id: Arc<str>,
         /// By what.
@@ -111,12 +111,12 @@ pub enum Fact {
         operation: Operation,
         /// The queue or blob.
         subject: String,
-        /// What happened to the call.
+        /// The outcome of the call.
         fault: Fault,
     },
     /// A process was killed, stopped, resumed or started; a part of the storage went out.
     Incident(String),
-    /// What a scenario noted.
+    /// A note of the scenario.
     Noted(String),
 }
 
@@ -125,11 +125,11 @@ pub enum Fact {
 pub struct Entry {
     /// Its place in the order of all facts.
     pub number: usize,
-    /// When, since the world began.
+    /// The time since the world began.
     pub at: Duration,
     /// The process it concerns.
     pub node: Arc<str>,
-    /// What happened.
+    /// The event.
     pub fact: Fact,
 }
 

@@ -174,8 +174,8 @@ impl Node {
     }
 
     /// Notes that a job is taken away on purpose, so that it may be gone without having run.
-    pub fn excuse(&self, id: &str, why: &'static str) {
-        self.shared.ledger.note(&self.name, Fact::Excused { id: id.into(), why });
+    pub fn account_for(&self, id: &str, why: &'static str) {
+        self.shared.ledger.note(&self.name, Fact::TakenAway { id: id.into(), why });
     }
 
     /// Notes what the sender of a message was told.
@@ -184,7 +184,7 @@ impl Node {
     }
 }
 
-/// What the answer to a send says.
+/// Returns what the answer to a send says.
 pub(super) fn verdict<T>(answer: &Result<T, Error>) -> Verdict {
     match answer {
         Ok(_) => Verdict::Acknowledged,

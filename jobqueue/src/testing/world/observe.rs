@@ -1,4 +1,4 @@
-//! What the ledger learns from a worker: its handlers' runs, and what became of its deliveries.
+//! Defines what the ledger learns from a worker: its handlers' runs, and what became of its deliveries.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! What all parts of a world share, and its handle for scenarios.
+//! Defines what all parts of a world share, and its handle for scenarios.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) weather: Vec<Weather>,
     pub(super) ledger: Ledger,
     rng: Mutex<StdRng>,
-    calm: AtomicBool,
+    quiet: AtomicBool,
     calls: AtomicU64,
     runs: AtomicU64,
     processes: Mutex<Vec<Process>>,
@@ -50,7 +50,7 @@ impl Shared {
             weather: (0..accounts.max(1)).map(|_| Weather::default()).collect(),
             ledger: Ledger::new(),
             rng: Mutex::new(StdRng::seed_from_u64(seed ^ 0x776f_726c_6473)),
-            calm: AtomicBool::new(false),
+            quiet: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             runs: AtomicU64::new(0),
             processes: Mutex::default(),
@@ -76,13 +76,13 @@ impl Shared {
         lock(&self.processes).iter().for_each(Process::kill);
     }
 
-    /// Whether faults still happen.
-    pub(super) fn is_stormy(&self) -> bool {
-        !self.calm.load(Ordering::Relaxed)
+    /// Returns whether faults still happen.
+    pub(super) fn has_faults(&self) -> bool {
+        !self.quiet.load(Ordering::Relaxed)
     }
 
-    pub(super) fn calm_down(&self) {
-        self.calm.store(true, Ordering::Relaxed);
+    pub(super) fn end_faults(&self) {
+        self.quiet.store(true, Ordering::Relaxed);
         self.weather.iter().for_each(Weather::clear);
     }
 

@@ -56,7 +56,7 @@ fn job(entry: &Entry) -> Option<&Arc<str>> {
         | Fact::Settled { id, .. }
         | Fact::Effect { id, .. }
         | Fact::Redriven { id }
-        | Fact::Excused { id, .. } => Some(id),
+        | Fact::TakenAway { id, .. } => Some(id),
         Fact::Fault { .. } | Fact::Incident(_) | Fact::Noted(_) => None,
     }
 }
@@ -79,7 +79,7 @@ fn line(fact: &Fact) -> String {
         Fact::Settled { id, delivery, outcome } => format!("settled {id}, delivery {delivery}: {outcome:?}"),
         Fact::Effect { name, id } => format!("effect {name} of {id}"),
         Fact::Redriven { id } => format!("{id} redriven"),
-        Fact::Excused { id, why } => format!("{id} {why}"),
+        Fact::TakenAway { id, why } => format!("{id} {why}"),
         Fact::Fault { operation, subject, fault } => format!("  ! {operation} {subject}: {fault:?}"),
         Fact::Incident(text) => format!("  ! {text}"),
         Fact::Noted(text) => format!("  {text}"),

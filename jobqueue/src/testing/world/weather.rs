@@ -1,4 +1,4 @@
-//! Which calls fail: the profile's own faults, outages, and the call at which a process dies.
+//! Decides which calls fail: the profile's own faults, outages, and the call at which a process dies.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::sync::lock;
 use crate::task::process::Process;
 use crate::testing::faults::{AzureLike, Call, Fault, Faulty};
 
-/// How hard a world is.
+/// The severity of a world.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// The share of storage calls that fail.
@@ -24,7 +24,7 @@ pub struct Profile {
 
 impl Profile {
     /// Latency and nothing else: whatever is doubled here has no cause.
-    pub fn calm() -> Self {
+    pub fn quiet() -> Self {
         Self { faults: 0.0, incidents_per_minute: 0.0 }
     }
 
@@ -34,7 +34,7 @@ impl Profile {
     }
 }
 
-/// What a storage account suffers now.
+/// The present faults of a storage account.
 #[derive(Debug, Default)]
 pub(super) struct Weather {
     queues_out: Mutex<Option<Instant>>,
@@ -65,7 +65,7 @@ impl Weather {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CrashPoint {
     pub(super) calls: u64,
-    /// Whether that call is performed.
+    /// True if that call is performed.
     pub(super) applied: bool,
 }
 
@@ -83,16 +83,16 @@ impl View {
     pub(super) fn of(self, storage: &Storage) -> Storage {
         let seed = self.shared.draw();
         let rate = self.shared.profile.faults;
-        let (calm, stormy) = (AzureLike::seeded(seed), AzureLike::seeded(seed).faults(rate));
-        let (calm, stormy) = (Mutex::new(calm.start()), Mutex::new(stormy.start()));
+        let (quiet, failing) = (AzureLike::seeded(seed), AzureLike::seeded(seed).faults(rate));
+        let (quiet, failing) = (Mutex::new(quiet.start()), Mutex::new(failing.start()));
         let faulty = Faulty::azure_like(storage, AzureLike::seeded(seed));
         faulty.behave(move |call| {
             if self.shared.is_overrun() {
                 return vec![Fault::Hang];
             }
-            let own = if self.shared.is_stormy() { &stormy } else { &calm };
+            let own = if self.shared.has_faults() { &failing } else { &quiet };
             let mut faults = lock(own).faults(call);
-            if self.shared.is_stormy() {
+            if self.shared.has_faults() {
                 self.outage(call, &mut faults);
                 self.crash(&mut faults);
             }

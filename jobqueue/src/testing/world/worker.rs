@@ -35,7 +35,7 @@ struct State {
     starts: u32,
     /// Nothing is started any more.
     closed: bool,
-    /// Why a worker could not be built, which no restart mends.
+    /// The reason why a worker could not be built, which no restart mends.
     mistake: Option<String>,
 }
 

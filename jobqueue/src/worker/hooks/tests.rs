@@ -24,7 +24,7 @@ use crate::storage::Storage;
 #[message(crate = "crate", queue = "parts", kind = "part", poison_threshold = 3)]
 struct Part {}
 
-/// Where a hook fails.
+/// The place where a hook fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Admit,
@@ -79,7 +79,7 @@ fn failing(place: Place, retryable: bool, mended_after: u32) -> Arc<Failing> {
     Arc::new(Failing { place, retryable, failures, mended_after, told })
 }
 
-/// How often the handler runs, the report, and the dead letters, of one job in some hours.
+/// Returns how often the handler runs, the report, and the dead letters, of one job in some hours.
 async fn run(hook: &Arc<Failing>, fails: bool, hours: u64) -> (u32, Report, Vec<DeadLetter>) {
     let clock = Arc::new(TokioClock::new());
     let storage: Storage = memory::open_with_clock(clock.clone());

@@ -172,7 +172,7 @@ impl Actor {
         let Some(sent) = self.last.lock().unwrap().take() else { return Ok(()) };
         let queue = self.queue::<Work>().await?;
         // Before, since its process may die in the middle.
-        self.node.excuse(sent.id(), "cancelled, perhaps");
+        self.node.account_for(sent.id(), "cancelled, perhaps");
         if queue.cancel(&sent).await? {
             self.note(Note::Cancelled { id: sent.id().to_owned() });
         }
@@ -183,7 +183,7 @@ impl Actor {
         let queue = self.queue::<Work>().await?;
         // Whatever it says, the claim may have ended, and a job of this key may have been taken back.
         for spec in self.diary.plan.specs().filter(|spec| spec.key.as_deref() == Some(key)) {
-            self.node.excuse(&spec.id, "unique work cancelled, perhaps");
+            self.node.account_for(&spec.id, "unique work cancelled, perhaps");
         }
         self.note(Note::UniqueCancelled { key: key.to_owned() });
         let done = queue.cancel_unique(key).await;
@@ -244,7 +244,7 @@ impl Actor {
         let (node, world) = (self.node.clone(), self.world.clone());
         let purged = dead.purge(move |letter| {
             world.note(node.name(), format!("purges {}", letter.id));
-            node.excuse(&letter.id, "purged, perhaps");
+            node.account_for(&letter.id, "purged, perhaps");
             true
         });
         let purged = purged.await;
@@ -255,7 +255,7 @@ impl Actor {
     async fn clear(&self) -> Result<(), Error> {
         let queue = self.queue::<Work>().await?;
         for spec in self.diary.plan.specs() {
-            self.node.excuse(&spec.id, "cleared, perhaps");
+            self.node.account_for(&spec.id, "cleared, perhaps");
         }
         queue.clear().await
     }

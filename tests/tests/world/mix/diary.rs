@@ -1,4 +1,4 @@
-//! What handlers and senders saw that the world's own ledger does not know.
+//! Defines what handlers and senders saw that the world's own ledger does not know.
 
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +32,7 @@ pub(super) enum Note {
 
 type Candidate = (Arc<str>, Arc<Leader>);
 
-/// What a world's processes share for judging it.
+/// The state that a world's processes share for its checks.
 #[derive(Clone)]
 pub(super) struct Diary {
     pub(super) plan: Arc<Plan>,
@@ -69,7 +69,7 @@ impl Diary {
         self.leaders.lock().unwrap().push((Arc::clone(node), Arc::clone(leader)));
     }
 
-    /// Who believes to lead now, stopped and killed processes included.
+    /// Returns who believes to lead now, stopped and killed processes included.
     pub(super) fn leading(&self) -> Vec<String> {
         let leaders = self.leaders.lock().unwrap();
         leaders.iter().filter(|(_, leader)| leader.has_control()).map(|(node, _)| node.to_string()).collect()

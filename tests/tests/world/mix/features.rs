@@ -1,4 +1,4 @@
-//! What a world may use, and what is left out until it is mended.
+//! Defines what a world may use, and what is left out until it is mended.
 
 macro_rules! features {
     ($($name:ident,)+) => {
@@ -18,16 +18,8 @@ features! {
     Durable, Faults, Crashes, Freezes, Skew, Outages, Restarts, SenderCrashes,
 }
 
-/// What is known to be broken, and why. Remove a line when its cause is mended.
-const LEFT_OUT: &[(Feature, &str)] = &[
-    (
-        Feature::InOrder,
-        "B4, B25, W-order: entries without messages block keys, refused sends run (being mended)",
-    ),
-    (Feature::Versions, "W-skew: the messages of a new release are dead-lettered by workers of the former"),
-    (Feature::Blobs, "B5: a payload that cannot be read is taken for missing (being mended)"),
-    (Feature::Cancel, "a 404 to a resent deletion counts as cancelled"),
-];
+/// Features that are known to be broken, and why. Remove a line when its cause is mended.
+const LEFT_OUT: &[(Feature, &str)] = &[];
 
 impl Feature {
     pub(super) fn in_the_mix() -> Vec<Self> {

@@ -1,4 +1,4 @@
-//! What the workers of a world do with its messages.
+//! Defines what the workers of a world do with its messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::features::Feature;
 use super::messages::{Former, Join, Newer, Part, Tick, Work};
 use super::spec::{Script, filling};
 
-/// Where a handler runs.
+/// The place where a handler runs.
 #[derive(Clone)]
 pub(super) struct Here {
     pub(super) world: World,

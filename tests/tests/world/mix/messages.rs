@@ -33,12 +33,12 @@ pub(super) struct Join {
     pub(super) script: Script,
 }
 
-/// What a schedule sends.
+/// The message of a schedule.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "parts", kind = "tick", timeout = "20s", poison_threshold = 3)]
 pub(super) struct Tick {}
 
-/// What programs of two releases share.
+/// The parts that programs of two releases share.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "releases", kind = "release", timeout = "20s", poison_threshold = 3)]
 pub(super) struct Former {

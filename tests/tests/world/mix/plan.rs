@@ -1,4 +1,4 @@
-//! What happens in a world: data, drawn from its seed.
+//! Defines what happens in a world: data, drawn from its seed.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(super) enum What {
 #[derive(Debug, Clone)]
 pub(super) struct Action {
     pub(super) at: Duration,
-    /// Which sender does it.
+    /// The sender that does it.
     pub(super) actor: usize,
     pub(super) what: What,
 }
@@ -119,7 +119,7 @@ impl Plan {
     }
 }
 
-/// How an action of a feature is drawn.
+/// The function that draws an action of a feature.
 type Kind<'a> = (Feature, fn(&mut Drawing<'a>) -> What);
 
 struct Drawing<'a> {

@@ -15,7 +15,7 @@ use crate::mix::diary::Diary;
 fn world(plan: &Plan) -> Builder {
     let diary = Diary::new(plan);
     let (played, judged) = (diary.clone(), diary.clone());
-    let profile = Profile { faults: plan.faults, ..Profile::calm() };
+    let profile = Profile { faults: plan.faults, ..Profile::quiet() };
     World::builder()
         .profile(profile)
         .sharded(plan.spread.0, plan.spread.1)
@@ -83,7 +83,7 @@ fn findings(plan: &Plan) -> Vec<Finding> {
     })
 }
 
-/// What is wrong with the world of a seed, with the shortest plan that shows it.
+/// Returns what is wrong with the world of a seed, with the shortest plan that shows it.
 fn failure(seed: u64, features: &[Feature]) -> Option<String> {
     let plan = Plan::draw(seed, features);
     let found = findings(&plan);
@@ -109,7 +109,7 @@ fn failure(seed: u64, features: &[Feature]) -> Option<String> {
     Some(text + &run.report())
 }
 
-/// What surrounds the actions, and can be left out as a whole.
+/// The surroundings of the actions, which can be left out as a whole.
 const AROUND: [Feature; 6] = [
     Feature::Leader,
     Feature::Schedule,

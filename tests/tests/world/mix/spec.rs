@@ -1,25 +1,25 @@
-//! What a job is told to do, and what its sender asks for.
+//! Defines what a job is told to do, and what its sender asks for.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a handler does, step by step.
+/// The steps of a handler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Script {
-    /// How long it works.
+    /// The time that it works.
     pub(super) millis: u64,
     /// Attempts that fail before one succeeds.
     pub(super) fail: u32,
-    /// Whether they fail by a panic.
+    /// True if they fail by a panic.
     pub(super) panic: bool,
     /// Deliveries that snooze first.
     pub(super) snooze: u32,
-    /// Whether it gives itself up for good.
+    /// True if it gives itself up for good.
     pub(super) reject: bool,
     /// Checkpoints that it saves on the way.
     pub(super) checkpoints: u32,
-    /// Whether these are large.
+    /// True if these are large.
     pub(super) large_checkpoints: bool,
     pub(super) step: bool,
     pub(super) once: bool,
@@ -32,9 +32,9 @@ pub(super) struct Script {
 pub(super) struct Fan {
     pub(super) id: String,
     pub(super) children: Vec<Script>,
-    /// Whether a dead child counts as ended.
+    /// True if a dead child counts as ended.
     pub(super) goes_on: bool,
-    /// What the continuation does.
+    /// The steps of the continuation.
     pub(super) join: Script,
 }
 

@@ -8,9 +8,9 @@ use crate::job::outcome::Outcome;
 use crate::storage::Operation;
 use crate::testing::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
-/// How long before its handler starts a process may have got a message, and been stopped since.
+/// The time that before its handler starts a process may have got a message, and been stopped since.
 const LEASED: Duration = Duration::from_secs(120);
-/// How long before a message expires its lease may end.
+/// The time that before a message expires its lease may end.
 const LAST_MOMENT: Duration = Duration::from_secs(3);
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
@@ -59,7 +59,7 @@ fn runs<'a>(entries: &[&'a Entry]) -> Vec<Run<'a>> {
     runs
 }
 
-/// Whether something explains that a job runs again that was done.
+/// Returns whether something explains that a job runs again that was done.
 fn has_cause(evidence: &Evidence, entries: &[&Entry], first: &Run<'_>, second: &Run<'_>) -> bool {
     // Something broke in its process, or in a call of its process, before the second began.
     let broke = evidence.history.iter().any(|entry| {
@@ -83,7 +83,7 @@ fn has_cause(evidence: &Evidence, entries: &[&Entry], first: &Run<'_>, second: &
     copies || redriven || is_late || is_about_to_expire(entries, second) || (broke && !settled)
 }
 
-/// Whether the run began when its message was about to expire: a lease cannot be renewed up to the last moment.
+/// Returns whether the run began when its message was about to expire: a lease cannot be renewed up to the last moment.
 fn is_about_to_expire(entries: &[&Entry], run: &Run<'_>) -> bool {
     entries.iter().any(|entry| match &entry.fact {
         Fact::Sent { expires: Some(expires), .. } => run.began.at + LAST_MOMENT > *expires,
@@ -91,7 +91,7 @@ fn is_about_to_expire(entries: &[&Entry], run: &Run<'_>) -> bool {
     })
 }
 
-/// Whether there may be two messages of the job: it was sent twice, or a put was in doubt.
+/// Returns whether there may be two messages of the job: it was sent twice, or a put was in doubt.
 pub(super) fn has_copies(evidence: &Evidence, entries: &[&Entry], before: usize) -> bool {
     let sends: Vec<&&Entry> =
         entries.iter().filter(|entry| matches!(entry.fact, Fact::SendBegan { .. })).collect();

@@ -16,7 +16,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         let Some((at, expires)) = acknowledged else { continue };
         let done = entries.iter().any(|entry| matches!(entry.fact, Fact::RunEnded { end: RunEnd::Done, .. }));
         let expired = expires.is_some_and(|expires| expires < end + Duration::from_secs(1));
-        if !done && !expired && !evidence.dead.contains(&*id) && !evidence.excused.contains(&*id) {
+        if !done && !expired && !evidence.dead.contains(&*id) && !evidence.accounted.contains(&*id) {
             found.push(Finding {
                 what: "an acknowledged job is lost",
                 subject: id.to_string(),

@@ -17,13 +17,13 @@ use super::ledger::{Entry, Fact};
 use super::shared::Shared;
 use crate::storage::{MAX_MESSAGES, Storage};
 
-/// What the checks look at.
+/// The evidence that the checks read.
 pub(super) struct Evidence {
     pub(super) history: Vec<Entry>,
     /// The ids in the dead-letter queues at the end.
     pub(super) dead: BTreeSet<String>,
     /// The ids of which something was taken away on purpose: cancelled, purged, cleared.
-    pub(super) excused: BTreeSet<String>,
+    pub(super) accounted: BTreeSet<String>,
 }
 
 impl Evidence {
@@ -48,7 +48,7 @@ fn id_of(fact: &Fact) -> Option<&Arc<str>> {
         | Fact::Settled { id, .. }
         | Fact::Effect { id, .. }
         | Fact::Redriven { id }
-        | Fact::Excused { id, .. } => Some(id),
+        | Fact::TakenAway { id, .. } => Some(id),
         Fact::Fault { .. } | Fact::Incident(_) | Fact::Noted(_) => None,
     }
 }
@@ -56,12 +56,12 @@ fn id_of(fact: &Fact) -> Option<&Arc<str>> {
 /// All findings, of each promise.
 pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
     let history = shared.ledger.entries();
-    let excused = history.iter().filter_map(|entry| match &entry.fact {
-        Fact::Excused { id, .. } => Some(id.to_string()),
+    let accounted = history.iter().filter_map(|entry| match &entry.fact {
+        Fact::TakenAway { id, .. } => Some(id.to_string()),
         _ => None,
     });
-    let excused = excused.collect();
-    let evidence = Evidence { dead: dead(&shared.accounts).await, history, excused };
+    let accounted = accounted.collect();
+    let evidence = Evidence { dead: dead(&shared.accounts).await, history, accounted };
     let mut findings = lost::check(&evidence);
     findings.extend(refused::check(&evidence));
     findings.extend(doubled::check(&evidence));

@@ -1,4 +1,4 @@
-//! Who is no longer the owner settles nothing (I5).
+//! Decides who is no longer the owner settles nothing (I5).
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Whether only the owner may tell this outcome. What a process did before it was stopped it may tell when it goes on, but
+/// Returns whether only the owner may tell this outcome. What a process did before it was stopped it may tell when it goes on, but
 /// what it deleted nobody has got since.
 fn is_of_the_owner(evidence: &Evidence, settled: &Entry, outcome: &Outcome) -> bool {
     let stopped = || {

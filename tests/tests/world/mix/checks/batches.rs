@@ -32,7 +32,7 @@ fn children(fan: &Fan) -> impl Iterator<Item = (String, Option<&Fan>)> {
     fan.children.iter().enumerate().map(|(index, script)| (child(fan, index), script.fan.as_deref()))
 }
 
-/// Whether a job is done before an entry. One that has started a batch is done with that, even if its own attempt has failed since.
+/// Returns whether a job is done before an entry. One that has started a batch is done with that, even if its own attempt has failed since.
 fn is_done(evidence: &Evidence, id: &str, ends_in: Option<&Fan>, before: usize) -> bool {
     match ends_in {
         Some(inner) => is_done(evidence, &inner.id, inner.join.fan.as_deref(), before),
@@ -59,8 +59,8 @@ fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
 /// A child, or the continuation, never came.
 fn incomplete(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     let is_over = |id: &str| evidence.done(id).is_some() || evidence.dead.contains(id);
-    let excused = children(fan).any(|(id, _)| evidence.is_excused(&id)) || evidence.is_excused(&fan.id);
-    if excused {
+    let accounted = children(fan).any(|(id, _)| evidence.is_accounted(&id)) || evidence.is_accounted(&fan.id);
+    if accounted {
         return None;
     }
     let is_lost =

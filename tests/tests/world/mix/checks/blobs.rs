@@ -49,7 +49,7 @@ async fn read<M: QueueMessage>(
     Ok(())
 }
 
-/// What is left when all dead letters are purged and two months have passed.
+/// Returns what is left when all dead letters are purged and two months have passed.
 pub(super) async fn orphans(world: &World, plan: &Plan) -> Vec<Finding> {
     // Sweeps leave the payloads of sharded queues alone.
     if plan.spread.1 > 1 {

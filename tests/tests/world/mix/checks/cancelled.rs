@@ -1,4 +1,4 @@
-//! What was taken back for certain does not run.
+//! Defines what was taken back for certain does not run.
 
 use jobqueue::testing::world::{Fact, Finding};
 

@@ -14,7 +14,7 @@ use jobqueue::testing::world::{Entry, Fact, Finding, RunEnd, World};
 
 use super::diary::Diary;
 
-/// What the checks look at.
+/// The evidence that the checks read.
 struct Evidence {
     history: Vec<Entry>,
     diary: Diary,
@@ -37,7 +37,7 @@ impl Evidence {
         self.first(id, |fact| matches!(fact, Fact::RunEnded { end: RunEnd::Done, .. }))
     }
 
-    /// When its dead letter was told of first.
+    /// Returns when its dead letter was told of first.
     fn died(&self, id: &str) -> Option<usize> {
         use jobqueue::Outcome::DeadLettered;
         self.first(id, |fact| matches!(fact, Fact::Settled { outcome: DeadLettered(_), .. }))
@@ -49,8 +49,8 @@ impl Evidence {
         self.history[..number].iter().rev().find(is_end).map(|entry| entry.number)
     }
 
-    fn is_excused(&self, id: &str) -> bool {
-        self.first(id, |fact| matches!(fact, Fact::Excused { .. })).is_some()
+    fn is_accounted(&self, id: &str) -> bool {
+        self.first(id, |fact| matches!(fact, Fact::TakenAway { .. })).is_some()
     }
 
     fn is_redriven(&self, id: &str) -> bool {
@@ -65,7 +65,7 @@ fn job(fact: &Fact) -> Option<&str> {
         | Fact::RunBegan { id, .. }
         | Fact::RunEnded { id, .. }
         | Fact::Settled { id, .. }
-        | Fact::Excused { id, .. }
+        | Fact::TakenAway { id, .. }
         | Fact::Redriven { id } => Some(id),
         _ => None,
     }

@@ -27,7 +27,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         for earlier in &sent {
             let is_before = earlier.spec.key == later.spec.key
                 && earlier.acknowledged.is_some_and(|acknowledged| acknowledged < later.began);
-            if !is_before || evidence.is_excused(&earlier.spec.id) {
+            if !is_before || evidence.is_accounted(&earlier.spec.id) {
                 continue;
             }
             // The next may begin between the copy to the dead letters and what the worker tells of it.

@@ -27,7 +27,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                     found.push(finding("a checkpoint is lost", &id, detail));
                 }
             }
-            Note::Step { id, value } if is_single(evidence, &id) && is_calm(evidence) => {
+            Note::Step { id, value } if is_single(evidence, &id) && is_quiet(evidence) => {
                 let first = *steps.entry(id.clone()).or_insert(value);
                 if first != value {
                     let detail = format!("it returned {first}, and later {value} (entry {number})");
@@ -47,14 +47,14 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Whether nothing could keep a result from being saved.
-fn is_calm(evidence: &Evidence) -> bool {
+/// Returns whether nothing could keep a result from being saved.
+fn is_quiet(evidence: &Evidence) -> bool {
     let plan = &evidence.diary.plan;
     let trouble = [Feature::Faults, Feature::Crashes, Feature::Freezes, Feature::Outages, Feature::Restarts];
     !trouble.into_iter().any(|feature| plan.has(feature))
 }
 
-/// Whether there is one message of the job: copies have checkpoints of their own.
+/// Returns whether there is one message of the job: copies have checkpoints of their own.
 fn is_single(evidence: &Evidence, id: &str) -> bool {
     let mut sends = 0;
     let mut certain = true;

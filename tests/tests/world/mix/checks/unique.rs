@@ -21,7 +21,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             let given_up = notes
                 .iter()
                 .any(|(_, note)| matches!(note, Note::UniqueCancelled { key: given } if given == key));
-            let cancelled = evidence.is_excused(id);
+            let cancelled = evidence.is_accounted(id);
             if key == other_key && within && !given_up && !cancelled && id != other {
                 found.push(finding(
                     "unique work was sent twice in its window",
