@@ -78,7 +78,7 @@ def an_expired_session_is_lost_and_counted(emulator):
             assert receiver.session.renew_lock() > until
             emulator.advance(61)
             # On a busy machine the client settles before it has heard that its link is gone.
-            with raises(SessionLockLostError, MessageLockLostError):
+            with raises((SessionLockLostError, MessageLockLostError)):
                 receiver.complete_message(message)
         with client.get_queue_receiver(queue, session_id="s") as receiver:
             assert one(receiver).delivery_count == 1
