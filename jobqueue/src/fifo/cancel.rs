@@ -1,4 +1,4 @@
-//! Cancelling a job before anybody has received it, together with its position.
+//! Cancels a FIFO job that no receiver has leased yet, and removes its entry from the group log.
 
 use super::entry::EntryRef;
 use super::log::{Abandoned, CancelBegun, Fate, Millis};
@@ -8,11 +8,11 @@ use crate::error::{Error, ErrorKind};
 use crate::queue::{QueueCore, Stored, Unreceived};
 use crate::storage::{ExpiredReceipt, StoreError, StoreErrorKind};
 
-/// The reason why a job is not cancelled.
+/// The reason why a job was not cancelled.
 #[derive(Debug)]
 pub(crate) struct CancelError {
     pub(crate) error: Error,
-    /// True if its message may be gone all the same.
+    /// True if the message may be deleted although the cancellation reports an error.
     pub(crate) perhaps: bool,
 }
 
@@ -29,10 +29,12 @@ impl CancelError {
 }
 
 impl QueueCore {
-    /// Deletes the message of a job that nobody has received, and its position if it has one. False if somebody has received it.
+    /// Deletes the message of a job that nobody has received, and the job's entry if it has one.
+    ///
+    /// Returns false if somebody has received the message.
     ///
     /// # Errors
-    /// Whether the job runs is unknown, or it was not cancelled: see [`CancelError::perhaps`].
+    /// The outcome is unknown, or the job was not cancelled; [`CancelError::perhaps`] tells the two apart.
     pub(crate) async fn cancel_message(
         &self,
         position: Option<EntryRef>,
@@ -65,7 +67,7 @@ impl QueueCore {
         };
         let deleted = match self.delete_unreceived(stored).await {
             Ok(deleted) => deleted,
-            // Whether it is there shows when it comes, or does not.
+            // The send whose answer was lost may still have stored another copy; only a later delivery can show it.
             Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
             Err(error) => {
                 drop(log.change(move |log| log.end_cancel(&entry, nonce, false, now)).await);
@@ -75,16 +77,16 @@ impl QueueCore {
         match log.change(move |log| log.end_cancel(&entry, nonce, deleted, now)).await {
             Ok(cancelled) => Ok(cancelled),
             Err(error) if !deleted || !copies => {
-                tracing::debug!(queue = %self.name, %error, "the position of a message is left to those behind it");
+                tracing::debug!(queue = %self.name, %error, "the entry of a cancelled message was not removed; the jobs behind it will skip it");
                 Ok(deleted)
             }
             Err(error) => Err(perhaps(error)),
         }
     }
-    /// Does the rest of what a canceller began that has died.
+    /// Completes a cancellation whose initiator crashed.
     ///
     /// # Errors
-    /// The storage does not say what became of the message; to be tried again.
+    /// The storage did not say what became of the message. Try again.
     pub(super) async fn finish_abandoned(
         &self,
         log: &std::sync::Arc<LogBlob>,
@@ -93,7 +95,8 @@ impl QueueCore {
         let message = abandoned.message.message();
         let fate = match self.store().delete(&self.name, &message, ExpiredReceipt::Allow).await {
             Ok(()) => Fate::Deleted,
-            // Deleted before, or received on a storage that does not tell the two apart, or known by another name here.
+            // The message was deleted before, is leased on a storage that does not tell the two apart, or has another
+            // id here.
             Err(e) if e.kind() == StoreErrorKind::MessageNotFound => Fate::Unknown,
             Err(e) if e.is_lease_lost() => Fate::Received,
             Err(e) => return Err(e.into()),

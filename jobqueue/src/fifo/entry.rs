@@ -1,4 +1,4 @@
-//! The entries of a group log, and what refers to them. Plain data.
+//! The entries of a group log, and the types that refer to them. Plain data.
 
 use std::fmt;
 
@@ -10,10 +10,11 @@ use sha2::{Digest, Sha256};
 use crate::envelope::EventDigest;
 use crate::queue::Unreceived;
 
-/// The number of group logs of a queue. Keys whose hashes begin alike share one: more logs, less contention, smaller blobs.
+/// The number of group logs of a queue. Keys whose hashes begin alike share a log. More logs mean smaller blobs and
+/// less contention.
 pub(super) const LOGS: u16 = 4096;
 
-/// Twelve bytes of a hash: 16 characters in a log, whatever the length of what was hashed.
+/// The first twelve bytes of a hash: 16 characters in a log, whatever the length of the hashed value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Short([u8; 12]);
 
@@ -63,28 +64,30 @@ impl EntryRef {
     }
 }
 
-/// A delivery of a message that asks for its turn.
+/// One delivery of a message that asks for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Turn {
-    /// The copy: different for each message that a sender has stored for the job, the same at all its deliveries.
+    /// The number of the copy. Every message that a sender stores for the job has another one; all deliveries of a
+    /// message share it.
     #[serde(rename = "c")]
     pub(crate) copy: u64,
-    /// The dequeue count, which grows with every delivery of the copy.
+    /// The dequeue count. It grows with every delivery of the copy.
     #[serde(rename = "n")]
     pub(crate) delivery: u32,
 }
 
-/// The properties of the message of an entry.
+/// The state of an entry's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum State {
-    /// Its sender is about to store it.
+    /// The sender is about to store the message.
     #[serde(rename = "a")]
     Announced,
-    /// It is stored: its sender or a worker knew.
+    /// The message is stored; its sender or a worker has confirmed that.
     #[default]
     #[serde(rename = "s")]
     Stored,
-    /// It was given up by those behind it, and blocks nobody. Should it come after all, it goes to the tail.
+    /// The jobs behind it gave the message up; it blocks nobody. If it arrives after all, the entry moves to the
+    /// tail.
     #[serde(rename = "x")]
     Skipped,
 }
@@ -96,24 +99,25 @@ pub(super) struct Entry {
     pub(super) key: Short,
     #[serde(rename = "j")]
     pub(super) job: Short,
-    /// The sends that have announced it.
+    /// The nonces of the sends that have announced this entry.
     #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
     pub(super) nonces: Vec<u64>,
     #[serde(rename = "s", default, skip_serializing_if = "is_default")]
     pub(super) state: State,
-    /// True if there may be more than one message of it.
+    /// True if several messages of the job may exist.
     #[serde(rename = "c", default, skip_serializing_if = "is_default")]
     pub(super) copies: bool,
-    /// Until when its sender may take to store it, or its message may stay away: milliseconds since 1970.
+    /// The end of the time in which the sender may store the message, or the message may stay away: milliseconds
+    /// since 1970.
     #[serde(rename = "d")]
     pub(super) due: u64,
-    /// The delivery that has its turn, where more than one could.
+    /// The delivery that has the turn. It is written down only where several deliveries could claim it.
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     pub(super) turn: Option<Turn>,
-    /// Its message is overdue.
+    /// Present while the message is overdue.
     #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
     pub(super) overdue: Option<Overdue>,
-    /// The canceller at work.
+    /// Present while a cancellation is under way.
     #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
     pub(super) cancelling: Option<Cancelling>,
 }
@@ -125,8 +129,8 @@ impl Entry {
         Self { key, job, nonces, state, copies: false, due, turn, overdue: None, cancelling: None }
     }
 
-    /// Returns whether the delivery is of the one message that a send has certainly stored by one request. Messages of former sends under the
-    /// same id, of which the log knows nothing, are others.
+    /// Returns whether the delivery belongs to the only message that a send has certainly stored, by a single
+    /// request. Messages of former sends under the same id do not count: the log knows nothing of them.
     pub(super) fn is_alone(&self, turn: Turn) -> bool {
         !self.copies && self.nonces == [turn.copy]
     }
@@ -136,7 +140,7 @@ impl Entry {
     }
 }
 
-/// Since when those behind an entry have noticed that its message is overdue, and when they last did.
+/// The times at which waiting deliveries noticed that a message is overdue: the first and the latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Overdue {
     #[serde(rename = "t")]
@@ -145,7 +149,8 @@ pub(super) struct Overdue {
     pub(super) last: u64,
 }
 
-/// The one who is cancelling a job, with what it takes to finish that, and until when others wait for it.
+/// A cancellation under way, with the data that another process needs to complete it, and the time until which others
+/// wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cancelling {
     #[serde(rename = "n")]
@@ -156,16 +161,16 @@ pub(super) struct Cancelling {
     pub(super) message: Unreceived,
 }
 
-/// The end of a job.
+/// The outcome with which a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum How {
-    /// Completed: messages of it that come later are duplicates.
+    /// Completed. Messages of the job that arrive later are duplicates.
     #[serde(rename = "d")]
     Done,
-    /// Cancelled: no copy of it runs.
+    /// Cancelled. No copy of the job runs.
     #[serde(rename = "c")]
     Cancelled,
-    /// Dead-lettered: it may be redriven.
+    /// Dead-lettered. The job can be redriven.
     #[serde(rename = "l")]
     DeadLettered,
 }

@@ -1,7 +1,8 @@
-//! Defines what the worker does for messages that keep to the order of their key.
+//! The worker's hook for FIFO groups.
 //!
-//! Who is not the first of its group waits here, without a slot, until the one before it is done: this worker tells at once;
-//! what other workers do is found by looking at the group's log.
+//! A delivery that is not the first of its group waits here, without occupying a slot, until the job before it has
+//! ended. If that job ran on this worker, a notification wakes the delivery at once. Progress on other workers is
+//! found by reading the group log at intervals.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,15 +23,17 @@ use crate::job::JobInfo;
 use crate::queue::LeasedJob;
 use crate::worker::{Decision, Hook, HookContext, Waiting};
 
-/// Between two looks at a log that another process may have changed: doubling.
+/// The interval between two reads of a log that another process may have changed. It doubles from the first value to
+/// the second.
 const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// The time that a message is put back that finds its log full, another copy in turn, or the one before it overdue.
+/// The delay of a message that finds its log full, finds another copy in turn, or waits for an overdue message.
 const LONG: Duration = Duration::from_secs(20);
-/// The time that one behind an overdue message waits before it presses.
+/// The time that a delivery behind an overdue message waits before it presses.
 const HESITATION: Duration = Duration::from_secs(2);
-/// The time that those behind an overdue message press at least, besides the queue's visibility timeout.
+/// The minimum time that deliveries press before they skip an overdue message, in addition to the queue's visibility
+/// timeout.
 const PRESSURE: Duration = Duration::from_secs(120);
-/// The same for each message in the queue: as long as it takes to go by.
+/// The additional time to press for each message in the queue: roughly the time to deliver one.
 const PRESSURE_FOR_EACH: Duration = Duration::from_millis(50);
 
 /// Takes part in every delivery whose sender asked for the order of its key, and in no other.
@@ -54,13 +57,13 @@ struct Delivery<'a> {
     log: Arc<LogBlob>,
 }
 
-/// The next step for a delivery that is not first in its group.
+/// The next step of a delivery that asks for its turn.
 enum Next {
-    /// The handler runs, or the message is put back or deleted.
+    /// End the wait with this decision: run the handler, put the message back, or delete it.
     Decide(Decision),
-    /// So many are before it.
+    /// Wait behind this number of other jobs.
     Wait { ahead: usize },
-    /// Something has changed.
+    /// The log has changed: ask again.
     Ask,
 }
 
@@ -72,7 +75,7 @@ impl Hook for FifoHook {
 
     async fn admit(&self, context: HookContext<'_>, waiting: Waiting<'_>) -> Result<Decision, Error> {
         let leased_job = context.leased_job;
-        // An event without a key has no order to keep to.
+        // An event without a key has no group.
         let Some(own) = leased_job.in_order() else { return Ok(Decision::Run) };
         let log = leased_job.core.fifo.of(&own.entry)?;
         Delivery { came: Instant::now(), leased_job, waiting, own, log }.turn(&self.parking).await
@@ -92,7 +95,7 @@ impl Delivery<'_> {
         self.leased_job.core.options.clock.now().into()
     }
 
-    /// Waits for the turn, or decides what to do without.
+    /// Waits for the turn. If the turn does not come in time, decides what to do with the message instead.
     async fn turn(&self, parking: &Parking) -> Result<Decision, Error> {
         let run_time = self.leased_job.core.options.max_run_time;
         let mut give_up = self.came + patience(run_time, self.waiting.until_idle);
@@ -101,7 +104,7 @@ impl Delivery<'_> {
         let (mut look, mut nearest) = (LOOK.0, usize::MAX);
         loop {
             let mut first = pin!(notifier.notified());
-            // Before the log is looked at, so that nothing is missed.
+            // Enabled before the log is read, so that no notification is missed.
             first.as_mut().enable();
             let ahead = match self.next().await? {
                 Next::Decide(Decision::Run) => {
@@ -120,7 +123,7 @@ impl Delivery<'_> {
                 self.waiting.leave_slot();
             }
             if self.waiting.until_idle && ahead < nearest {
-                // A group that moves is waited for.
+                // The group moves: keep waiting for it.
                 give_up = Instant::now() + patience(run_time, true);
                 nearest = ahead;
             }
@@ -139,7 +142,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns where the delivery stands: by the log as it is known here, if that tells, else by a new one.
+    /// Returns the next step. Uses the log as this process knows it if that suffices; otherwise reads it again.
     async fn next(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let now = self.now();
@@ -157,7 +160,7 @@ impl Delivery<'_> {
             Position::Full => Next::Decide(Decision::Wait(LONG)),
             Position::OtherCopy { overdue: false } => Next::Decide(Decision::Wait(LONG / 8)),
             Position::Behind { ahead, overdue: false } => Next::Wait { ahead },
-            // It may come with the same request.
+            // The missing message may arrive with the same request.
             Position::Behind { ahead, overdue: true } if self.came.elapsed() < HESITATION => {
                 Next::Wait { ahead }
             }
@@ -167,7 +170,8 @@ impl Delivery<'_> {
         })
     }
 
-    /// The message before it is overdue. Presses, and comes again: that shows that the queue goes by.
+    /// Presses the overdue message before this one: skips it if it has stayed away for long enough, otherwise puts
+    /// this message back. Its next delivery proves that the queue has gone round once.
     async fn press(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
@@ -176,7 +180,7 @@ impl Delivery<'_> {
         let patience = PRESSURE + self.leased_job.settings.timeout + queue;
         let now = self.now();
         if self.log.ask(move |log| log.press(&entry, turn, patience, now)).await? {
-            tracing::warn!(queue = %core.name, "a message in order did not come; those behind it go on without it");
+            tracing::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");
             return Ok(Next::Ask);
         }
         Ok(match self.log.latest().position(&entry, turn, now) {
@@ -187,16 +191,16 @@ impl Delivery<'_> {
         })
     }
 
-    /// Looks at the log after a while; one of those who wait here does it for all.
+    /// Reads the log again after `after`. One waiting delivery of this process does it for all.
     async fn look(&self, after: Duration) {
         let _looking = self.log.looking.lock().await;
         tokio::time::sleep(after).await;
         if let Err(error) = self.log.look().await {
-            tracing::debug!(queue = %self.leased_job.core.name, %error, "a group log is not read");
+            tracing::debug!(queue = %self.leased_job.core.name, %error, "reading a group log failed");
         }
     }
 
-    /// Waits for a slot; false if the delivery is to end meanwhile.
+    /// Waits for a slot. Returns false if the delivery must end first.
     async fn take_slot(&self) -> bool {
         tokio::select! {
             biased;
@@ -206,7 +210,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns what becomes of a delivery that waited when its lease was lost or its worker told to stop.
+    /// Decides about a waiting delivery whose lease was lost or whose worker is stopping.
     fn interrupted(&self) -> Result<Decision, Error> {
         if self.leased_job.lease.loss().is_some() {
             Err(superseded())

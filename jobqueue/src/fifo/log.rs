@@ -1,4 +1,4 @@
-//! The log of some groups: who comes first. Plain data, without I/O; the protocol stands in the [module's head](super).
+//! The log of some FIFO groups. Plain data, without I/O; the [module](super) describes the protocol.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use super::entry::{Cancelling, Ended, Entry, EntryRef, How, Overdue, Short, State, Turn};
 use crate::queue::Unreceived;
 
-/// The most entries of a log.
+/// The maximum number of entries in a log.
 pub(super) const MAX_ENTRIES: usize = 20_000;
-/// The number of ended that jobs a log remembers.
+/// The number of ended jobs that a log remembers.
 const MAX_ENDED: usize = 256;
-/// The number of skipped that entries a log keeps.
+/// The number of skipped entries that a log keeps.
 const MAX_SKIPPED: usize = 256;
-/// The time that a sender may take between announcing and confirming, before those behind it pass it by: longer than a send is
-/// tried. A sender that takes longer loses its position and nothing else.
+/// The time that a sender has between announcing and confirming before the jobs behind it pass it by. It is longer
+/// than a send is retried. A slower sender loses its position and nothing else.
 pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
-/// The time that a canceller may take.
+/// The time that a cancellation may take before others complete it.
 const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
-/// The time that a message may stay away beyond its delay, before those behind it begin to look after it.
+/// The time that a message may stay away beyond its delay before the jobs behind it call it overdue.
 pub(super) const GRACE: Duration = Duration::from_secs(300);
 
-/// The present as logs keep it: milliseconds since 1970.
+/// A point in time as logs store it: milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Millis(pub(super) u64);
 
@@ -45,9 +45,9 @@ impl Millis {
 /// The result of announcing a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Announced {
-    /// It has a position; its message is to be stored now.
+    /// The job has a position; its message must be stored now.
     Entered,
-    /// It was completed already: a message of it would be a duplicate.
+    /// The job was completed already: a message of it would be a duplicate.
     AlreadyDone,
     /// The log is full.
     Full,
@@ -56,39 +56,39 @@ pub(crate) enum Announced {
 /// The result of confirming that the message of an announced job is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Confirmed {
-    /// It has its position, or it has ended since.
+    /// The job has its position, or has ended in the meantime.
     Acknowledged,
-    /// Somebody has cleared the log since.
+    /// The log was cleared in the meantime.
     Gone,
 }
 
 /// The position of a delivery in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// First: the handler is to run.
+    /// The first of its group: the handler may run.
     First,
-    /// So many are before it.
+    /// Behind this number of other jobs. `overdue`: the message of the first of them is overdue.
     Behind { ahead: usize, overdue: bool },
-    /// The first, but another message of the job has the turn.
+    /// The job is the first of its group, but another message of it has the turn.
     OtherCopy { overdue: bool },
-    /// The job is completed or cancelled: this message is a duplicate.
+    /// The job was completed or cancelled: this message is a duplicate.
     Ended,
     /// A newer delivery of the message has the turn.
     Superseded,
-    /// The message has no position, and the log has no room.
+    /// The message has no position, and the log is full.
     Full,
 }
 
 /// The result of beginning to cancel a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelBegun {
-    /// It is marked. `copies`: whether there may be more than one message of it.
+    /// The entry is marked. `copies`: several messages of the job may exist.
     Marked { copies: bool },
-    /// Somebody has received it, or it has ended.
+    /// Somebody has received the message, or the job has ended.
     TooLate,
 }
 
-/// A cancellation whose canceller has died.
+/// A cancellation whose initiator crashed.
 #[derive(Debug, Clone)]
 pub(super) struct Abandoned {
     entry: EntryRef,
@@ -96,40 +96,40 @@ pub(super) struct Abandoned {
     pub(super) message: Unreceived,
 }
 
-/// The result of deleting a message that is cancelled.
+/// The result of deleting the message of a job that is being cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is deleted, and nobody had received it.
+    /// The message is deleted, and nobody had received it.
     Deleted,
-    /// Somebody has received it.
+    /// Somebody has received the message.
     Received,
-    /// It is gone, or somebody has it.
+    /// The message is gone or leased; the storage does not say which.
     Unknown,
 }
 
-/// The entries of some groups, first come first.
+/// The entries of some groups, in the order of their announcements.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GroupLog {
     entries: Vec<Entry>,
-    /// Jobs that have ended, newest last.
+    /// The jobs that have ended, the latest last.
     #[serde(default)]
     ended: Vec<Ended>,
-    /// True if it was changed since it was read.
+    /// True if the log was changed since it was read.
     #[serde(skip)]
     changed: bool,
 }
 
 impl GroupLog {
-    /// Takes the note that the log was changed.
+    /// Returns whether the log was changed since it was read, and resets the flag.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// Gives a job a position at the tail of its group, unless it has one or is done.
+    /// Gives a job a position at the tail of its group, unless it has one or was completed.
     pub(super) fn announce(&mut self, entry: &EntryRef, nonce: u64, now: Millis) -> Announced {
         match self.ended(entry) {
             Some(How::Done) => return Announced::AlreadyDone,
-            // It is wanted again.
+            // The job is sent again after its cancellation.
             Some(How::Cancelled) => self.forget_ended(entry),
             Some(How::DeadLettered) | None => {}
         }
@@ -139,7 +139,7 @@ impl GroupLog {
             if found.nonces.contains(&nonce) {
                 return Announced::Entered;
             }
-            // Sent again: there may be another message of it by now.
+            // The job is sent again: there may be a second message of it.
             found.nonces.push(nonce);
             (found.copies, found.cancelling, found.due) = (true, None, found.due.max(due));
             self.changed = true;
@@ -157,7 +157,8 @@ impl GroupLog {
         Announced::Entered
     }
 
-    /// The message that `nonce` has announced is certainly stored, to be seen at `visible`. `single`: by one request.
+    /// Records that the message that `nonce` announced is certainly stored and becomes visible at `visible`.
+    /// `single`: one request stored it, so that there is no second copy.
     pub(super) fn confirm(
         &mut self,
         entry: &EntryRef,
@@ -180,7 +181,7 @@ impl GroupLog {
         Confirmed::Acknowledged
     }
 
-    /// The message that `nonce` has announced is certainly not stored.
+    /// Removes an announcement whose message is certainly not stored.
     pub(super) fn retract(&mut self, entry: &EntryRef, nonce: u64) {
         let Some(at) = self.find(entry) else { return };
         let found = &mut self.entries[at];
@@ -192,7 +193,7 @@ impl GroupLog {
         }
     }
 
-    /// Returns where a delivery stands, as far as the log tells without a change; `None` if a change or a newer log is needed.
+    /// Returns the position of a delivery if the log tells it as it is; `None` if a change or a newer log is needed.
     pub(super) fn position(&self, entry: &EntryRef, turn: Turn, now: Millis) -> Option<Position> {
         let at = self.find(entry)?;
         let found = &self.entries[at];
@@ -208,7 +209,8 @@ impl GroupLog {
         (undisputed && turn.delivery <= 1).then_some(Position::First)
     }
 
-    /// Returns where a delivery stands; takes it in if it has no position, and gives it the turn if it is the first.
+    /// Returns the position of a delivery. Adds an entry if there is none, and gives the delivery the turn if it is
+    /// the first.
     pub(super) fn stand(&mut self, entry: &EntryRef, turn: Turn, now: Millis) -> Position {
         match self.find(entry) {
             Some(at) if self.entries[at].state == State::Skipped => self.move_to_tail(at, State::Stored),
@@ -225,8 +227,8 @@ impl GroupLog {
         Position::Behind { ahead, overdue: self.entries[head].due < now.0 }
     }
 
-    /// Somebody waits for an overdue message: of the head, or of the copy that has the turn. Passes it by when that has lasted
-    /// for `patience`; true if it did.
+    /// Presses an overdue message that the delivery waits for: the message of the head, or the copy that has the
+    /// turn. Skips it if deliveries have pressed for `patience`, and returns true if so.
     pub(super) fn press(&mut self, entry: &EntryRef, turn: Turn, patience: Duration, now: Millis) -> bool {
         let Some(at) = self.find(entry) else { return false };
         let (head, _) = self.head_of(at);
@@ -236,7 +238,7 @@ impl GroupLog {
             return false;
         }
         match &mut found.overdue {
-            // Nobody has looked for long: it has had no chance to come.
+            // No delivery has pressed for long, so that the message had no chance to arrive: start again.
             Some(overdue) if now.since(overdue.last) > patience => {
                 *overdue = Overdue { since: now.0, last: now.0 };
             }
@@ -260,7 +262,7 @@ impl GroupLog {
         false
     }
 
-    /// The message is known to exist, and may stay away until `due`.
+    /// Records that the message exists and may stay away until `due`.
     pub(super) fn extend(&mut self, entry: &EntryRef, due: u64) {
         let Some(at) = self.find(entry) else { return };
         let found = &mut self.entries[at];
@@ -269,11 +271,11 @@ impl GroupLog {
         }
     }
 
-    /// The job has ended. False if another delivery has its turn.
+    /// Records that the job has ended. Returns false if another delivery has its turn.
     pub(super) fn end(&mut self, entry: &EntryRef, turn: Turn, how: How, now: Millis) -> bool {
         if let Some(at) = self.find(entry) {
             match self.entries[at].turn {
-                // The end of a copy that has no turn is not the job's; its dead letter may be stored all the same.
+                // A copy without the turn does not end the job, but it may still be dead-lettered.
                 Some(held) if held.copy != turn.copy => return how == How::DeadLettered,
                 Some(held) if held.delivery > turn.delivery => return false,
                 _ => self.remove(at, now),
@@ -283,7 +285,7 @@ impl GroupLog {
         true
     }
 
-    /// Somebody is about to delete this message of a job, which nobody has received.
+    /// Marks the job as being cancelled: the caller is about to delete this message, which nobody has received.
     pub(super) fn begin_cancel(
         &mut self,
         entry: &EntryRef,
@@ -304,12 +306,14 @@ impl GroupLog {
         CancelBegun::Marked { copies: found.copies || found.state != State::Stored }
     }
 
-    /// The canceller `nonce` has come to its end. True if the job is cancelled: nobody has received it meanwhile.
+    /// Ends the cancellation `nonce`. Returns true if the job is cancelled, because nobody received it in the
+    /// meantime.
     pub(super) fn end_cancel(&mut self, entry: &EntryRef, nonce: u64, deleted: bool, now: Millis) -> bool {
         let Some(at) = self.find(entry) else { return deleted && self.ended(entry) != Some(How::Done) };
         let found = &mut self.entries[at];
         let own = found.cancelling.as_ref().is_some_and(|own| own.nonce == nonce);
-        // Of a single message the deletion proves it; of several, that none of them was received before the mark is taken away.
+        // With a single message, its deletion proves that; with several, the mark does, which a received copy would
+        // have removed.
         let single = !found.copies && found.turn.is_none();
         if deleted && (own || single) {
             self.remove(at, now);
@@ -322,7 +326,7 @@ impl GroupLog {
         false
     }
 
-    /// The cancellation of the one that `entry` waits for, if whoever began it has died.
+    /// Returns the cancellation of the job that `entry` waits for if its initiator crashed.
     pub(super) fn abandoned(&self, entry: &EntryRef, now: Millis) -> Option<Abandoned> {
         let (head, _) = self.head_of(self.find(entry)?);
         let first = &self.entries[head];
@@ -331,7 +335,7 @@ impl GroupLog {
         self.is_abandoned(head, now).then_some(Abandoned { entry, nonce, message })
     }
 
-    /// Whoever waited for an abandoned cancellation has found out what became of the message.
+    /// Completes an abandoned cancellation, now that the fate of its message is known.
     pub(super) fn finish_abandoned(&mut self, abandoned: &Abandoned, fate: Fate, now: Millis) {
         let own = |at: &usize| {
             self.entries[*at].cancelling.as_ref().is_some_and(|own| own.nonce == abandoned.nonce)
@@ -376,12 +380,12 @@ impl GroupLog {
             Some(held) if held.delivery > turn.delivery => return Position::Superseded,
             _ => {}
         }
-        // Of the first deliveries of single messages there is only one: its turn need not be written down.
+        // A single message has only one first delivery: the log need not record its turn.
         let disputed = !found.is_alone(turn) || found.state != State::Stored || turn.delivery > 1;
         if disputed && found.turn != Some(turn) {
             (found.turn, found.due, self.changed) = (Some(turn), found.due.max(now.after(GRACE)), true);
         }
-        // Received, so that it is neither cancelled any more nor given up.
+        // The message is here: it can neither be cancelled nor be overdue any more.
         let noticed = found.cancelling.is_some() || found.overdue.is_some() || found.due < now.0;
         if found.state != State::Stored || noticed {
             (found.state, found.cancelling, found.overdue) = (State::Stored, None, None);
@@ -390,18 +394,18 @@ impl GroupLog {
         Position::First
     }
 
-    /// Returns whether those behind an entry may pass it by: its sender has died.
+    /// Returns whether the jobs behind an entry may pass it by, because its sender has died.
     fn is_passable(&self, at: usize, now: Millis) -> bool {
         let entry = &self.entries[at];
         entry.state == State::Announced && entry.due < now.0
     }
 
-    /// Returns whether the canceller of an entry has died.
+    /// Returns whether the process that was cancelling an entry has died.
     fn is_abandoned(&self, at: usize, now: Millis) -> bool {
         self.entries[at].cancelling.as_ref().is_some_and(|cancelling| cancelling.until <= now.0)
     }
 
-    /// Passes by those before an entry whose senders have died, up to the first that is alive.
+    /// Skips the entries before `at` whose senders have died, up to the first that is alive.
     fn skip_passable(&mut self, at: usize, now: Millis) {
         let (key, mut skipped) = (self.entries[at].key, false);
         for before in 0..at {
@@ -425,7 +429,7 @@ impl GroupLog {
         (entry.state, entry.cancelling, entry.overdue, self.changed) = (State::Skipped, None, None, true);
     }
 
-    /// Forgets the oldest of too many skipped entries: their messages would join anew.
+    /// Removes the oldest skipped entries beyond the limit. If their messages arrive, they join at the tail.
     fn trim_skipped(&mut self) {
         let is_skipped = |entry: &Entry| entry.state == State::Skipped;
         let mut excess =
@@ -439,14 +443,14 @@ impl GroupLog {
         }
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     fn remove(&mut self, at: usize, now: Millis) {
         let Entry { key, .. } = self.entries.remove(at);
         self.changed = true;
         self.expect_first(key, now);
     }
 
-    /// The message of the first of a group has time to come from now on.
+    /// Gives the message of the first entry of a group its full time to arrive, from now on.
     fn expect_first(&mut self, key: Short, now: Millis) {
         let mut group = self.entries.iter_mut();
         let first = group.find(|other| other.key == key && other.state != State::Skipped);
@@ -470,7 +474,7 @@ impl GroupLog {
         self.entries.iter().position(|other| other.is_of(entry))
     }
 
-    /// The first of the group of an entry, and how many are before the entry.
+    /// Returns the first entry of the group of `at`, and the number of entries of that group before `at`.
     fn head_of(&self, at: usize) -> (usize, usize) {
         let key = self.entries[at].key;
         let before = self.entries[..at].iter().enumerate();

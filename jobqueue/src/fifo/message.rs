@@ -1,4 +1,4 @@
-//! Defines what a message says about its position, and what those do who receive messages by hand.
+//! The FIFO attributes of a message, and the turn of messages that an application receives by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,36 +11,36 @@ use crate::error::{Error, ErrorKind};
 use crate::queue::LeasedJob;
 use crate::task;
 
-/// The attribute of events that keep to the order of their key.
+/// The attribute that marks events of a FIFO group.
 pub(super) const HEADER: &str = "inorder";
 /// The attribute that tells several messages of one job apart.
 const COPY: &str = "fifocopy";
-/// From how long a put-back on it is noted that the message stays away: less than those behind it wait at least.
+/// A put-back of at least this length is recorded in the log. It is shorter than the jobs behind it wait at least.
 const NOTED: Duration = Duration::from_secs(60);
 
-/// The interval at which a worker confirms that the message it works on exists.
+/// The interval at which a worker confirms that the message of a running job exists.
 const HEARTBEAT: Duration = Duration::from_secs(GRACE.as_secs() / 3);
 
-/// A delivered message that keeps to the order of its key.
+/// A delivered message of a FIFO group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InOrder {
     pub(super) entry: EntryRef,
     pub(super) turn: Turn,
 }
 
-/// Gives an event that keeps to an order a number of its own, before it is stored as a message; returns the number.
+/// Gives a FIFO event a copy number of its own before it is stored as a message. Returns the number.
 pub(crate) fn restamp(envelope: &mut Envelope) -> Option<u64> {
     if !envelope.extensions.contains_key(HEADER) {
         return None;
     }
-    // As many digits as every reader of JSON keeps.
+    // 53 bits: every JSON reader keeps all their digits.
     let copy = entropy::random::<u64>() >> 11;
     envelope.insert_header(COPY, &format!("{copy:014x}")).ok()?;
     Some(copy)
 }
 
 impl InOrder {
-    /// Returns what the event of a delivery says; `None` if it keeps to no order.
+    /// Returns the group, job and turn of a delivery; `None` if the event belongs to no FIFO group.
     fn of(envelope: &Envelope, delivery: u32) -> Option<Self> {
         if !envelope.extensions.contains_key(HEADER) {
             return None;
@@ -53,20 +53,21 @@ impl InOrder {
     }
 }
 
-/// For messages that are received by hand, in whatever order: the next of the key is not to wait for them for ever.
+/// The operations for messages that an application receives by hand, in any order: the next job of the key must not
+/// wait forever.
 impl LeasedJob {
-    /// The entry and the turn of this delivery, if it keeps to an order.
+    /// Returns the entry and the turn of this delivery if it belongs to a FIFO group.
     pub(crate) fn in_order(&self) -> Option<InOrder> {
         let read = || self.with_envelope(|envelope| InOrder::of(envelope, self.dequeue_count)).flatten();
         *self.in_order.get_or_init(read)
     }
 
-    /// The job is done: its position ends, if it keeps to an order.
+    /// Ends the position of a completed job, if it belongs to a FIFO group.
     pub(crate) async fn end_turn(&self) -> Result<(), Error> {
         self.end_position(How::Done).await
     }
 
-    /// The message is to be dead-lettered: it gives up its position, if it keeps to an order.
+    /// Gives up the position of a job that is about to be dead-lettered, if it belongs to a FIFO group.
     pub(crate) async fn give_up_turn(&self) -> Result<(), Error> {
         self.end_position(How::DeadLettered).await
     }
@@ -78,7 +79,7 @@ impl LeasedJob {
         ended.then_some(()).ok_or_else(superseded)
     }
 
-    /// While the message is worked on for long, says now and then that it exists.
+    /// Confirms at intervals, while the handler runs, that the message exists.
     pub(crate) fn keep_expected(&self) {
         let Some(InOrder { entry, .. }) = self.in_order() else { return };
         let Ok(log) = self.core.fifo.of(&entry) else { return };
@@ -92,13 +93,14 @@ impl LeasedJob {
                 }
                 let due = Millis::from(clock.now()).after(GRACE);
                 if let Err(error) = log.change(move |log| log.extend(&entry, due)).await {
-                    tracing::debug!(%error, "that a job is worked on is not noted; it may lose its position");
+                    tracing::debug!(%error, "the group log does not show that the job is running; it may lose its position");
                 }
             }
         });
     }
 
-    /// The message is about to be put back for `delay`: for so long nobody behind it expects it.
+    /// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it
+    /// overdue.
     pub(crate) async fn note_absence(&self, delay: Duration) {
         let Some(InOrder { entry, .. }) = self.in_order().filter(|_| delay >= NOTED) else { return };
         let due = Millis::from(self.core.options.clock.now()).after(delay + GRACE);
@@ -107,12 +109,12 @@ impl LeasedJob {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = noted {
-            tracing::debug!(queue = %self.core.name, %error, "that a message stays away is not noted; it may lose its position");
+            tracing::debug!(queue = %self.core.name, %error, "the group log does not show that the message is delayed; it may lose its position");
         }
     }
 }
 
-/// The error of a former delivery.
+/// Returns the error of a delivery that a newer one has replaced.
 pub(super) fn superseded() -> Error {
     Error::new(ErrorKind::LeaseLost, "a newer delivery of this message has its turn")
 }

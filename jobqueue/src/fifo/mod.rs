@@ -1,8 +1,8 @@
 //! FIFO groups: the messages of a key run one at a time, in the order of their sends, on queues that promise no order.
 //!
-//! Who comes first stands in a *group log* beside the queue: one JSON blob for many keys, changed on condition only. A log has
-//! an *entry* for each job that has not ended, in the order in which their sends announced them. The entry comes **before** the
-//! message, and what it says of the message can be finished by whoever meets either of them:
+//! A *group log* beside the queue holds the order: one JSON blob for many keys, which is only changed on condition. A
+//! log has an *entry* for each job that has not ended, in the order in which the sends announced them. The entry is
+//! written **before** the message, and any process that meets either of them can complete what the other one lacks:
 //!
 //! ```text
 //!             announce              confirm                     finish, dead-letter, cancel
@@ -18,40 +18,42 @@
 //! cancel:  mark entry ─► delete message by its first receipt ─► entry out, if the mark still stands there
 //! ```
 //!
-//! # What holds
+//! # Invariants
 //! - An acknowledged send has an entry that was confirmed under the nonce of this send, or its job has ended.
-//! - A message is deleted unrun only if `ended` says that this job (source, id, kind, key, digest of the payload) is done or
-//!   cancelled. A message without an entry joins at the tail: late rather than never.
-//! - A stored entry blocks its group until its message comes. That it exists is known from its sender, and every delivery
-//!   that stands here, every put-back for long, and a running handler every 100 seconds say so again, by moving `due` on.
-//!   When `due` is over, those behind it press; if its message has not come while the whole queue had time to go by, it is
-//!   *skipped*, not removed. Time alone costs a message its position at worst, and never its run.
-//! - One delivery has the turn. The first delivery of a message that is certainly alone needs no note of it; every other one
-//!   writes its copy's number and its dequeue count down, and an older one can end nothing. Copies are told apart by a number
-//!   in the message, never by the storage's id, which differs between handles. A copy that is not the one in turn waits.
+//! - A message is deleted without having run only if `ended` says that this job (source, id, kind, key, digest of the
+//!   payload) is done or cancelled. A message without an entry joins at the tail: late rather than never.
+//! - A stored entry blocks its group until its message arrives. The sender first confirms that the message exists.
+//!   Every delivery that finds its position here, every put-back for a long time, and a running handler every 100
+//!   seconds confirm it again by moving `due` on. After `due`, the deliveries behind the entry press. If the message
+//!   has not arrived although the whole queue had time to go round, its entry is *skipped*, not removed. Time alone
+//!   can cost a message its position, but never its run.
+//! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record of it.
+//!   Every other delivery records its copy number and its dequeue count; an older delivery can then end nothing. A
+//!   number in the message tells copies apart. The storage's id cannot, because it differs between handles. A copy
+//!   without the turn waits.
 //!
-//! # Who finishes what
-//! | what happened | who goes on, and how |
+//! # Recovery
+//! | what happened | who continues, and how |
 //! |---|---|
-//! | announce: no answer | the mark of the write tells; at worst an announced entry without message |
-//! | sender dies before the put, or the put is refused and retracting fails | the next of the group skips the entry after 90 s |
-//! | put: no answer | the entry stays announced, the sender tells *unknown*; the message, if any, makes it stored |
-//! | put twice (an answer was lost) | `copies` is set; the first copy that stands has the turn, the other waits, then finds the job ended |
-//! | sender pauses for minutes between put and confirm | skipped; confirming moves it to the tail: acknowledged there |
+//! | announce: no answer | the mark of the write shows whether it was applied; at worst, an announced entry without message remains |
+//! | sender dies before the put, or the put is refused and retracting fails | the next job of the group skips the entry after 90 s |
+//! | put: no answer | the entry stays announced, the sender reports *unknown*; the message, if there is one, makes the entry stored |
+//! | put twice (an answer was lost) | `copies` is set; the first copy delivered has the turn, the other waits, then finds the job ended |
+//! | sender pauses for minutes between put and confirm | skipped; the confirmation moves the entry to the tail and acknowledges it there |
 //! | confirm: no answer, or the sender dies | the send was not acknowledged; the message makes the entry stored |
-//! | confirm after the job has ended | `ended` knows it: acknowledged, no entry is made |
-//! | send again under the same id and payload | joins the entry (or is told that the job is done); another payload is another job |
-//! | worker dies before the handler's end | the message comes back, with a greater dequeue count: same entry, same position |
-//! | worker dies between finish and delete | the message comes back: `ended` says done, it is deleted |
+//! | confirm after the job has ended | `ended` knows the job: acknowledged, no entry is made |
+//! | send again under the same id and payload | joins the entry (or learns that the job is done); another payload is another job |
+//! | worker dies before the handler returns | the message is delivered again, with a greater dequeue count: same entry, same position |
+//! | worker dies between finish and delete | the message is delivered again: `ended` says done, the worker deletes it |
 //! | worker was stopped, another has the turn | its finish is refused: lease lost, nothing is deleted |
-//! | dead letter: dies between entry out and copy | the message comes back and joins at the tail |
+//! | dead letter: worker dies between removing the entry and copying the message | the message is delivered again and joins at the tail |
 //! | redrive | the message has no entry: joins at the tail |
-//! | canceller dies with its mark set | after 45 s the next deletes the message by its first receipt, and takes the entry out; one that was received keeps it |
-//! | cancel while a copy is about | the copy that stands takes the mark away: false; else `ended` says cancelled, and no copy runs |
-//! | queue cleared: dies between messages and logs | entries without messages are overdue after a while, and skipped; or clear again |
-//! | queue deleted and created again | whoever creates it empties the logs first; otherwise as above |
+//! | canceller dies with its mark set | after 45 s the next job deletes the message by its first receipt and removes the entry; a job that was received keeps it |
+//! | cancel while a second copy exists | a delivered copy removes the mark: the job is not cancelled; otherwise `ended` says cancelled, and no copy runs |
+//! | queue cleared: process dies between messages and logs | entries without messages become overdue and are skipped; or clear the queue again |
+//! | queue deleted and created again | the creator empties the logs first; otherwise as above |
 //!
-//! Knows the queue's core and the worker's hook; whoever asks for no order pays nothing.
+//! This module knows the queue's core and the worker's hook. Messages without order cost nothing here.
 
 mod cancel;
 mod entry;

@@ -1,26 +1,26 @@
 //! Deliveries that wait in memory for their turn, without a slot.
 //!
-//! Their leases are renewed meanwhile, so that nobody else gets them; when the one before is done they run at once. Only so
-//! many wait, and only so many bytes; the rest is put back.
+//! Their leases are renewed in the meantime, so that nobody else receives them; they run as soon as the job before
+//! them has ended. The number of waiting deliveries and their bytes are bounded; all others are put back.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most deliveries of one worker that wait.
+/// The maximum number of waiting deliveries of one worker.
 const MAX_PARKED: usize = 1_024;
-/// The number of of that one group.
+/// The maximum number of waiting deliveries of one group.
 const MAX_OF_GROUP: usize = 256;
-/// The most KiB of payloads that they hold together: 64 MiB.
+/// The maximum size of all waiting payloads together, in KiB: 64 MiB.
 const MAX_KIB: usize = 64 * 1024;
-/// The memory that a delivery holds besides its payload.
+/// The memory that a delivery occupies besides its payload.
 const OVERHEAD_KIB: usize = 8;
-/// The time that a delivery waits at most, if its run time allows: the lease counts from before.
+/// The maximum time that a delivery waits, if its run time allows: the lease counts from its start.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The shortest put-back, and the longest.
+/// The shortest and the longest delay of a message that is put back.
 const PUT_BACK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
-/// The delay that each entry before it adds to a release: a group that moves ends some 200 jobs a second.
+/// The part of the delay for each entry before it: a group that moves ends about 200 jobs a second.
 const FOR_EACH: Duration = Duration::from_millis(5);
 
 /// The room for deliveries that wait.
@@ -30,7 +30,7 @@ pub(super) struct Parking {
     kib: Arc<Semaphore>,
 }
 
-/// Room that is taken while a delivery waits.
+/// Room that a waiting delivery occupies.
 #[derive(Debug)]
 pub(super) struct Parked {
     _place: OwnedSemaphorePermit,
@@ -42,7 +42,7 @@ impl Parking {
         Self { places: Arc::new(Semaphore::new(MAX_PARKED)), kib: Arc::new(Semaphore::new(MAX_KIB)) }
     }
 
-    /// Room for a delivery with a payload of so many bytes that has so many of its group before it.
+    /// Reserves room for a delivery with a payload of `bytes` and `ahead` entries before it.
     pub(super) fn park(&self, bytes: u64, ahead: usize) -> Option<Parked> {
         if ahead > MAX_OF_GROUP {
             return None;
@@ -54,14 +54,14 @@ impl Parking {
     }
 }
 
-/// Returns how long a delivery that may run for `run_time` waits.
+/// Returns the time that a delivery waits that may run for `run_time`.
 pub(super) fn patience(run_time: Duration, until_idle: bool) -> Duration {
-    // Who waits for the worker to be idle does not wait for a message that is delayed.
+    // A worker that runs until it is idle does not wait for a delayed message.
     if until_idle { Duration::from_secs(1) } else { (run_time / 8).min(PATIENCE) }
 }
 
-/// For how long a delivery is put back that has so many before it and came for the `delivery`-th time: until its turn is near
-/// if the group moves, and not much longer if it does not.
+/// Returns the delay of a message that is put back with `ahead` entries before it at its `delivery`-th delivery. The
+/// message comes back shortly before its turn if the group moves, and not much later if it does not.
 pub(super) fn put_back(ahead: usize, delivery: u32) -> Duration {
     let near = FOR_EACH.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
     let doubled = near.max(PUT_BACK.0).saturating_mul(1 << delivery.saturating_sub(1).min(2));

@@ -1,4 +1,4 @@
-//! Sending in order: announce, put, confirm.
+//! Sends a message in order: announce, put, confirm.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 use crate::queue::QueueCore;
 
-/// The position that a send announces.
+/// The position that a send asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) entry: EntryRef,
@@ -19,19 +19,19 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
-    /// Marks an event as one that keeps to the order of its key. Its payload may still move into a blob.
+    /// Marks an event as one of a FIFO group. Its payload may still move into a blob.
     pub(crate) fn mark(envelope: &mut Envelope, ttl: Option<Duration>) -> Result<u64, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         if ttl.is_some() {
             return Err(invalid(
-                "a message that is sent in order cannot expire: the ones behind it would wait for it",
+                "a message that is sent in order cannot have a time to live: the messages behind it would wait for it",
             ));
         }
         envelope.insert_header(HEADER, "true")?;
         restamp(envelope).ok_or_else(|| invalid("the event has no room for its order"))
     }
 
-    /// The position of a marked event that is about to be stored, to be seen after `delay`.
+    /// Returns the announcement of a marked event that is about to be stored and becomes visible after `delay`.
     pub(crate) fn new(envelope: &Envelope, nonce: u64, delay: Duration) -> Result<Self, Error> {
         let text = "an order needs a key: mark a field with #[message(key)] or give one in the options";
         let key = envelope.subject.as_deref();
@@ -41,10 +41,11 @@ impl Announcement {
 }
 
 impl QueueCore {
-    /// Gives jobs their positions, in the order of the list; the answers stand in that order. One write a log.
+    /// Gives jobs their positions in the order of the list, with one write for each log. Returns one answer for each
+    /// job.
     ///
     /// # Errors
-    /// For each job: no message of it must be stored.
+    /// For each job: the caller must not store its message.
     pub(crate) async fn announce(&self, all: &[Announcement]) -> Vec<Result<Announced, Error>> {
         let now = Millis::from(self.options.clock.now());
         let answers = self.change_logs(all, move |log, one| log.announce(&one.entry, one.nonce, now)).await;
@@ -64,7 +65,8 @@ impl QueueCore {
         answers.collect()
     }
 
-    /// Confirms that the messages of announced jobs are certainly stored; `true` beside a job says: by one request.
+    /// Confirms that the messages of announced jobs are stored. The `bool` is true if a single request stored the
+    /// message.
     ///
     /// # Errors
     /// For each job: the send is not acknowledged, although its message is stored.
@@ -90,16 +92,16 @@ impl QueueCore {
         answers.collect()
     }
 
-    /// Takes announcements back whose messages are certainly not stored. What fails is skipped by those behind it.
+    /// Removes announcements whose messages are certainly not stored. If that fails, the jobs behind them skip them.
     pub(crate) async fn retract(&self, all: &[Announcement]) {
         for answer in self.change_logs(all, |log, one| log.retract(&one.entry, one.nonce)).await {
             if let Err(error) = answer {
-                tracing::debug!(queue = %self.name, %error, "an announced position is left to those behind it");
+                tracing::debug!(queue = %self.name, %error, "an announced position was not removed; the jobs behind it will skip it");
             }
         }
     }
 
-    /// Makes a change for each announcement, all of one log together; the answers stand in the order of the list.
+    /// Makes one change for each announcement, with one write for each log. Returns one answer for each announcement.
     async fn change_logs<R: Send + 'static>(
         &self,
         all: &[Announcement],
@@ -133,7 +135,7 @@ impl QueueCore {
     }
 }
 
-/// One error for several changes.
+/// Copies one error for several changes.
 fn spread<R>(places: Vec<usize>, error: Error) -> Vec<(usize, Result<R, Error>)> {
     let (kind, retryable, error) = (error.kind(), error.is_retryable(), std::sync::Arc::new(error));
     let one = |_| {

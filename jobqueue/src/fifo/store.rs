@@ -1,7 +1,8 @@
-//! Group logs in blobs. Changes of one process to one log go together: while one write is under way, the next gathers.
+//! Group logs in blobs.
 //!
-//! The process keeps the logs that it has read or written last. A change begins with the log as it is known and costs one
-//! write, unless another process was faster; a question is answered by a log that was read after it was asked.
+//! The changes that one process makes to a log share writes: while one write is under way, the next changes gather.
+//! The process caches the logs that it has read or written last. A change starts from the cached log and costs one
+//! write, unless another process was faster. A question is answered from a log that was read after it was asked.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,10 +18,10 @@ use crate::storage::{BlobStore, StoreError, StoreErrorKind as Kind};
 use crate::sync::lock;
 use crate::task;
 
-/// The container of the logs.
+/// The container of the group logs.
 const CONTAINER: &str = "jobqueue-fifo";
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
-/// From how many logs in memory on those are forgotten that nobody uses.
+/// The number of cached logs above which unused ones are forgotten.
 const MANY: usize = 64;
 
 /// The group logs of a queue.
@@ -36,7 +37,7 @@ impl GroupLogs {
         Self { blobs, queue, known: Mutex::default() }
     }
 
-    /// The log in which a group's entries stand.
+    /// Returns the log that holds a group's entries.
     pub(super) fn of(&self, entry: &EntryRef) -> Result<Arc<LogBlob>, NameError> {
         let mut known = lock(&self.known);
         if let Some(log) = known.get(&entry.log) {
@@ -54,7 +55,7 @@ impl GroupLogs {
         BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{log:04}", self.queue))
     }
 
-    /// Deletes all logs. To be called when the messages are gone.
+    /// Deletes all logs. Call it after the messages are gone.
     pub(crate) async fn clear(&self) -> Result<(), StoreError> {
         for log in self.stored().await? {
             let name = self.name(log).map_err(|e| self.invalid(e))?;
@@ -67,7 +68,7 @@ impl GroupLogs {
         Ok(())
     }
 
-    /// The numbers of the logs that are stored.
+    /// Returns the numbers of the stored logs.
     async fn stored(&self) -> Result<Vec<u16>, StoreError> {
         let container = ContainerName::new(CONTAINER).map_err(|e| self.invalid(e))?;
         let prefix = format!("{}/", self.queue);
@@ -87,8 +88,9 @@ impl GroupLogs {
         }
     }
 
-    /// Empties the logs that are stored now, unless they change while it does or `are_stale` says no after they were read: the
-    /// queue does not exist, so that all their entries are of messages that are gone.
+    /// Empties the logs that are stored now, because the queue does not exist and so all their messages are gone.
+    /// Leaves out a log that changes in the meantime, and stops if `are_stale` returns false after the logs were
+    /// read.
     pub(crate) async fn clear_stale<F>(&self, are_stale: impl Fn() -> F) -> Result<(), StoreError>
     where
         F: Future<Output = Result<bool, StoreError>>,
@@ -121,27 +123,27 @@ impl GroupLogs {
     }
 }
 
-/// A change of a log, which puts its result where its caller finds it.
+/// A change of a log. It leaves its result where its caller finds it.
 type Change = Box<dyn FnMut(&mut GroupLog) + Send>;
 
-/// A change that waits for its turn.
+/// A change that waits for a write.
 struct Pending {
     change: Change,
-    /// True if the log must be read after this was asked.
+    /// True if the log must be read after this change was requested.
     fresh: bool,
     done: oneshot::Sender<Result<(), Arc<StoreError>>>,
 }
 
-/// One log, and what this process knows of it.
+/// One log, with the version that this process knows.
 pub(super) struct LogBlob {
     blob: JsonBlob<GroupLog>,
-    /// Held while the log is read or written.
+    /// Locked while the log is read or written.
     known: tokio::sync::Mutex<Option<Version<GroupLog>>>,
     pending: Mutex<Vec<Pending>>,
     latest: Mutex<Arc<GroupLog>>,
-    /// Those here who wait to be the first of their group.
+    /// The deliveries of this process that wait to be the first of their group.
     waiting: Mutex<BTreeMap<(Short, Short), Arc<Notify>>>,
-    /// Held by the one of them who looks whether another process has changed the log.
+    /// Locked by the one waiting delivery that reads the log at intervals.
     pub(super) looking: tokio::sync::Mutex<()>,
 }
 
@@ -157,17 +159,17 @@ impl LogBlob {
         }
     }
 
-    /// The log as this process has seen it last.
+    /// Returns the log as this process has last seen it.
     pub(super) fn latest(&self) -> Arc<GroupLog> {
         Arc::clone(&lock(&self.latest))
     }
 
-    /// Changes the log, together with what others here change at the same time.
+    /// Changes the log, together with other changes of this process.
     ///
     /// `change` may be called several times, for logs of different age, and must recognise what it has done already.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the change is made all the same, or not.
+    /// If the future is dropped, the change may or may not be made.
     pub(super) async fn change<R: Send + 'static>(
         self: &Arc<Self>,
         change: impl FnMut(&mut GroupLog) -> R + Send + 'static,
@@ -175,7 +177,7 @@ impl LogBlob {
         self.run(false, change).await
     }
 
-    /// The same with a log that is read after this call.
+    /// Like [`change`](Self::change), but with a log that is read after this call.
     pub(super) async fn ask<R: Send + 'static>(
         self: &Arc<Self>,
         change: impl FnMut(&mut GroupLog) -> R + Send + 'static,
@@ -194,7 +196,7 @@ impl LogBlob {
         let (done, told) = oneshot::channel();
         lock(&self.pending).push(Pending { change, fresh, done });
         let this = Arc::clone(self);
-        // In a task of its own: it also does what others wait for.
+        // In a task of its own, because it also makes the changes of other callers.
         task::spawn(async move { this.work_off().await });
         let text = "the group log of a key cannot be read or changed";
         let failed = |error: Arc<StoreError>| {
@@ -262,7 +264,7 @@ impl LogBlob {
         }
     }
 
-    /// Tells when an entry has become the first of its group, as far as this process sees.
+    /// Returns the notifier that fires when an entry has become the first of its group, as far as this process knows.
     pub(super) fn notifier(&self, entry: &EntryRef) -> Arc<Notify> {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|_, notifier| Arc::strong_count(notifier) > 1);
@@ -270,7 +272,8 @@ impl LogBlob {
     }
 }
 
-/// Returns whether all of the changes do change a log that is perhaps old: what changes nothing there is asked of a new one.
+/// Returns whether every pending change does change a log that may be outdated. A change that finds nothing to do
+/// there must be asked again on a newer log.
 fn changes_all(log: &GroupLog, pending: &mut [Pending]) -> bool {
     let mut log = log.clone();
     pending.iter_mut().all(|one| {

@@ -1,4 +1,4 @@
-//! The times at which leases are due: one ordered map for all leases of a process.
+//! The deadlines of all leases of a process, in one ordered map.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, Weak};
@@ -12,8 +12,8 @@ use crate::sync::lock;
 /// The key of an entry.
 pub(super) type Slot = (Instant, u64);
 
-/// The leases by when each is due. Insertion and removal cost a lock and a tree step; a thread is woken only when an entry is
-/// earlier than what it sleeps for.
+/// Maps deadlines to leases. Inserting and removing cost a lock and a tree operation. The thread wakes only for an
+/// entry that is earlier than the deadline it sleeps for.
 #[derive(Debug, Default)]
 pub(super) struct DeadlineQueue {
     inner: Mutex<Inner>,
@@ -48,7 +48,7 @@ impl DeadlineQueue {
         self.lock().due.remove(&slot);
     }
 
-    /// Waits until leases are due, and takes them out.
+    /// Waits until leases are due, and removes them from the map.
     pub(super) async fn due(&self) -> Vec<Weak<Lease>> {
         loop {
             let sleep_until = {
@@ -72,7 +72,7 @@ impl DeadlineQueue {
         }
     }
 
-    /// Returns how many leases are watched.
+    /// Returns the number of leases in the queue.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.lock().due.len()

@@ -9,11 +9,11 @@
 //!                                     └── delete, release ───────────────────────► Closed
 //! ```
 //!
-//! A [`Lease`] owns the pop receipt of one delivery: every operation on the message goes through it, one after the other, and
-//! each works with the receipt that the one before left. The [`LeaseRenewer`] renews all leases of the process from a thread and
-//! runtime of its own, so that a handler that blocks its thread cannot lose the message.
+//! A [`Lease`] owns the pop receipt of one delivery. Every operation on the message goes through it, one after the
+//! other, and uses the receipt that the operation before left. The [`LeaseRenewer`] renews all leases of the process
+//! from a thread and a runtime of its own, so that a handler that blocks its thread cannot lose the message.
 //!
-//! Knows the queue half of the port and texts; knows nothing of envelopes, queues or workers.
+//! This module knows the queue half of the port and message texts. It knows nothing of envelopes, queues or workers.
 
 mod deadline_queue;
 mod operation;

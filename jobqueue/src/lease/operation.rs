@@ -1,4 +1,4 @@
-//! Defines what can be done to a leased message: renew, save text, release, delete. Each waits for its turn.
+//! The operations on a leased message: renew, save the text, release, delete. Each waits for the one before it.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use tokio::time::{Instant, timeout};
 use super::owner::{Lease, Loss, Phase};
 use crate::storage::{ExpiredReceipt, QueueStore, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated};
 
-/// The longest a single request may take, however long the lease.
+/// The maximum duration of a single request, whatever the length of the lease.
 const MAX_CALL: Duration = Duration::from_secs(30);
 
 /// The reason why an operation on a lease failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaseError {
-    /// The lease is lost: nothing was changed by this call.
+    /// The lease is lost; this call changed nothing.
     #[error("the lease on the message is lost; another worker may have it")]
     Lost,
-    /// An answer is missing: the change may have been made, and no further one can be.
+    /// An answer was lost: the change may have been made, and no further change is possible.
     #[error("an answer of the storage was lost; whether the lease is still held is unknown")]
     Uncertain(#[source] Option<StoreError>),
-    /// The storage refused every try; the lease is still held.
+    /// The storage refused every attempt; the lease is still held.
     #[error("the storage refused the change")]
     Refused(#[source] StoreError),
-    /// The message was settled before.
-    #[error("the message is settled already")]
+    /// The message was settled before this call.
+    #[error("the message was already settled")]
     Closed,
 }
 
 impl LeaseError {
-    /// The error of a change that failed for good; `error` knows of all its tries.
+    /// Returns the error of a change that failed for good; `error` covers all its attempts.
     pub(super) fn of_change(error: StoreError) -> Self {
         if error.is_ambiguous() { Self::Uncertain(Some(error)) } else { Self::Refused(error) }
     }
 }
 
 impl Lease {
-    /// Sends a renewal, and once more if there is time. The renewer calls it.
+    /// Sends a renewal, and a second one if the first fails and there is time. Called by the renewer.
     pub(super) async fn renew(&self) {
         let _turn = self.turn.lock().await;
         let tries = self.few_tries();
@@ -47,19 +47,20 @@ impl Lease {
                 tracing::debug!(queue = %self.queue, message = %self.id, %error, "lease not renewed");
             }
         }
-        // Refused or unanswered: again after a part of the time left.
+        // Refused or unanswered: schedule another attempt after a part of the remaining time.
         self.schedule(&mut state);
     }
 
-    /// Replaces the text and renews. Runs on the renewer's runtime to its end even if the caller is dropped.
+    /// Replaces the text and renews the lease. Runs to its end on the renewer's runtime, even if the caller is
+    /// dropped.
     pub(crate) async fn save(&self, text: String) -> Result<(), LeaseError> {
         let lease = self.strong()?;
         let saved = self.renewer.run(async move { lease.save_by(&*lease.renewer_store, text).await });
-        // The process is ending: what the request did is not known.
+        // The process is ending: nobody knows what the request did.
         saved.await.unwrap_or(Err(LeaseError::Uncertain(None)))
     }
 
-    /// The same on the caller's runtime, for those that settle: if the caller is dropped, so is the delivery.
+    /// Like [`save`](Self::save), but on the caller's runtime, for settling: a dropped caller drops the delivery too.
     pub(crate) async fn save_here(&self, text: String) -> Result<(), LeaseError> {
         self.save_by(&*self.store, text).await
     }
@@ -75,7 +76,7 @@ impl Lease {
         outcome
     }
 
-    /// Makes the message visible after `delay`, with a new text if given, and ends the lease.
+    /// Makes the message visible after `delay`, with a new text if one is given, and ends the lease.
     pub(crate) async fn release(&self, delay: Duration, text: Option<String>) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         let tries = Tries::until(self.deadline(), 1, 1).insisting();
@@ -87,7 +88,7 @@ impl Lease {
         outcome
     }
 
-    /// Releases in the background, for drops.
+    /// Releases the message in the background. For `drop`.
     pub(crate) fn release_later(&self, delay: Duration, text: Option<String>) {
         let Ok(lease) = self.strong() else { return };
         self.renewer.spawn(async move {
@@ -100,7 +101,7 @@ impl Lease {
     /// Deletes the message and ends the lease.
     ///
     /// # Errors
-    /// [`LeaseError::Uncertain`] if no answer tells whether the message is deleted; with all others it is not.
+    /// [`LeaseError::Uncertain`] if the message may be deleted or not; after every other error it is not deleted.
     pub(crate) async fn delete(&self) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         self.check_deletable()?;
@@ -109,7 +110,7 @@ impl Lease {
         outcome
     }
 
-    /// Checks whether the message may still be deleted, as far as this side knows.
+    /// Checks whether this process may still delete the message, as far as it knows.
     pub(super) fn check_deletable(&self) -> Result<(), LeaseError> {
         let may_be_late = self.terms.expired == ExpiredReceipt::Allow;
         let mut state = self.state();
@@ -134,7 +135,7 @@ impl Lease {
         }
     }
 
-    /// Deletes; `first` is the answer to the first try if it was made already.
+    /// Deletes the message. `first` is the answer to the first attempt if that was already made.
     pub(super) async fn try_delete(&self, first: Option<StoreError>) -> Result<(), LeaseError> {
         let outdated = self.is_uncertain();
         let delete_by = self.delete_by();
@@ -152,7 +153,7 @@ impl Lease {
                 return self.not_there(error.kind(), tries.is_in_doubt(), outdated);
             }
             tries.failed(error).await.map_err(LeaseError::of_change)?;
-            // A process that was stopped meanwhile is no owner any more.
+            // If the process was suspended until now, it does not own the message any more.
             if Instant::now() >= delete_by {
                 return Err(if tries.is_in_doubt() { LeaseError::Uncertain(None) } else { LeaseError::Lost });
             }
@@ -165,7 +166,8 @@ impl Lease {
         self.within(limit, self.store.delete(&self.queue, &message, self.terms.expired)).await
     }
 
-    /// Returns until when the message may be deleted: as long as it is leased; if lateness is allowed, for a request's time more.
+    /// Returns the time until which the message may be deleted: the lease's deadline, and one request later if late
+    /// completion is allowed.
     pub(super) fn delete_by(&self) -> Instant {
         match self.terms.expired {
             ExpiredReceipt::Refuse => self.deadline(),
@@ -175,10 +177,10 @@ impl Lease {
         }
     }
 
-    /// Interprets the answer that there is no such message, or not under this receipt. An earlier try may be the reason (`in_doubt`), or an
-    /// update without answer that has `outdated` the receipt.
+    /// Interprets the answer that the message does not exist, or not under this receipt. The cause may be an earlier
+    /// attempt (`in_doubt`) or an unanswered update that has `outdated` the receipt.
     fn not_there(&self, kind: StoreErrorKind, in_doubt: bool, outdated: bool) -> Result<(), LeaseError> {
-        // While nobody else could have it, nobody else can have deleted it.
+        // While nobody else could lease the message, nobody else can have deleted it.
         let still_ours = Instant::now() < self.deadline();
         match (in_doubt, outdated) {
             (true, false) if still_ours && kind == StoreErrorKind::MessageNotFound => Ok(()),
@@ -187,14 +189,15 @@ impl Lease {
         }
     }
 
-    /// The tries of a change while the lease goes on: what waits for its turn behind them must have its time too.
+    /// Returns the attempts of a change while the lease goes on: few, because the operations that wait behind it need
+    /// time too.
     fn few_tries(&self) -> Tries {
         let left = self.deadline().saturating_duration_since(Instant::now());
         Tries::until(Instant::now() + left / 4, 1, 1).insisting()
     }
 
-    /// Sends an update with the receipt at hand. A missing answer followed by "not found" means that an earlier request was
-    /// applied: the receipt is lost to us, the message is not lost to others.
+    /// Sends an update with the current receipt. "Not found" after a lost answer means that an earlier request was
+    /// applied: this process has lost the receipt, but nobody else has the message.
     async fn change(
         &self,
         store: &dyn QueueStore,
@@ -245,12 +248,12 @@ impl Lease {
         let mut state = self.state();
         state.receipt = updated.receipt;
         state.deadline = deadline;
-        // The receipt was still good: no update without answer was applied.
+        // The receipt was still valid: no unanswered update was applied.
         state.unanswered_until = None;
         Ok(())
     }
 
-    /// Notes that an update has no answer; if it was applied, the message is hidden until `hidden_until`.
+    /// Records that an update has no answer. If it was applied, the message is hidden until `hidden_until`.
     fn unanswered(&self, hidden_until: Instant) {
         let mut state = self.state();
         let first = state.unanswered_until.unwrap_or(hidden_until);
@@ -265,7 +268,7 @@ impl Lease {
                 state.deadline = hidden_until;
                 LeaseError::Uncertain(None)
             }
-            // What is lost stays lost, whatever the late answer means for the change.
+            // A lost lease stays lost, whatever the late answer says about the change.
             (Some(_), Phase::Lost(_) | Phase::Closed) => LeaseError::Uncertain(None),
             (None, _) => {
                 self.lose(&mut state, Loss::Taken);
@@ -274,7 +277,7 @@ impl Lease {
         }
     }
 
-    /// Gives a request at most `limit`.
+    /// Limits the duration of a request to `limit`.
     pub(super) async fn within<T>(
         &self,
         limit: Duration,
@@ -283,7 +286,7 @@ impl Lease {
         timeout(limit, call).await.unwrap_or_else(|_| Err(self.no_answer()))
     }
 
-    /// The error of a request that was given up.
+    /// Returns the error of a request that ran out of time.
     pub(super) fn no_answer(&self) -> StoreError {
         StoreError::new(StoreErrorKind::Timeout, "change leased message", &self.queue).with_ambiguous(true)
     }
@@ -293,7 +296,8 @@ impl Lease {
     }
 }
 
-/// An update under way. Dropped without an answer, as with the future of its caller, it leaves the lease in doubt.
+/// An update under way. If it is dropped without an answer, for instance with its caller's future, the lease becomes
+/// uncertain.
 struct InFlight<'l> {
     lease: &'l Lease,
     hidden_until: Option<Instant>,
@@ -313,7 +317,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// Returns how long a request may take that gets a `share`-th of the time left, so that there is time for another.
+/// Returns the time for a request that gets one `share`-th of the remaining time, so that another attempt fits.
 pub(super) fn share_of(until: Instant, share: u32) -> Duration {
     let left = until.saturating_duration_since(Instant::now());
     (left / share).clamp(Duration::from_millis(10), MAX_CALL)

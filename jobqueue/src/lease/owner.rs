@@ -13,35 +13,35 @@ use crate::name::QueueName;
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
 use crate::sync::lock;
 
-/// The time that before its end a message is made visible at the latest, if it has one.
+/// The margin before a message's expiry at which it becomes visible at the latest.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
 
-/// On what terms a message is leased.
+/// The terms of a lease.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseTerms {
-    /// The time that each lease and each renewal lasts.
+    /// The duration of the lease and of each renewal.
     pub(crate) visibility: Duration,
-    /// The time that the lease is renewed at most.
+    /// The maximum time for which the lease is renewed.
     pub(crate) max_run_time: Duration,
-    /// True if an expired receipt may still be used while nobody else has the message.
+    /// Defines whether an expired receipt may still be used while nobody else has the message.
     pub(crate) expired: ExpiredReceipt,
 }
 
 /// The reason why a lease is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The storage says that somebody else has the message, or that it is gone.
+    /// The storage says that another worker has the message, or that it is gone.
     Taken,
-    /// The deadline passed before a renewal got through.
+    /// The deadline passed before a renewal succeeded.
     Expired,
-    /// The job has run for as long as it may. The message is still ours until the deadline.
+    /// The job has exceeded its maximum run time. This process owns the message until the deadline.
     MaxRunTime,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Held,
-    /// An update was applied without our learning the new receipt; the message is ours until the deadline.
+    /// An update was applied, but its new receipt is unknown. This process owns the message until the deadline.
     Uncertain,
     Lost(Loss),
     Closed,
@@ -50,12 +50,12 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) receipt: PopReceipt,
-    /// Nobody else can get the message before this, measured from before the request was sent.
+    /// The time before which nobody else can lease the message, measured from before the request was sent.
     pub(super) deadline: Instant,
-    /// Until when the message is hidden at least, if an update whose answer is missing was applied.
+    /// The time until which the message is hidden if the unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,
     pub(super) phase: Phase,
-    /// The job has run for as long as it may: no more renewals, the token has fired.
+    /// True if the job has exceeded its maximum run time: the token has fired, and renewals have stopped.
     overrun: bool,
     slot: Option<Slot>,
 }
@@ -66,23 +66,23 @@ pub(crate) struct Lease {
     pub(super) queue: QueueName,
     pub(super) id: MessageId,
     pub(super) terms: LeaseTerms,
-    /// For what the worker does itself.
+    /// For the worker's own operations.
     pub(super) store: Arc<dyn QueueStore>,
-    /// For what the renewer does on its own runtime.
+    /// For the renewer's operations on its own runtime.
     pub(super) renewer_store: Arc<dyn QueueStore>,
     pub(super) renewer: LeaseRenewer,
-    /// One operation at a time.
+    /// Locked by the running operation.
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
     run_until: Instant,
-    /// The time at which the message vanishes by itself; a storage refuses to hide it for longer.
+    /// The time at which the message expires; a storage refuses to hide it for longer.
     expires: Option<Instant>,
     lost: CancellationToken,
     this: Weak<Lease>,
 }
 
 impl Lease {
-    /// Takes over a message that was asked for at `requested`. The renewer renews it from now on.
+    /// Takes over a message whose request was sent at `requested`. The renewer renews it from now on.
     pub(crate) fn start(
         renewer: &LeaseRenewer,
         store: Arc<dyn QueueStore>,
@@ -97,7 +97,7 @@ impl Lease {
             queue,
             id: leased.message.id.clone(),
             run_until: requested + terms.max_run_time,
-            // Both times are the storage's; ours count from before the request.
+            // The storage's clock set both times; ours count from before the request.
             expires: leased.expires.and_then(|expires| {
                 let beyond = expires.duration_since(leased.next_visible).unwrap_or_default();
                 deadline.checked_add(beyond)
@@ -122,17 +122,17 @@ impl Lease {
         lease
     }
 
-    /// The storage's identity of the message.
+    /// Returns the storage's id of the message.
     pub(crate) fn message_id(&self) -> &MessageId {
         &self.id
     }
 
-    /// Fires when the lease is lost, before another can have got the message.
+    /// Returns the token that fires when the lease is lost, before another worker can have the message.
     pub(crate) fn lost(&self) -> &CancellationToken {
         &self.lost
     }
 
-    /// Returns why the lease is lost, once it is.
+    /// Returns the reason why the lease is lost; `None` while it is held.
     pub(crate) fn loss(&self) -> Option<Loss> {
         let state = self.state();
         match state.phase {
@@ -141,18 +141,18 @@ impl Lease {
         }
     }
 
-    /// Returns whether the lease has expired, and the message may be deleted all the same while nobody else has it.
+    /// Returns whether the lease has expired but its message may still be deleted while nobody else has it.
     pub(crate) fn may_end_late(&self) -> bool {
         self.terms.expired == ExpiredReceipt::Allow && self.loss() == Some(Loss::Expired)
     }
 
-    /// Returns whether an answer is missing, so that the receipt may be outdated.
+    /// Returns whether an answer was lost, so that the receipt may be outdated.
     pub(crate) fn is_uncertain(&self) -> bool {
         let state = self.state();
         state.phase == Phase::Uncertain || state.unanswered_until.is_some()
     }
 
-    /// Until when nobody else can get the message.
+    /// Returns the time before which nobody else can lease the message.
     pub(crate) fn deadline(&self) -> Instant {
         self.state().deadline
     }
@@ -169,12 +169,12 @@ impl Lease {
         MessageRef { id: self.id.clone(), receipt: self.state().receipt.clone() }
     }
 
-    /// The token fires this long before the deadline, so that it fires before a successor can start.
+    /// Returns how long before the deadline the token fires, so that it fires before a successor can start.
     fn margin(&self) -> Duration {
         (self.terms.visibility / 20).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
-    /// Enters into the deadline queue when something has to be done next.
+    /// Enters the lease's next deadline into the deadline queue.
     pub(super) fn schedule(&self, state: &mut State) {
         self.unschedule(state);
         let give_up = state.deadline - self.margin().min(self.terms.visibility / 2);
@@ -182,7 +182,7 @@ impl Lease {
             Phase::Held if state.overrun || self.lasts_to_the_end(state) => give_up.min(self.next_cut(state)),
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(Instant::now());
-                // 70 % of the time left, spread so that leases taken together are not renewed together.
+                // 70 % of the remaining time, spread so that leases of one request are not renewed together.
                 let part = entropy::jitter(left, 0.65..=0.72);
                 (Instant::now() + part).min(give_up).min(self.run_until)
             }
@@ -192,21 +192,21 @@ impl Lease {
         state.slot = Some(self.renewer.watch(at, self.this.clone()));
     }
 
-    /// Returns whether the lease lasts for as long as the message does, so that renewing it is in vain.
+    /// Returns whether the lease lasts until the message expires, so that a renewal would gain nothing.
     fn lasts_to_the_end(&self, state: &State) -> bool {
         self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires)
     }
 
-    /// Returns when the job is to be cut off, if it is not yet.
+    /// Returns when to cut off the job, unless that has happened.
     fn next_cut(&self, state: &State) -> Instant {
         if state.overrun { state.deadline } else { self.run_until }
     }
 
-    /// For how long the message can be hidden, of the time asked for, before it vanishes.
+    /// Returns the part of `visibility` for which the message can be hidden before it expires.
     pub(super) fn within_life(&self, visibility: Duration) -> Duration {
         let Some(expires) = self.expires else { return visibility };
         let left = expires.saturating_duration_since(Instant::now());
-        // Storages count in seconds; the margin is for their rounding.
+        // Storages count in seconds; the margin absorbs their rounding.
         visibility.min(left.saturating_sub(EXPIRY_MARGIN))
     }
 
@@ -216,8 +216,8 @@ impl Lease {
         }
     }
 
-    /// Called when an entry of the deadline queue is due. True if a renewal is to be sent; the moment of giving up is then in
-    /// the queue already.
+    /// Handles a due entry of the deadline queue. Returns true if a renewal must be sent; the time to give up is then
+    /// already in the queue.
     pub(super) fn is_renewal_due(&self) -> bool {
         let mut state = self.state();
         state.slot = None;
@@ -232,7 +232,7 @@ impl Lease {
             phase => {
                 state.slot = Some(self.renewer.watch(give_up, self.this.clone()));
                 if now >= self.run_until {
-                    // Cut off while the message is still ours, so that the failed attempt can be counted.
+                    // Cut off while this process still owns the message, so that the failed attempt can be counted.
                     state.overrun = true;
                     self.lost.cancel();
                 }
@@ -255,7 +255,7 @@ impl Lease {
         state.phase = Phase::Closed;
     }
 
-    /// Stops renewing; the message comes back by itself when the lease runs out. Whoever still works on it is told to stop.
+    /// Stops renewing and fires the token. The message becomes visible again when the lease runs out.
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {

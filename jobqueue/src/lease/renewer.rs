@@ -12,10 +12,11 @@ use super::deadline_queue::{DeadlineQueue, Slot};
 use super::owner::Lease;
 use crate::task;
 
-/// The most renewals under way at once.
+/// The maximum number of concurrent renewals.
 const CONCURRENT_RENEWALS: usize = 256;
 
-/// Renews leases. One thread and one deadline queue serve any number of leases: what costs is requests, not leases.
+/// Renews leases. One thread and one deadline queue serve any number of leases: the cost is per request, not per
+/// lease.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseRenewer {
     deadlines: Arc<DeadlineQueue>,
@@ -25,10 +26,10 @@ pub(crate) struct LeaseRenewer {
 static PROCESS: OnceLock<LeaseRenewer> = OnceLock::new();
 
 impl LeaseRenewer {
-    /// Returns the renewer of this process, on a thread of its own that the first call starts.
+    /// Returns the renewer of this process. The first call starts its thread.
     ///
     /// # Errors
-    /// When the operating system refuses the thread.
+    /// The operating system refused the thread.
     pub(crate) fn process() -> io::Result<Self> {
         if let Some(renewer) = PROCESS.get() {
             return Ok(renewer.clone());
@@ -47,19 +48,20 @@ impl LeaseRenewer {
         Ok(renewer)
     }
 
-    /// Returns a renewer on the current runtime, which then must not be blocked. For tests on paused time.
+    /// Returns a renewer on the current runtime, which must not be blocked. For tests on paused time.
     pub(crate) fn on_this_runtime() -> Self {
         let renewer = Self { deadlines: Arc::default(), runtime: Handle::current() };
         drop(task::spawn_on(&renewer.runtime, serve(Arc::downgrade(&renewer.deadlines))));
         renewer
     }
 
-    /// Returns the renewer's runtime, for others whose leases must not depend on what the application does with its own.
+    /// Returns the renewer's runtime, for other leases that must not depend on the application's use of its runtime.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Runs a future on the renewer's runtime to its end, whatever becomes of the caller. `None` if the process is ending.
+    /// Runs a future to its end on the renewer's runtime, even if the caller is dropped. `None` if the process is
+    /// ending.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -86,10 +88,10 @@ impl LeaseRenewer {
     }
 }
 
-/// Renews what is due until nobody has the renewer any more.
+/// Renews due leases until the last handle to the renewer is dropped.
 async fn serve(deadlines: Weak<DeadlineQueue>) {
     let permits = Arc::new(Semaphore::new(CONCURRENT_RENEWALS));
-    // A task for each request under way, not for each lease that is due.
+    // One task for each request under way, not for each due lease.
     let mut waiting: VecDeque<Weak<Lease>> = VecDeque::new();
     while let Some(deadlines) = deadlines.upgrade() {
         tokio::select! {

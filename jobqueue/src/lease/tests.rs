@@ -10,12 +10,12 @@ use crate::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
 
 const TERM: Duration = Duration::from_secs(30);
 
-/// A leased message on the memory storage, in paused time.
+/// Returns a leased message on the memory storage, in paused time.
 async fn leased(max_run_time: Duration) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
     leased_since(Instant::now(), max_run_time, ExpiredReceipt::Refuse).await
 }
 
-/// The same, asked for at `requested`; to the storage the lease has just begun.
+/// Like [`leased`], but the request was sent at `requested`; for the storage the lease has just begun.
 async fn leased_since(
     requested: Instant,
     max_run_time: Duration,
@@ -80,7 +80,7 @@ async fn released_or_dropped_lease_is_not_renewed() {
             lease.abandon();
         }
         assert_eq!(renewer.watched(), 0);
-        // Though its receipt is good still.
+        // Its receipt is still valid.
         assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Closed)));
         assert!(matches!(lease.release(TERM, None).await, Err(LeaseError::Closed)));
         assert!(matches!(lease.delete().await, Err(LeaseError::Closed)));
@@ -90,7 +90,7 @@ async fn released_or_dropped_lease_is_not_renewed() {
     }
 }
 
-/// A process that slept, or a renewer that starved: nothing has fired yet, and the time is over.
+/// The process slept, or the renewer starved: nothing has fired yet, and the lease has expired.
 // I5
 #[tokio::test(start_paused = true)]
 async fn expired_owner_deletes_only_if_configured() {

@@ -1,4 +1,4 @@
-//! Deleting the messages of many leases by one request.
+//! Deletes the messages of many leases by one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::storage::StoreError;
 
 type Outcome = Result<(), LeaseError>;
 
-/// Deletes the messages of leases that are all of one queue and on the same terms, and ends the leases; the answers stand in
-/// the order of the leases. Each is what [`delete`](Lease::delete) would have said: what the common request has not
-/// decided for a message is decided for it alone.
+/// Deletes the messages of leases of one queue and with the same terms, and ends the leases. Returns the outcomes in
+/// the order of the leases. Each is the outcome that [`delete`](Lease::delete) would return: a message that the
+/// common request leaves undecided is decided by requests of its own.
 pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Outcome> {
     let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
     let (mut together, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
-    // Held to the end, so that nothing renews what is being deleted.
+    // Held to the end, so that nothing renews a message while it is deleted.
     let mut turns = Vec::with_capacity(leases.len());
     let soonest = soonest_together(leases);
     for (place, lease) in leases.iter().enumerate() {
         match lease.turn.try_lock() {
-            // A renewal under way must not hold up the others, a receipt that may be outdated needs more than one answer,
-            // and a lease near its end would leave the common request no time.
+            // These messages are deleted alone: a renewal under way would delay the others, a receipt that may be
+            // outdated needs several answers, and a lease near its end would leave the common request no time.
             Err(_) => alone.push(place),
             Ok(_) if lease.is_uncertain() || lease.delete_by() < soonest => alone.push(place),
             Ok(turn) => match lease.check_deletable() {
@@ -44,18 +44,18 @@ pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Outcome> {
     for (place, outcome) in together.into_iter().zip(decided).chain(alone.into_iter().zip(singly)) {
         outcomes[place] = Some(outcome);
     }
-    // Each has one by now; a lease without would have been left out by the lines above.
+    // Every lease has an outcome by now; the default is unreachable.
     outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(LeaseError::Uncertain(None)))).collect()
 }
 
-/// Returns when a lease must last to be deleted with others: a quarter of the time that the longest of them has.
+/// Returns the earliest deadline at which a lease is deleted with others: a quarter of the longest remaining time.
 fn soonest_together(leases: &[Arc<Lease>]) -> Instant {
     let now = Instant::now();
     let longest = leases.iter().map(|lease| lease.delete_by().saturating_duration_since(now)).max();
     now + longest.unwrap_or_default() / 4
 }
 
-/// One request for all, then for each what it has not decided.
+/// Sends one request for all leases, then further ones for each message that is still undecided.
 async fn delete_together(leases: &[&Lease]) -> Vec<Outcome> {
     let answers = request(leases).await;
     let mut outcomes = Vec::with_capacity(leases.len());
@@ -84,7 +84,7 @@ async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     let call = first.store.delete_all(&first.queue, messages, first.terms.expired);
     match timeout(limit, call).await {
         Ok(mut answers) => {
-            // A storage that leaves some unanswered has told nothing of them.
+            // A storage that answers for fewer messages has said nothing about the rest.
             while answers.len() < leases.len() {
                 answers.push(Err(first.no_answer()));
             }

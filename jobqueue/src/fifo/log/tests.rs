@@ -18,7 +18,7 @@ fn turn(copy: u64, delivery: u32) -> Turn {
     Turn { copy, delivery }
 }
 
-/// A log in which jobs of key `a` were sent one after the other.
+/// Returns a log in which jobs of key `a` were sent one after the other.
 fn sent(jobs: &[&str]) -> GroupLog {
     let mut log = GroupLog::default();
     for (nonce, job) in (1..).zip(jobs) {
@@ -74,7 +74,7 @@ fn a_late_confirmation_makes_no_entry() {
     assert!(log.end(&first, turn(1, 1), How::DeadLettered, START));
     assert_eq!(log.confirm(&first, 1, true, START), Confirmed::Acknowledged);
     assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), START), Position::First);
-    // Redriven, it is taken in anew.
+    // A redriven job joins again at the tail.
     assert_eq!(log.stand(&first, turn(3, 1), START), behind(1));
     assert_eq!(GroupLog::default().confirm(&first, 1, true, START), Confirmed::Gone);
 }
@@ -90,12 +90,12 @@ fn an_announced_job_whose_sender_died_blocks_for_a_bounded_time_and_is_not_lost(
     assert_eq!(log.stand(&next, turn(2, 1), later(80)), behind(1));
     assert_eq!(log.position(&next, turn(2, 1), later(100)), None, "to be passed by");
     assert_eq!(log.stand(&next, turn(2, 1), later(100)), Position::First);
-    // Its message comes after all.
+    // Its message arrives after all.
     let mut late = log.clone();
     assert_eq!(late.stand(&lost, turn(1, 1), later(101)), behind(1));
     assert!(late.end(&next, turn(2, 1), How::Done, later(101)));
     assert_eq!(late.stand(&lost, turn(1, 2), later(102)), Position::First);
-    // Its sender comes after all.
+    // Its sender confirms after all.
     assert_eq!(log.confirm(&lost, 1, true, later(101)), Confirmed::Acknowledged);
     assert_eq!(log.stand(&lost, turn(1, 1), later(102)), behind(1));
 }
@@ -105,7 +105,7 @@ fn a_job_that_is_sent_again_keeps_its_position_and_one_that_is_done_is_told() {
     let mut log = sent(&["1", "2"]);
     assert_eq!(log.announce(&entry("a", "1"), 9, START), Announced::Entered);
     assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), START), behind(1));
-    // There may be two messages now: the first that stands has the turn.
+    // There may be two messages now: the first one delivered has the turn.
     assert_eq!(log.stand(&entry("a", "1"), turn(9, 1), START), Position::First);
     assert_eq!(log.stand(&entry("a", "1"), turn(1, 1), START), Position::OtherCopy { overdue: false });
     assert!(!log.end(&entry("a", "1"), turn(1, 1), How::Done, START), "the copy's end is not the job's");
@@ -118,13 +118,13 @@ fn a_job_that_is_sent_again_keeps_its_position_and_one_that_is_done_is_told() {
 fn only_the_message_that_was_confirmed_is_taken_for_the_only_one() {
     let job = entry("a", "1");
     let mut log = sent(&["1"]);
-    // Of a former send under the same id, whose entry is forgotten.
+    // A message of a former send under the same id, whose entry is forgotten.
     assert_eq!(log.position(&job, turn(99, 1), START), None);
     assert_eq!(log.begin_cancel(&job, 7, &message(), START), CancelBegun::Marked { copies: false });
     assert_eq!(log.stand(&job, turn(99, 1), START), Position::First);
     assert!(!log.end_cancel(&job, 7, true, START), "a message of it runs");
     assert_eq!(log.stand(&job, turn(1, 1), START), Position::OtherCopy { overdue: false });
-    // It may be dead-lettered, for being delivered too often; the job goes on.
+    // It may be dead-lettered for too many deliveries; the job goes on.
     assert!(log.end(&job, turn(1, 1), How::DeadLettered, START));
     assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), START), behind(1));
     assert!(log.end(&job, turn(99, 1), How::Done, START));
@@ -178,7 +178,7 @@ fn an_overdue_message_is_passed_by_only_after_all_had_time_to_come() {
     assert!(!log.press(&next, turn(2, 1), PATIENCE, later(299)), "it is not overdue");
     assert_eq!(stand(&mut log, 301), Position::Behind { ahead: 1, overdue: true });
     assert!(!log.press(&next, turn(2, 1), PATIENCE, later(301)));
-    // Nobody looked for long, as when all workers were stopped.
+    // Nobody pressed for long, as when all workers were stopped.
     assert!(!log.press(&next, turn(2, 1), PATIENCE, later(600)));
     for seconds in [650, 700, 799] {
         assert!(!log.press(&next, turn(2, 1), PATIENCE, later(seconds)));
@@ -211,7 +211,7 @@ fn what_keeps_coming_stays_expected() {
     let mut log = sent(&["1", "2"]);
     log.extend(&entry("a", "1"), later(5_000).0);
     assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), later(4_999)), behind(1));
-    // The next has its time from the moment when it becomes the first.
+    // The next job has its full time from the moment at which it becomes the first.
     log.end(&entry("a", "1"), turn(1, 1), How::Done, later(4_999));
     assert_eq!(log.stand(&entry("a", "3"), turn(3, 1), later(5_200)), behind(1));
 }
@@ -224,10 +224,10 @@ fn a_cancelled_job_runs_in_no_copy_and_one_that_was_received_is_not_cancelled() 
     assert_eq!(log.begin_cancel(&job, 7, &message(), START), CancelBegun::Marked { copies: false });
     assert!(log.end_cancel(&job, 7, true, START));
     assert_eq!(log.stand(&job, turn(1, 1), START), Position::Ended);
-    // Wanted again, it runs.
+    // Sent again, it runs.
     assert_eq!(log.announce(&job, 2, START), Announced::Entered);
     log.confirm(&job, 2, false, START);
-    // Two messages, of which one is received between mark and deletion of the other.
+    // Two messages: one is received between the mark and the deletion of the other.
     assert_eq!(log.begin_cancel(&job, 8, &message(), START), CancelBegun::Marked { copies: true });
     assert_eq!(log.stand(&job, turn(2, 1), START), Position::First);
     assert!(!log.end_cancel(&job, 8, true, START));
@@ -285,7 +285,7 @@ fn a_log_has_bounds_and_its_entries_a_fixed_size() {
     }
     assert_eq!(log.announce(&entry("b", "one more"), 0, START), Announced::Full);
     assert_eq!(log.stand(&entry("b", "one more"), turn(0, 1), START), Position::Full);
-    // All senders died: they are passed by at once, and few of them are kept.
+    // All senders have died: their entries are skipped at once, and few of them are kept.
     let last = entry("a", &(MAX_ENTRIES - 1).to_string());
     assert_eq!(log.stand(&last, turn(1, 1), later(100)), Position::First);
     assert_eq!(log.entries.len(), MAX_SKIPPED + 1);

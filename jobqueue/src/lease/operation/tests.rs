@@ -40,7 +40,7 @@ impl Scene {
         take(&**self.inner.queues(), &self.queue).unwrap()
     }
 
-    /// Leases a message as if it had been asked for so long ago.
+    /// Leases a message as if the request had been sent `ago`.
     async fn leased(&self, ago: Duration, max_run_time: Duration, expired: ExpiredReceipt) -> Arc<Lease> {
         let (storage, message) = (self.faulty.storage(), self.message().await);
         let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
@@ -54,13 +54,13 @@ impl Scene {
     }
 }
 
-/// Returns what another worker leases, without waiting.
+/// Returns the message that another worker leases, without waiting.
 fn take(store: &dyn QueueStore, queue: &QueueName) -> Option<LeasedMessage> {
     let get = GetMessages { count: 1, visibility: TERM };
     store.get(queue, get).now_or_never()?.ok()?.messages.pop()
 }
 
-// B2: the first try was applied, whatever is said of the second.
+// B2: the first attempt was applied, whatever the storage says about the second.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_after_a_lost_answer_leaves_a_change_in_doubt() {
     for refusal in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable, StoreErrorKind::Unauthorized] {
@@ -87,7 +87,7 @@ async fn a_deletion_in_doubt_is_not_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_does_not_revive_a_lost_lease() {
     let scene = Scene::new().await;
-    // It runs too long, and so it is not renewed meanwhile.
+    // It has exceeded its run time, so the renewer leaves it alone.
     let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
     tokio::time::sleep(TERM - Duration::from_millis(1_200)).await;
     scene.faulty.plan(Operation::Update, 1, LOST_ANSWER);
@@ -97,7 +97,7 @@ async fn a_late_answer_does_not_revive_a_lost_lease() {
     assert_eq!(lease.loss(), Some(Loss::Expired));
 }
 
-// W-report: a process that was stopped in its deletion, while another did the job.
+// W-report: a process is suspended during its deletion, while another one does the job.
 #[tokio::test(start_paused = true)]
 async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
     for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {

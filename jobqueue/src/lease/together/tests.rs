@@ -15,7 +15,7 @@ use crate::testing::faults::{Fault, Faulty};
 
 const TERM: Duration = Duration::from_secs(30);
 
-/// So many leased messages of one queue on the memory storage, under a plan of faults.
+/// Returns leased messages of one queue on the memory storage, with planned faults.
 async fn many_leased(
     count: u32,
     expired: ExpiredReceipt,
@@ -44,7 +44,8 @@ async fn many_leased(
 async fn batch_delete_answers_for_each_message() {
     let (faulty, queue, renewer, leases) = many_leased(5, ExpiredReceipt::Refuse).await;
     let storage = faulty.storage();
-    // The first was settled, the second taken away; a renewal of the third has no answer; the fourth is being renewed.
+    // The first is settled, the second taken by another, a renewal of the third has no answer, the fourth is being
+    // renewed.
     leases[0].release(TERM, None).await.unwrap();
     storage.queues().delete(&queue, &leases[1].message(), ExpiredReceipt::Refuse).await.unwrap();
     faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
