@@ -1,4 +1,4 @@
-//! Finds out at the start whether the worker may do what it is going to.
+//! Checks at the start whether the worker has the permissions it needs.
 
 use crate::claim_check::CONTAINER;
 use crate::error::{Error, ErrorKind};
@@ -7,10 +7,10 @@ use crate::name::{ContainerName, QueueName};
 use crate::queue::QueueCore;
 use crate::storage::{Access, StoreError, StoreErrorKind};
 
-/// Refuses to run on a queue, or without a dead-letter queue, that the worker lacks the right to use.
+/// Fails if the worker lacks a permission for the queue or for its dead-letter queue.
 ///
-/// Large payloads are not every worker's business: what lacks for them is told, and the worker runs. So does one whose
-/// storage cannot be asked just now.
+/// Not every worker handles large payloads: if a permission for blobs is missing, this only logs a warning. The same
+/// holds if the storage cannot be asked now.
 pub(super) async fn check(core: &QueueCore) -> Result<(), Error> {
     let (queues, blobs) = (core.storage.queues(), core.storage.blobs());
     verdict(&core.name, queues.check_access(&core.name, Access::Process).await)?;
@@ -19,7 +19,7 @@ pub(super) async fn check(core: &QueueCore) -> Result<(), Error> {
     let container = ContainerName::new(CONTAINER)?;
     if let Err(error) = blobs.check_access(&container, Access::Process).await {
         let queue = &core.name;
-        tracing::warn!(%queue, error = %chain(&error), "large payloads cannot be used here");
+        tracing::warn!(%queue, error = %chain(&error), "no access to large payloads");
     }
     Ok(())
 }
@@ -27,7 +27,7 @@ pub(super) async fn check(core: &QueueCore) -> Result<(), Error> {
 fn verdict(queue: &QueueName, answer: Result<(), StoreError>) -> Result<(), Error> {
     match answer {
         Err(error) if error.kind() == StoreErrorKind::Unauthorized => {
-            let text = format!("the worker may not do what it has to with the queue `{queue}`");
+            let text = format!("the worker lacks permissions for the queue `{queue}`");
             Err(Error::new(ErrorKind::Storage, text).with_source(error))
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! Tells whether a worker has anything to do.
+//! Tells whether a worker is idle.
 
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard};
@@ -7,27 +7,27 @@ use tokio::sync::Notify;
 
 use crate::sync::lock;
 
-/// Counts what is going on, so that "nothing left to do" can be told from "between two jobs".
+/// Counts running jobs and received messages, so that "idle" can be told from "between two jobs".
 #[derive(Debug)]
 pub(super) struct Activity {
     state: Mutex<State>,
-    /// Not a `watch` channel, which wakes those who wait in a random order: a simulation must repeat.
+    /// Not a `watch` channel: it wakes its waiters in a random order, and simulations must be repeatable.
     changed: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     in_flight: usize,
-    /// Grows whenever something is received or settled.
+    /// The generation grows whenever a message is received or settled.
     generation: u64,
     /// The generation in which each poller last found its queue empty.
     empty_at: Vec<Option<u64>>,
-    /// The newest generation in which no job was running.
+    /// The latest generation in which no job was running.
     quiet: u64,
 }
 
 impl State {
-    /// A worker that only sends on schedule has no queue that could become empty, and is idle.
+    /// A worker that only sends on schedule has no queue that could become empty: it is idle.
     fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.empty_at.iter().all(|at| *at == Some(self.generation))
     }
@@ -56,7 +56,7 @@ impl Activity {
     async fn until(&self, holds: impl Fn(&State) -> bool) {
         loop {
             let mut changed = pin!(self.changed.notified());
-            // Before the state is read, so that no change between the two is missed.
+            // Enabled before the state is read, so that no change is missed.
             changed.as_mut().enable();
             if holds(&self.lock()) {
                 return;
@@ -69,7 +69,8 @@ impl Activity {
         lock(&self.state)
     }
 
-    /// The generation to report with [`found_empty`](Self::found_empty), read before the queue is looked at.
+    /// Returns the generation to report with [`found_empty`](Self::found_empty). Read it before you look at the
+    /// queue.
     pub(super) fn generation(&self) -> u64 {
         self.lock().generation
     }
@@ -92,13 +93,13 @@ impl Activity {
         self.change(|state| state.empty_at[poller] = Some(generation));
     }
 
-    /// Resolves when no job is running any more and something has happened since `generation`: time to look again whether
-    /// the last job has left more to do.
+    /// Resolves when no job is running and something has happened since `generation`: look again whether the last job
+    /// has sent more.
     pub(super) async fn quiet_after(&self, generation: u64) {
         self.until(|state| state.quiet > generation).await;
     }
 
-    /// Resolves when no job is running and every queue was found empty since the last one ended.
+    /// Resolves when no job is running and every queue was found empty since the last job ended.
     pub(super) async fn idle(&self) {
         self.until(State::is_idle).await;
     }

@@ -1,4 +1,4 @@
-//! Work that goes on beside the pollers for as long as the worker runs.
+//! Background work: runs beside the pollers as long as the worker does.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub(super) type Background =
 /// The part of a worker that background work may use.
 pub(crate) struct BackgroundContext {
     shared: Arc<Shared>,
-    /// Fires when the worker stops; it waits for background work.
+    /// Fires when the worker stops. The worker then waits for the background work to end.
     pub(crate) stop: CancellationToken,
 }
 
@@ -37,12 +37,12 @@ impl BackgroundContext {
         self.shared.channel_options().clock
     }
 
-    /// The keeper that tests put on this runtime.
+    /// Returns the lease renewer that tests run on the current runtime.
     pub(crate) fn renewer(&self) -> Option<LeaseRenewer> {
         self.shared.channel_options().renewer
     }
 
-    /// The queue of `M`, with the worker's options.
+    /// Opens the queue of `M` with the worker's options.
     pub(crate) async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
         Ok(Queue::of(self.shared.core::<M>(M::QUEUE).await?))
     }

@@ -1,4 +1,4 @@
-//! Putting a worker together.
+//! The builder of a worker.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,7 +28,7 @@ use crate::storage::{ExpiredReceipt, MAX_VISIBILITY, Storage};
 
 type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 
-/// Collects what a worker is made of. Begun by [`Worker::builder`].
+/// Builds a worker. Returned by [`Worker::builder`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -72,14 +72,14 @@ pub struct WorkerBuilder {
     core: QueueCoreOptions,
     events: Events,
     background: Vec<Background>,
-    /// Names of background work, each to be used once.
+    /// The names of the background work; each may occur once.
     names: BTreeSet<String>,
     mistake: Option<Error>,
     hooks: Vec<Arc<dyn Hook>>,
 }
 
 impl WorkerBuilder {
-    /// `swept` are the containers that a sweep looks at.
+    /// Returns a builder. `swept` lists the containers that a sweep visits.
     pub(crate) fn new(storage: Storage, hooks: Vec<Arc<dyn Hook>>, swept: &'static [SweptContainer]) -> Self {
         Self {
             storage,
@@ -109,7 +109,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Adds a value that handlers take by [`State`](crate::State). One of each type.
+    /// Adds a value that handlers take by [`State`](crate::State). Each type can have one value.
     pub fn state<T: Clone + Send + Sync + 'static>(mut self, state: T) -> Self {
         if self.states.insert(state) {
             self.repeated_state = Some(std::any::type_name::<T>());
@@ -117,12 +117,14 @@ impl WorkerBuilder {
         self
     }
 
-    /// Puts a [`tower::Layer`] around every handler; the layer added last is outermost, as in axum.
+    /// Wraps every handler in a [`tower::Layer`]. The layer added last is outermost, as in axum.
     ///
-    /// The layer sees a [`Job`] and answers `()` or an error. An error of the layer's own, a timeout for instance,
-    /// counts as a failed attempt. What it is put around is tower's
-    /// [`BoxCloneSyncService<Job, (), BoxError>`](tower::util::BoxCloneSyncService); a layer for any service fits. Layers that call their service twice (tower's `Retry`) do not work: the message is
-    /// consumed by the first call; use the queue's own retries.
+    /// The layer wraps tower's [`BoxCloneSyncService<Job, (), BoxError>`](tower::util::BoxCloneSyncService); a layer
+    /// for any service fits. It receives a [`Job`] and returns `()` or an error. An error of the layer itself, for
+    /// instance a timeout, counts as a failed attempt.
+    ///
+    /// A layer must not call its service twice, as tower's `Retry` does: the first call consumes the message. Use the
+    /// queue's own retries.
     pub fn layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<JobService> + Send + Sync + 'static,
@@ -134,60 +136,64 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how many handlers run at once, over all queues. The default is 64. Messages whose handler is done and whose deletion is
-    /// under way do not count, up to as many again.
+    /// Sets the maximum number of handlers that run at the same time, over all queues. The default is 64. A message
+    /// whose handler has returned and whose deletion is under way does not count; there can be as many of those
+    /// again.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.options.concurrency = jobs;
         self
     }
 
-    /// The longest pause between two looks at an empty queue, on storages that cannot ring. The default is 5 seconds; on
-    /// Azure each look is a billed transaction.
+    /// Sets the longest pause between two requests to an empty queue, on storages that cannot notify. The default is
+    /// 5 seconds; on Azure each request is billed.
     pub fn max_idle_delay(mut self, delay: Duration) -> Self {
         self.options.max_idle_delay = delay.clamp(Duration::from_millis(10), WITHOUT_END);
         self
     }
 
-    /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds, within the 30 that
-    /// orchestrators commonly give.
+    /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds, within
+    /// the 30 seconds that orchestrators commonly allow.
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.options.shutdown_timeout = timeout.min(WITHOUT_END);
         self
     }
 
-    /// Sets how long a handler may go on after its token was cancelled, before its future is dropped. The default is 2 seconds.
+    /// Sets how long a handler may continue after its token has fired. Then its future is dropped. The default is 2
+    /// seconds.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.options.cancel_grace = grace.min(WITHOUT_END);
         self
     }
 
-    /// Sets how long a job may run, renewals included; then it is cancelled and counts as failed. The default is 12 hours.
+    /// Sets how long a job may run, lease renewals included. Then it is cancelled, and the attempt counts as failed.
+    /// The default is 12 hours.
     pub fn max_run_time(mut self, time: Duration) -> Self {
         self.core.max_run_time = time.clamp(Duration::from_millis(100), WITHOUT_END);
         self
     }
 
-    /// The largest payload that is read, in bytes. The default is 32 MiB.
+    /// Sets the maximum size of a payload that the worker reads, in bytes. The default is 32 MiB.
     pub fn max_payload_bytes(mut self, bytes: u64) -> Self {
         self.core.max_payload_bytes = bytes;
         self
     }
 
-    /// The name under which this worker appears in dead letters. The default is `/jobqueue/<program>`. It has no influence on
-    /// ownership; two workers may have the same.
+    /// Sets the name of this worker in dead letters. The default is `/jobqueue/<program>`. The name does not affect
+    /// the ownership of messages; two workers may have the same.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.core.worker = name.into();
         self
     }
 
-    /// The `source` of the events that handlers of this worker send: a URI reference. The default is `/jobqueue/<program>`. A job is
-    /// identified by source and id together; workers whose handlers send the same jobs under the same ids need the same source.
+    /// Sets the `source` of the events that handlers of this worker send: a URI reference. The default is
+    /// `/jobqueue/<program>`. Source and id together identify a job: if handlers of several workers send the same
+    /// jobs under the same ids, the workers need the same source.
     pub fn source(mut self, source: impl Into<Arc<str>>) -> Self {
         self.core.source = source.into();
         self
     }
 
-    /// Settings that this process prefers to those in the queues' metadata.
+    /// Sets queue settings that take precedence in this process over those in the queues' metadata.
     pub fn overrides(mut self, overrides: SettingOverrides) -> Self {
         self.core.overrides = overrides;
         self
@@ -199,16 +205,17 @@ impl WorkerBuilder {
         self
     }
 
-    /// Accepts the success of a handler whose lease has expired, as long as no worker has got the message meanwhile: of one
-    /// that held its thread for too long, or ends within the [`cancel_grace`](Self::cancel_grace) after it was told to stop.
-    /// A handler that stops before it is done must then return an error. Off by default: an expired lease is lost.
+    /// Accepts the success of a handler whose lease has expired, if no worker has received the message in the
+    /// meantime. Examples are a handler that blocked its thread for too long, and one that returned within the
+    /// [`cancel_grace`](Self::cancel_grace) after its token had fired. A handler that stops before its work is done
+    /// must then return an error. The default is off: an expired lease is lost.
     pub fn late_completion(mut self, accept: bool) -> Self {
         self.core.expired = if accept { ExpiredReceipt::Allow } else { ExpiredReceipt::Refuse };
         self
     }
 
-    /// Asked after every failure what is to happen; `None` leaves it to the error's own verdict. Attempts are bounded by
-    /// the poison threshold whatever it says.
+    /// Sets a policy that decides about every failure: retry or dead-letter. If it returns `None`, the error itself
+    /// decides. The poison threshold bounds the attempts in either case.
     pub fn retry_policy(
         mut self,
         policy: impl Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync + 'static,
@@ -217,51 +224,59 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets when the worker stops fetching from a queue on which everything fails, so that an outage does not burn all attempts;
-    /// `None` for never. The default is [`CircuitBreaker::new`].
+    /// Sets when the worker stops fetching from a queue on which every job fails, so that an outage does not use up
+    /// all attempts; `None` for never. The default is [`CircuitBreaker::new`].
     pub fn circuit_breaker(mut self, breaker: impl Into<Option<CircuitBreaker>>) -> Self {
         self.options.circuit = breaker.into();
         self
     }
 
-    /// Sets how many messages that are never run — unreadable, not valid, over a bound — go to their dead-letter queues in a second,
-    /// over all queues; `None` for as fast as they come. What is over the rate is put back and goes later, which costs no
-    /// attempt, so that a flood of rubbish neither crowds out good messages nor empties a queue before anybody notices.
-    /// The default is 100. [`run_until_idle`](Worker::run_until_idle) does not wait for it.
+    /// Sets how many messages per second may go to their dead-letter queues without having run: unreadable, invalid,
+    /// or over a bound. The rate covers all queues; `None` removes the limit. The default is 100.
+    ///
+    /// A message over the rate is put back and moved later, which costs no attempt. A flood of bad messages thus
+    /// neither displaces good messages nor empties a queue before an operator notices.
+    /// [`run_until_idle`](Worker::run_until_idle) ignores the rate.
     pub fn rejections_per_second(mut self, messages: impl Into<Option<u32>>) -> Self {
         self.options.rejections_per_second = messages.into();
         self
     }
 
-    /// Also records in a blob which jobs are done although their message, or another message of the job, may come: those whose deletion
-    /// got no answer, and those with a payload in a blob. Such a message is then not run again after a restart or by another worker
-    /// either. Costs a request for each job that is delivered a second time, and two for each with a payload in a blob. Off by default:
-    /// this worker remembers the last 10,000 in memory.
+    /// Records in blobs which jobs are done although a message of theirs may still be delivered: jobs whose deletion
+    /// got no answer, and jobs with a payload in a blob. After a restart, and on other workers, such a message is
+    /// then not run again.
+    ///
+    /// This costs a request for each job that is delivered a second time, and two for each job with a payload in a
+    /// blob. The default is off: the worker remembers the last 10,000 of these jobs in memory.
     pub fn durable_completions(mut self, record: bool) -> Self {
         self.options.durable_completions = record;
         self
     }
 
-    /// Runs [`sweep`](crate::sweep) with its default options so often, for the first time after this time has passed. Off by
-    /// default; one worker of many is enough.
+    /// Runs [`sweep`](crate::sweep) with its default options at this interval, for the first time after one interval.
+    /// The default is never; one of several workers is enough.
     pub fn sweep_every(mut self, every: Duration) -> Self {
         self.options.sweep_every = Some(every.max(Duration::from_secs(60)));
         self
     }
 
-    /// Calls `listener` for everything the worker does. It must be quick; if it panics, that is logged and work goes on.
+    /// Calls `listener` for every [`Event`] of the worker. The listener must return quickly. If it panics, the worker
+    /// logs that and continues.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events.add(listener);
         self
     }
 
-    /// Calls `hook` for each message that this worker has dead-lettered, after its dead letter is stored: to tell somebody, or to note
-    /// in the application's own data that the job has failed.
+    /// Calls `hook` for each message that this worker has dead-lettered, after the dead letter is stored. Use it to
+    /// alert somebody, or to record the failure in the application's own data.
     ///
-    /// The hook is called once for most dead letters, but not for all: not if the process dies at that moment, and not for what is
-    /// dead-lettered by hand ([`Delivery::dead_letter`](crate::Delivery::dead_letter)); after a crash perhaps twice. What must not be
-    /// missed is read from the [dead-letter queue](crate::DeadLetters). A hook has 30 seconds, in which the worker waits for it with
-    /// the job's slot; if it panics, that is logged. The hook added last is called last.
+    /// The hook is called once for most dead letters, but not for all: it is not called if the process dies at that
+    /// moment, nor for messages that are dead-lettered by hand
+    /// ([`Delivery::dead_letter`](crate::Delivery::dead_letter)). After a crash it may be called twice. Read what
+    /// must not be missed from the [dead-letter queue](crate::DeadLetters).
+    ///
+    /// A hook has 30 seconds. The worker waits for it and keeps the job's slot. If the hook panics, the worker logs
+    /// that. Hooks run in the order in which they were added.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -289,8 +304,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Renews leases on the current runtime instead of a thread of its own, and takes the time from `clock`: for tests on
-    /// paused time.
+    /// Renews leases on the current runtime instead of a separate thread, and takes the time from `clock`. For tests
+    /// on paused time.
     #[cfg(feature = "testing")]
     pub fn virtual_time(mut self, clock: Arc<dyn crate::Clock>) -> Self {
         self.core.clock = clock;
@@ -298,7 +313,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Adds work that begins with the worker and is to end when its token fires.
+    /// Adds work that starts with the worker and must end when its token fires.
     pub(crate) fn background<F: Future<Output = ()> + Send + 'static>(
         mut self,
         work: impl FnOnce(BackgroundContext) -> F + Send + 'static,
@@ -307,7 +322,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Makes [`build`](Self::build) fail with `clash` if the name was reserved before.
+    /// Reserves a name. [`build`](Self::build) fails with `clash` if the name was reserved before.
     pub(crate) fn reserve_name(mut self, name: String, clash: String) -> Self {
         if self.names.insert(name) {
             return self;
@@ -315,17 +330,18 @@ impl WorkerBuilder {
         self.mistaken(Error::new(ErrorKind::Configuration, clash))
     }
 
-    /// Makes [`build`](Self::build) fail, so that methods that add things need not.
+    /// Makes [`build`](Self::build) fail with this error, so that the methods that add things do not have to.
     pub(crate) fn mistaken(mut self, mistake: Error) -> Self {
         self.mistake.get_or_insert(mistake);
         self
     }
 
-    /// Checks that everything fits together. Nothing is opened yet.
+    /// Checks the configuration and returns the worker. No queue is opened yet.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration), with a sentence that says what to change: no handler and no schedule, two handlers for one
-    /// kind, state that a handler asks for and nobody gave, a concurrency of zero.
+    /// [`Configuration`](ErrorKind::Configuration), with a text that says what to change: there is no handler and no
+    /// schedule, two handlers accept one kind, a handler asks for state that was not given, or the concurrency is
+    /// zero.
     pub fn build(self) -> Result<Worker, Error> {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
         if let Some(mistake) = self.mistake {
@@ -341,7 +357,7 @@ impl WorkerBuilder {
         }
         let lease = self.core.overrides.timeout.unwrap_or(Duration::from_secs(1));
         if lease.is_zero() || lease > MAX_VISIBILITY {
-            return fail(format!("a lease of {lease:?} cannot be had; give more than 0 and at most 7 days"));
+            return fail(format!("a lease of {lease:?} is not possible; set more than 0 and at most 7 days"));
         }
         if self.registrations.is_empty() && self.background.is_empty() {
             return fail("a worker without handlers and schedules does nothing; add `.handle(…)`".to_owned());

@@ -1,6 +1,6 @@
-//! The circuit breaker: leaves a queue alone while everything on it fails.
+//! The circuit breaker: stops fetching from a queue while every job on it fails.
 //!
-//! Knows how attempts ended and when; knows nothing of messages, so that any queue can have one.
+//! It knows how and when attempts ended. It knows nothing of messages, so that any queue can have one.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,12 +13,12 @@ use crate::clock::WITHOUT_END;
 use crate::job::outcome::{Outcome, Reason};
 use crate::sync::lock;
 
-/// The time at which a worker stops fetching from a queue on which everything fails, and for how long.
+/// The rules by which a worker stops fetching from a queue on which every job fails.
 ///
-/// An outage of something all handlers need would otherwise burn every message's attempts within minutes and fill the
-/// dead-letter queue. After `failures` failed attempts without a success in between, of at least `jobs` different jobs, the
-/// circuit opens: nothing is fetched for the pause. Then one message is tried; if it fails too, the pause doubles, and
-/// with the first success everything goes on.
+/// When a service that all handlers need is down, every message would use up its attempts within minutes and fill the
+/// dead-letter queue. The circuit breaker prevents that. The circuit opens after `failures` failed attempts in a row,
+/// of at least `jobs` different jobs. The worker then fetches nothing for the pause. After the pause it tries one
+/// message. If that fails too, the pause doubles; after the first success the worker fetches as before.
 ///
 /// ```
 /// use jobqueue::CircuitBreaker;
@@ -42,12 +42,12 @@ impl Default for CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// 20 failures of at least 5 jobs; pauses from 5 seconds, doubling to 5 minutes.
+    /// Returns the default rules: 20 failures of at least 5 jobs; pauses of 5 seconds, doubling to 5 minutes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how many attempts must have failed one after the other; at least 1.
+    /// Sets how many attempts in a row must fail; at least 1.
     #[must_use]
     pub fn failures(mut self, attempts: u32) -> Self {
         self.failures = attempts.max(1);
@@ -55,14 +55,15 @@ impl CircuitBreaker {
         self
     }
 
-    /// Of how many different jobs they must be, so that one bad job alone does not stop a queue; at most the failures.
+    /// Sets how many different jobs the failures must belong to, so that one bad job alone does not stop a queue.
+    /// Values above the number of failures have no further effect.
     #[must_use]
     pub fn jobs(mut self, jobs: u32) -> Self {
         self.jobs = jobs.clamp(1, self.failures);
         self
     }
 
-    /// Sets how long the first pause is, and up to what it doubles.
+    /// Sets the first pause, and the maximum to which it doubles.
     #[must_use]
     pub fn pause(mut self, first: Duration, longest: Duration) -> Self {
         self.first = first.clamp(Duration::from_millis(1), WITHOUT_END);
@@ -71,20 +72,20 @@ impl CircuitBreaker {
     }
 }
 
-/// True if a poller may fetch.
+/// The circuit's permission for a poller to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permit {
-    /// As much as there is room for.
+    /// Fetch for all free slots.
     Closed,
-    /// One message, to see whether things are mended.
+    /// Fetch one message, to test whether jobs succeed again.
     Probe,
-    /// Nothing before this instant.
+    /// Fetch nothing before this instant.
     OpenUntil(Instant),
-    /// Nothing before the probe has ended.
+    /// Fetch nothing before the probe has ended.
     Probing,
 }
 
-/// A change of the circuit that is told.
+/// A change of the circuit that the worker reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Opened(Duration),
@@ -101,7 +102,7 @@ pub(super) struct Circuit {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The jobs of the latest failed attempts, newest last; empty after a success.
+    /// The jobs of the latest failed attempts, the latest last; empty after a success.
     failed: VecDeque<Arc<str>>,
     /// The time at which the pause ends; `None` while closed.
     open_until: Option<Instant>,
@@ -111,8 +112,8 @@ struct State {
     probes: u64,
 }
 
-/// The one delivery that tries an open circuit. Dropped without an outcome, as when its task is dropped, it makes room for the
-/// next.
+/// The one delivery that tests an open circuit. If it is dropped without an outcome, for instance with its task,
+/// another probe may follow.
 #[derive(Debug)]
 pub(super) struct Probe {
     circuit: Arc<Circuit>,
@@ -145,7 +146,7 @@ impl Circuit {
         }
     }
 
-    /// Notes that a probe was fetched: no other until it has ended.
+    /// Records that a probe was fetched: no other follows until it has ended.
     pub(super) fn probe(self: &Arc<Self>) -> Probe {
         let mut state = self.state();
         state.probes += 1;
@@ -159,7 +160,7 @@ impl Circuit {
         self.ended.notified().await;
     }
 
-    /// Takes note of how a delivery ended, and whether it was the probe.
+    /// Records how a delivery ended, and whether it was the probe.
     pub(super) fn record(
         &self,
         job: Option<&Arc<str>>,
@@ -180,7 +181,7 @@ impl Circuit {
         probe: Option<&Probe>,
     ) -> Option<Change> {
         let mut state = self.state();
-        // The end of another delivery, fetched before the circuit opened, does not make room for a second probe.
+        // The end of a delivery that was fetched before the circuit opened does not permit a second probe.
         let is_probe = probe.is_some_and(|probe| state.probing == Some(probe.number));
         if is_probe {
             state.probing = None;
@@ -193,7 +194,7 @@ impl Circuit {
                 was_open.then_some(Change::Closed)
             }
             Some(false) if state.open_until.is_some() => {
-                // What was running when the circuit opened says nothing new.
+                // Deliveries that were running when the circuit opened tell nothing new.
                 is_probe.then(|| {
                     state.pause = (state.pause * 2).min(terms.longest);
                     state.open_until = Some(Instant::now() + state.pause);
@@ -216,7 +217,8 @@ impl Circuit {
     }
 }
 
-/// Returns whether the outcome speaks for the queue's work (`true`), against it, or says nothing about it.
+/// Returns `true` if the outcome counts as a success, `false` if it counts as a failure, `None` if it counts as
+/// neither.
 fn verdict(outcome: &Outcome) -> Option<bool> {
     match outcome {
         Outcome::Completed | Outcome::CompletedUncertain => Some(true),

@@ -1,4 +1,4 @@
-//! Remembers jobs that are done although their message may come back.
+//! The worker's memory of jobs that are done although a message of theirs may still be delivered.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
@@ -7,20 +7,20 @@ use crate::name::QueueName;
 use crate::queue::{EventDigest, Identity, IdentityDigest};
 use crate::sync::lock;
 
-/// The most jobs that are remembered; the oldest is forgotten first.
+/// The maximum number of remembered jobs; the oldest is forgotten first.
 const CAPACITY: usize = 10_000;
 
-/// The jobs whose handler finished and of which another message may come. Such a message is deleted without being run
-/// again, if it is a copy of the same event.
+/// The jobs whose handler finished and of which another message may be delivered. A worker deletes such a message
+/// without running it if it is a copy of the same event.
 #[derive(Debug, Default)]
 pub(super) struct Completed(Mutex<Inner>);
 
-/// A queue and the digest of an identity, or of an event.
+/// A queue, together with the digest of an identity or of an event.
 type InQueue<T> = (QueueName, T);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Looked at first, since the digest of an event costs reading its payload.
+    /// Checked first, because the digest of an event costs reading its payload.
     identities: HashSet<InQueue<IdentityDigest>>,
     events: HashSet<InQueue<EventDigest>>,
     order: VecDeque<InQueue<(IdentityDigest, EventDigest)>>,
@@ -42,7 +42,7 @@ impl Completed {
         }
     }
 
-    /// Returns whether the job is remembered. `event` is asked for only if a job of this identity is.
+    /// Returns whether the job is remembered. Calls `event` only if a job of this identity is.
     pub(super) fn contains(
         &self,
         queue: &QueueName,

@@ -1,7 +1,7 @@
-//! The end of a job that is done: its message is deleted, alone or together with those of others.
+//! Completes jobs: deletes the messages of jobs whose handler has finished, alone or together.
 //!
-//! Where one request for many costs less, the messages of jobs that are done at about the same time are deleted together: while one
-//! request is under way, the next gathers.
+//! Where one request for many messages costs less than many requests, the messages of jobs that finish at about the
+//! same time are deleted together: while one request is under way, the next gathers.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::lease::LeaseError;
 use crate::queue::LeasedJob;
 use crate::sync::lock;
 
-/// The most messages to delete by one request: more would delay the first for little gain.
+/// The maximum number of messages to delete by one request. A larger number would delay the first for little gain.
 const MAX_TOGETHER: usize = 1_024;
-/// The most requests under way: while the storage does one, the next waits at its door.
+/// The maximum number of concurrent requests: while the storage executes one, the next is already on its way.
 const MAX_REQUESTS: usize = 2;
 
-/// A delivery whose handler is done and whose message is yet to be deleted.
+/// A delivery whose handler has finished and whose message must be deleted.
 pub(super) struct Completion {
     pub(super) leased_job: Arc<LeasedJob>,
     pub(super) job: Arc<JobInfo>,
     pub(super) ran: Duration,
-    /// Declared last, dropped last: with it the job is over.
+    /// Declared last and so dropped last: the job is over with it.
     pub(super) place: Place,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Completions(Mutex<Waiting>);
 #[derive(Default)]
 struct Waiting {
     completions: Vec<Completion>,
-    /// The number of tasks that are deleting.
+    /// The number of tasks that send deletions.
     requests: usize,
 }
 
@@ -49,7 +49,7 @@ impl Completions {
         lock(&self.0)
     }
 
-    /// Adds a message. True if the caller is to [`delete`](Self::delete) what waits.
+    /// Adds a message. Returns true if the caller must call [`delete`](Self::delete).
     pub(super) fn add(&self, completion: Completion) -> bool {
         let mut waiting = self.waiting();
         waiting.completions.push(completion);
@@ -58,8 +58,8 @@ impl Completions {
         is_first
     }
 
-    /// Deletes until nothing waits any more, and tells the end of each. One that is dropped ends with the worker, whose messages come
-    /// back.
+    /// Sends deletions until no message waits, and concludes each delivery. If the future is dropped with its worker,
+    /// the remaining messages become visible again.
     pub(super) async fn delete(&self, shared: &Shared, conclude: impl Fn(Finished, &Place)) {
         loop {
             let completions = {
@@ -82,8 +82,8 @@ impl Completions {
     }
 }
 
-/// Returns whether the message of a job that is done is deleted together with others, and so not by its delivery. One whose lease is over is
-/// deleted at once, before somebody else can get it: also this worker, which has a slot free now.
+/// Returns whether the message is deleted together with others and not by its own delivery. A message whose lease has
+/// expired is deleted at once, before anybody can receive it again, this worker included.
 pub(super) fn together(worker: &QueueWorker, leased_job: &LeasedJob) -> bool {
     worker.core.store().commits_together() && leased_job.lease.loss().is_none() && !leased_job.has_blobs()
 }
@@ -97,15 +97,16 @@ pub(super) async fn complete(
     let has_blobs = leased_job.has_blobs();
     let deleted = leased_job.complete().await;
     if has_blobs && deleted.is_ok() {
-        // Another message that shares them, as a producer makes it that repeats a put, cannot be run without them.
+        // Another message may share the blobs, for instance because a producer repeated a put: it cannot run without
+        // them.
         remember(shared, leased_job);
         Box::pin(record(shared, leased_job, job)).await;
     }
     completed(shared, leased_job, job, deleted).await
 }
 
-/// Deletes a message whose job was done before, or of which another message counts. That it is superfluous does not mean that the job
-/// is done: the one that counts may wait for its next attempt.
+/// Deletes a duplicate: a message whose job was done before, or that another message of the job replaces. The
+/// deletion says nothing about whether the job is done; the other message may still wait for its next attempt.
 pub(super) async fn discard(leased_job: &LeasedJob) -> Result<Outcome, Error> {
     match leased_job.complete().await {
         Ok(()) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => Ok(Outcome::Duplicate),
@@ -113,7 +114,8 @@ pub(super) async fn discard(leased_job: &LeasedJob) -> Result<Outcome, Error> {
     }
 }
 
-/// Deletes the messages of jobs of one queue that are done, whose messages have no blobs, by one request; the answers stand in their order.
+/// Deletes the messages of completed jobs of one queue by one request. None of them has blobs. Returns the outcomes
+/// in order.
 async fn complete_all<'d>(
     shared: &Shared,
     done: impl Iterator<Item = (&'d LeasedJob, &'d JobInfo)> + Clone,
@@ -133,7 +135,7 @@ async fn complete_all<'d>(
     outcomes
 }
 
-/// Returns what the answer to a deletion means for the job.
+/// Returns the job's outcome for this answer to the deletion.
 async fn completed(
     shared: &Shared,
     leased_job: &LeasedJob,
@@ -151,13 +153,13 @@ async fn completed(
     }
 }
 
-/// Remembers that the job is done, so that another message of it is not run.
+/// Remembers that the job is done, so that another message of it does not run.
 fn remember(shared: &Shared, leased_job: &LeasedJob) {
     let queue = &leased_job.core.name;
     leased_job.with_envelope(|event| shared.completed.remember(queue, &event.identity(), event.digest()));
 }
 
-/// Records a completion durably, if the worker is to. The job is done whether that works or not.
+/// Records the completion durably if the worker is configured so. A failure does not change that the job is done.
 async fn record(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) {
     if !shared.options.durable_completions {
         return;
@@ -170,14 +172,14 @@ async fn record(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) {
     }
 }
 
-/// Returns whether the job was done in an earlier delivery, or by another message of it.
+/// Returns whether the job was done in an earlier delivery, or through another message of it.
 pub(super) async fn is_done(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) -> bool {
     let remembered = leased_job
         .with_envelope(|event| shared.completed.contains(&job.queue, &event.identity(), || event.digest()));
     if remembered == Some(true) {
         return true;
     }
-    // At the first delivery, only what is in a blob may be done already by another message.
+    // At the first delivery, only a job with blobs can have been done through another message.
     let is_first = leased_job.dequeue_count <= 1 && !leased_job.has_blobs();
     if !shared.options.durable_completions || is_first {
         return false;
@@ -185,8 +187,8 @@ pub(super) async fn is_done(shared: &Shared, leased_job: &LeasedJob, job: &JobIn
     let Some(event) = leased_job.event() else { return false };
     let recorded = durable::is_recorded(&**shared.storage.blobs(), &job.queue, event);
     Box::pin(recorded).await.unwrap_or_else(|error| {
-        // At least once, not at most once.
-        tracing::warn!(queue = %job.queue, error = %chain(&error), "completions cannot be read; the job runs");
+        // Without an answer the job runs: at least once, not at most once.
+        tracing::warn!(queue = %job.queue, error = %chain(&error), "reading the recorded completions failed; the job runs");
         false
     })
 }

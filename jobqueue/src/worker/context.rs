@@ -1,4 +1,4 @@
-//! Defines what a handler can do besides its own work.
+//! The handler's view of its delivery: checkpoints, cancellation, queues for further messages.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,10 +17,10 @@ use crate::queue::{LeasedJob, Queue, from_json, to_json};
 use crate::storage::Storage;
 use crate::sync::lock;
 
-/// The most bytes of a child's result, as JSON: a continuation reads all results of its batch at once.
+/// The maximum size of a child's result as JSON, in bytes. A continuation reads all results of its batch at once.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// The handler's view of its delivery: an extractor. Cheap to clone.
+/// Gives a handler access to its delivery. It is an extractor, and cheap to clone.
 ///
 /// ```
 /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
@@ -48,26 +48,26 @@ struct Inner {
     leased_job: Arc<LeasedJob>,
     shared: Arc<Shared>,
     token: CancellationToken,
-    /// The output of the handler for the hooks.
+    /// The output of the handler, which the hooks receive.
     left: Mutex<HandlerOutput>,
 }
 
-/// The output of a handler for those who wait for the job's end.
+/// The output of a handler for hooks that act at the end of the job.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct HandlerOutput {
     /// The job's result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) result: Option<Box<RawValue>>,
-    /// True if the job ends in another message.
+    /// True if another message continues the job.
     #[serde(default)]
     pub(super) handed_over: bool,
 }
 
-/// Larger outputs are not kept with the message: the handler runs again.
+/// A larger output is not kept with the message: the handler runs again.
 const MAX_KEPT_OUTPUT: usize = 16 * 1024;
 
 impl HandlerOutput {
-    /// Keeps the output with the message until all that belongs to the job is done.
+    /// Keeps the output with the message until all hooks have succeeded.
     pub(super) fn keep_with(&self, leased_job: &LeasedJob) {
         match serde_json::to_string(self) {
             Ok(json) if json.len() <= MAX_KEPT_OUTPUT => leased_job.handler_has_finished(json),
@@ -92,13 +92,14 @@ impl Context {
         Self { inner: Arc::new(Inner { info, leased_job, shared, token, left: Mutex::default() }) }
     }
 
-    /// Returns what is known about the job besides its message.
+    /// Returns the facts about the job besides its message.
     pub fn info(&self) -> &JobInfo {
         &self.inner.info
     }
 
-    /// Fires when the handler is to stop: the lease is lost, the job has run too long, or the worker shuts down. What
-    /// the handler returns after that is not taken for success; it has the cancel grace to end.
+    /// Returns a token that fires when the handler must stop: the lease is lost, the job has exceeded its run time,
+    /// or the worker shuts down. A return value after that does not count as success. The handler has the cancel
+    /// grace to end.
     pub fn token(&self) -> &CancellationToken {
         &self.inner.token
     }
@@ -108,18 +109,19 @@ impl Context {
         self.inner.token.is_cancelled()
     }
 
-    /// Returns a number that is larger in every later delivery of this message, and larger again after it was dead-lettered and
-    /// redriven. An effect that keeps the largest number it has seen and refuses smaller ones cannot be overwritten by a worker that
-    /// has lost its lease without noticing.
+    /// Returns a number that grows with every delivery of this message, also across dead-lettering and redriving.
     ///
-    /// It grows, but not by one. Two messages under one id, which a sender makes that gets no answer, count each for itself.
+    /// Use it to fence effects: a target that keeps the largest number it has seen and refuses smaller ones cannot be
+    /// overwritten by a worker that has lost its lease without noticing.
+    ///
+    /// The number grows, but not always by one. If a sender repeats a send after a lost answer, there can be two
+    /// messages under one id; each has its own numbers.
     pub fn fence(&self) -> u64 {
         self.inner.leased_job.fence()
     }
 
-    /// Saves progress with the message and renews the lease. A later attempt finds it by [`resume`](Self::resume), the newest
-    /// one that was acknowledged and none older. Large progress goes to a blob by itself.
-    ///
+    /// Saves progress with the message and renews the lease. A later attempt reads the latest acknowledged checkpoint
+    /// with [`resume`](Self::resume). A large checkpoint is stored in a blob.
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost): stop, another worker may have the message.
     /// [`is_lease_uncertain`](Error::is_lease_uncertain): finish, save no more.
@@ -130,44 +132,47 @@ impl Context {
         self.inner.leased_job.save_progress(to_json(progress)?).await
     }
 
-    /// Returns what [`checkpoint`](Self::checkpoint) saved last, in this or an earlier attempt; `None` if nothing was saved yet. Asks the
-    /// storage only if the checkpoint was large, and then once.
+    /// Returns the last value that [`checkpoint`](Self::checkpoint) saved in this or an earlier attempt; `None` if
+    /// there is none. Sends a request only if the checkpoint is in a blob, and only once.
     ///
     /// # Errors
-    /// When it is not a `T`: keep reading what former releases saved; or its blob cannot be had.
+    /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`: keep reading what former releases
+    /// saved. [`Storage`](ErrorKind::Storage) if its blob cannot be read.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         self.inner.leased_job.saved().await?.progress().map(from_json).transpose()
     }
 
-    /// The queue of `N`, for sending what follows from this job. Messages sent through it belong to the job's trace.
+    /// Opens the queue of `N`, to send messages that follow from this job. They belong to the job's trace.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Invalid`](ErrorKind::Invalid) for a bad queue name, [`Storage`](ErrorKind::Storage) if the queue cannot be
+    /// opened.
     ///
     /// # Cancel safety
-    /// The queue may have been created; nothing else is begun.
+    /// If the future is dropped, the queue may have been created; nothing else has changed.
     pub async fn queue<N: QueueMessage>(&self) -> Result<Queue<N>, Error> {
         Ok(Queue::of(self.inner.shared.core::<N>(N::QUEUE).await?))
     }
 
-    /// The storage the worker runs on.
+    /// Returns the storage of the worker.
     pub fn storage(&self) -> &Storage {
         &self.inner.shared.storage
     }
 
-    /// Sets the result of the job for the [`Batch`](crate::Batch) it is a child of; the last call before the handler
-    /// returns `Ok` holds. Without a batch it has no effect.
+    /// Sets the result of the job for the [`Batch`](crate::Batch) it belongs to. If it is called several times, the
+    /// last call before the handler returns `Ok` wins. Without a batch it has no effect.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a value without a JSON form, [`TooLarge`](ErrorKind::TooLarge) for one of more than 1 MiB:
-    /// keep what is large in a blob of your own, and return its name.
+    /// [`Invalid`](ErrorKind::Invalid) if the value cannot be written as JSON, [`TooLarge`](ErrorKind::TooLarge) if
+    /// it has more than 1 MiB: store large data in a blob of your own and return its name.
     pub fn set_result<T: Serialize + ?Sized>(&self, result: &T) -> Result<(), Error> {
         let raw = serde_json::value::to_raw_value(result);
-        let raw =
-            raw.map_err(|e| Error::new(ErrorKind::Invalid, "the result has no JSON form").with_source(e))?;
+        let raw = raw.map_err(|e| {
+            Error::new(ErrorKind::Invalid, "the result cannot be written as JSON").with_source(e)
+        })?;
         if raw.get().len() > MAX_RESULT_BYTES {
             let text = format!(
                 "the result has {} bytes, {MAX_RESULT_BYTES} are allowed; keep it in a blob and return its name",
@@ -179,7 +184,7 @@ impl Context {
         Ok(())
     }
 
-    /// Says that the job ends in another message, and not with this handler.
+    /// Records that another message continues the job after this handler.
     pub(crate) fn hand_over(&self) {
         self.left().handed_over = true;
     }

@@ -1,4 +1,4 @@
-//! Defines what the application does when a job is dead-lettered.
+//! The application's hooks for dead-lettered jobs.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::Reason;
 use crate::name::QueueName;
 
-/// The time that a hook may take.
+/// The maximum run time of a hook.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A message that a worker has moved to the dead-letter queue.
@@ -21,9 +21,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub struct DeadLettered {
     /// The job; `None` if the message could not be read as one.
     pub job: Option<Arc<JobInfo>>,
-    /// The queue it came from.
+    /// The queue that the message came from.
     pub queue: QueueName,
-    /// The reason of the dead letter.
+    /// The reason for dead-lettering.
     pub reason: Reason,
     /// The error with its causes, in one line.
     pub error: String,
@@ -44,14 +44,14 @@ impl DeadLetterHooks {
         self.0.push(Arc::new(move |dead| Box::pin(hook(dead))));
     }
 
-    /// Calls all hooks, one after the other; makes what they are told only if there is one.
+    /// Calls all hooks, one after the other. Builds the argument only if there is a hook.
     pub(super) async fn call(&self, dead: impl FnOnce() -> DeadLettered) {
         if self.0.is_empty() {
             return;
         }
         let dead = dead();
         for hook in &self.0 {
-            // What the hook does before its first await may panic too.
+            // The hook may also panic before its first await.
             let Ok(called) = catch_unwind(AssertUnwindSafe(|| hook(dead.clone()))) else {
                 tracing::error!(queue = %dead.queue, "a hook for dead letters panicked");
                 continue;

@@ -1,4 +1,4 @@
-//! Decides whether the handler is to run, and if not, how the delivery ends.
+//! Decides whether the handler runs, and if not, how the delivery ends.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,14 +22,15 @@ pub(super) struct Ready<'w> {
 
 /// The decision about a message.
 pub(super) enum Decided<'w> {
-    /// Its handler runs.
+    /// The handler runs.
     Run(Ready<'w>),
-    /// It ends without. Boxed as whatever is rare: a delivery's future is copied and kept at its full size for every message.
+    /// The delivery ends without the handler. Boxed because it is rare: a delivery's future has its full size for
+    /// every message.
     End(Box<Ending>),
 }
 
 impl Decided<'_> {
-    /// Returns whether nobody here knows the message.
+    /// Returns whether no handler of this worker knows the message.
     pub(super) fn is_unknown(&self) -> bool {
         let Self::End(ending) = self else { return false };
         matches!(**ending, Ending::Deferred(Cause::UnknownKind | Cause::NewerVersion, _))
@@ -40,7 +41,7 @@ fn end<'w>(ending: Ending) -> Decided<'w> {
     Decided::End(Box::new(ending))
 }
 
-/// Decides what becomes of a message that was read.
+/// Decides about a message that was read.
 pub(super) async fn decide<'w>(
     worker: &'w QueueWorker,
     leased_job: &LeasedJob,
@@ -53,7 +54,7 @@ pub(super) async fn decide<'w>(
     let data = match decoded {
         Decoded::Rejected(rejection) => return end(Ending::Rejected(rejection)),
         Decoded::NotYet(wait) => return end(Ending::Released(wait)),
-        // Done before, and perhaps its payload removed: a copy that a repeated send has made.
+        // The job was done before, and its payload may be removed: this message is a copy from a repeated send.
         _ if completion::is_done(&worker.shared, leased_job, &job).await => {
             return end(Ending::Duplicate(job));
         }
@@ -74,7 +75,7 @@ pub(super) async fn decide<'w>(
     }
 }
 
-/// Returns why what is no event is dead-lettered. The decoder says so of all that is none.
+/// Returns the rejection of a message that is not an event, with the decoder's reason.
 fn no_event(decoded: Decoded) -> Rejection {
     match decoded {
         Decoded::Rejected(rejection) => rejection,
@@ -82,7 +83,7 @@ fn no_event(decoded: Decoded) -> Rejection {
     }
 }
 
-/// Reads the payload as the handler's message.
+/// Decodes the payload as the handler's message.
 fn read<'w>(
     worker: &'w QueueWorker,
     mut job: Arc<JobInfo>,
@@ -107,7 +108,7 @@ fn read<'w>(
     }
 }
 
-/// Asks for what the job needs besides its message: a checkpoint that can be read, and the consent of the hooks.
+/// Checks what the job needs besides its message: a readable checkpoint, and the consent of the hooks.
 async fn admit<'w>(
     worker: &'w QueueWorker,
     leased_job: &LeasedJob,

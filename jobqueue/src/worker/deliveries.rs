@@ -1,6 +1,7 @@
-//! The deliveries of one queue. Each runs as a task of its own, and is told of when it has ended.
+//! The deliveries of one queue. Each runs as a task of its own, and its end is reported.
 //!
-//! Knows when deliveries begin and end; knows nothing of what happens in between, nor of how many there may be.
+//! This module knows when deliveries begin and end. It does not know what happens in between, nor how many there may
+//! be.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::job::outcome::Outcome;
 use crate::queue::Incoming;
 use crate::task;
 
-/// Begins the deliveries of a queue.
+/// Starts the deliveries of a queue.
 pub(super) struct Deliveries {
     pub(super) worker: QueueWorker,
     completions: Completions,
@@ -25,18 +26,19 @@ impl Deliveries {
         Self { worker, completions: Completions::default() }
     }
 
-    /// Runs a leased message to its end, in a task of its own. After the worker was told to stop it is put back instead.
+    /// Runs a delivery to its end in a task of its own. After the worker was told to stop, puts the message back
+    /// instead.
     pub(super) fn start(self: &Arc<Self>, incoming: Incoming, place: Place) {
         let (deliveries, stopped) = (Arc::clone(self), self.worker.stop.is_cancelled());
         task::spawn_tracked(&self.worker.tasks, async move {
             let worker = &deliveries.worker;
-            // Declared first, dropped last: also when the delivery is dropped in the middle.
+            // Declared first and so dropped last, also when the delivery is dropped half-way.
             let place = place;
             if stopped {
-                // Boxed as what comes next, and for the same reason.
+                // Boxed for the same reason as the next future.
                 return Box::pin(delivery::put_back(worker, incoming)).await;
             }
-            // Boxed, so that what is wrapped around it, spawned and moved from place to place is small.
+            // Boxed, so that the futures and tasks around it stay small.
             let deliver = Box::pin(delivery::deliver(worker, incoming, &place));
             match worker.abort.run_until_cancelled(deliver).await {
                 None => {}
@@ -59,7 +61,7 @@ impl Deliveries {
         }
     }
 
-    /// Tells what became of a delivery.
+    /// Reports how a delivery ended.
     fn conclude(&self, finished: Finished, place: &Place) {
         let QueueWorker { shared, core, circuit, .. } = &self.worker;
         let queue = &core.name;
@@ -75,7 +77,7 @@ impl Deliveries {
         });
         match circuit.record(job.as_ref().map(|job| &job.id), &outcome, place.probe()) {
             Some(Change::Opened(retry_in)) => {
-                tracing::warn!(%queue, ?retry_in, "everything on this queue fails; fetching pauses");
+                tracing::warn!(%queue, ?retry_in, "every job on this queue fails; fetching pauses");
                 shared.events.tell(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
             }
             Some(Change::Closed) => {

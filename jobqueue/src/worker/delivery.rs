@@ -1,4 +1,4 @@
-//! One delivery on its road: decoded, decided, run, ended, settled.
+//! One delivery from its message to its end: decode, decide, run, settle.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -14,16 +14,16 @@ use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Outcome};
 use crate::queue::{Incoming, LeasedJob};
 
-/// The point that a delivery has reached.
+/// The progress of a delivery.
 pub(super) enum Delivered {
-    /// To its end.
+    /// The delivery has ended.
     Finished(Finished),
-    /// Its handler is done; its message is to be deleted together with others.
+    /// The handler has finished; the message must be deleted together with others.
     Done { leased_job: Arc<LeasedJob>, job: Arc<JobInfo>, ran: Duration },
 }
 
-/// Brings a message to its end, or until only its deletion is left. Panics nowhere: whatever code of the application panics on the
-/// way, reading, validating, running or settling, has failed an attempt.
+/// Runs a delivery to its end, or until only the deletion of its message is left. It does not panic: if application
+/// code panics while the message is read, validated, run or settled, the attempt has failed.
 pub(super) async fn deliver(worker: &QueueWorker, incoming: Incoming, place: &Place) -> Delivered {
     let leased = OnceLock::new();
     let road = AssertUnwindSafe(travel(worker, incoming, place, &leased)).catch_unwind();
@@ -59,10 +59,10 @@ async fn travel(
     Delivered::Finished(settle::settle(&worker.shared, &leased_job, ending, ran).await)
 }
 
-/// Settles a delivery that has panicked, by no code of the application's.
+/// Settles a delivery whose application code panicked, without calling such code again.
 async fn after_panic(worker: &QueueWorker, leased_job: Option<Arc<LeasedJob>>, text: String) -> Finished {
     let Some(leased_job) = leased_job else {
-        // The message comes back when its lease is over.
+        // The message becomes visible again when its lease runs out.
         return Finished { job: None, outcome: Outcome::LeaseLost, ran: Duration::ZERO, error: Some(text) };
     };
     let ending = match leased_job.info().map(Arc::new) {
@@ -72,7 +72,7 @@ async fn after_panic(worker: &QueueWorker, leased_job: Option<Arc<LeasedJob>>, t
     settle::settle(&worker.shared, &leased_job, ending, Duration::ZERO).await
 }
 
-/// Puts a message back that was leased by a request under way when the worker was told to stop.
+/// Puts back a message that was leased by a request under way when the worker was told to stop.
 pub(super) async fn put_back(worker: &QueueWorker, incoming: Incoming) {
     let leased_job = worker.core.take(incoming, &*worker.handlers);
     let ending = Ending::Released(Duration::ZERO);
@@ -80,7 +80,7 @@ pub(super) async fn put_back(worker: &QueueWorker, incoming: Incoming) {
     worker.shared.report().count(&finished.outcome);
 }
 
-/// The text of a panic, as far as it has one.
+/// Returns the text of a panic, if it has one.
 pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

@@ -1,6 +1,6 @@
-//! Defines what survives an attempt: durable steps, effects that happen once, and records of completions.
+//! State that survives an attempt: durable steps, recorded effects, and records of completions.
 //!
-//! Steps live in the message's checkpoint, the other two in blobs that are created if absent.
+//! Steps are stored in the message's checkpoint; effects and completions in blobs that are created if absent.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,19 +22,21 @@ use crate::storage::{BlobStore, PutBlob, StoreErrorKind};
 pub(crate) const ONCE: &str = "jobqueue-once";
 /// The container of completions whose deletion got no answer.
 pub(crate) const COMPLETED: &str = "jobqueue-completed";
-/// The time that a record is kept at least: 30 days.
+/// The minimum time for which a record is kept: 30 days.
 const KEPT: Duration = Duration::from_secs(30 * 86_400);
-/// The longest name of a step, in bytes.
+/// The maximum length of a step's name, in bytes.
 const MAX_STEP_NAME: usize = 128;
-/// The most bytes of a recorded result.
+/// The maximum size of a recorded result, in bytes.
 const MAX_RESULT: u64 = 32 * 1024 * 1024;
 
 impl Context {
-    /// Runs `work` once and saves what it returns with the message; later attempts get the saved result without running it.
+    /// Runs `work` once and saves its result with the message. Later attempts return the saved result without running
+    /// `work`.
     ///
-    /// The steps of a job are told apart by `name` (1–128 bytes): use each name once, and keep it in later releases. A crash
-    /// between the end of `work` and the saving runs it again: make it idempotent, or use [`once`](Self::once) for an
-    /// effect elsewhere. Results are part of the checkpoint; large ones go to a blob by themselves.
+    /// The `name` (1–128 bytes) identifies the step within the job: use each name once, and keep it in later
+    /// releases. If the process crashes between the end of `work` and the saving, `work` runs again. Make it
+    /// idempotent, or use [`once`](Self::once) for an effect elsewhere. Results are part of the checkpoint, which is
+    /// stored in a blob when it is large.
     ///
     /// ```
     /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
@@ -49,11 +51,12 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// What `work` returns; nothing is saved then. [`is_lease_lost`](Error::is_lease_lost) when the result cannot be saved
-    /// because the message belongs to another worker by now.
+    /// Returns the error of `work`; nothing is saved then. Returns [`is_lease_lost`](Error::is_lease_lost) if the
+    /// result cannot be saved because another worker has the message.
     ///
     /// # Cancel safety
-    /// If the future is dropped, `work` is dropped or its result may or may not be saved.
+    /// If the future is dropped while `work` runs, `work` is dropped. If it is dropped later, the result may or may
+    /// not be saved.
     pub async fn step<T, E, W, F>(&self, name: &str, work: W) -> Result<T, JobError>
     where
         T: Serialize + DeserializeOwned,
@@ -70,23 +73,26 @@ impl Context {
         }
         let result = work().await.map_err(Into::into)?;
         match self.leased_job().save_step(name, to_json(&result)?).await {
-            // The handler is to finish: if it does, its completion is remembered.
+            // Let the handler finish: its completion will be remembered.
             Err(error) if error.is_lease_uncertain() => Ok(result),
             Err(error) => Err(error.into()),
             Ok(()) => Ok(result),
         }
     }
 
-    /// Runs an effect and records its result under the job's queue, source and id and `key`, so that retries and duplicate
-    /// deliveries of the job return the recorded result instead of running it again.
+    /// Runs an effect and records its result, so that retries and duplicate deliveries of the job return the recorded
+    /// result instead of running the effect again. The record belongs to the job's queue, source and id, and to
+    /// `key`.
     ///
-    /// The record is a blob that is created if absent; it does not need the lease and survives the message, for the
-    /// message's time to live and at least 30 days. Two deliveries that run at the same moment may both run the effect;
-    /// both get the result that was recorded first. A crash between effect and record runs it again: that no one can
-    /// prevent from outside, so pass `key` on to services that know idempotency keys.
+    /// The record is a blob that is created if absent. It does not need the lease. It outlives the message: it is
+    /// kept for the message's time to live and at least for 30 days. Two deliveries that run at the same moment may
+    /// both run the effect; both return the result that was recorded first. A crash between the effect and the record
+    /// also runs it again. Nobody can prevent that from outside, so pass `key` on to services that support
+    /// idempotency keys.
     ///
     /// # Errors
-    /// What `effect` returns (nothing is recorded then), and what the storage says.
+    /// Returns the error of `effect`; nothing is recorded then. [`Storage`](ErrorKind::Storage) if the record cannot
+    /// be read or written.
     ///
     /// # Cancel safety
     /// If the future is dropped, the effect may have happened without a record.
@@ -110,7 +116,7 @@ impl Context {
         if write(blobs, &name, json, expiry(now, self.leased_job().expires)).await? {
             return Ok(result);
         }
-        // Another delivery was faster, or it was us and the answer was lost.
+        // Another delivery was faster, or our own write succeeded and its answer was lost.
         match read(blobs, &name).await? {
             Some(recorded) => Ok(from_json(&recorded)?),
             None => Ok(result),
@@ -118,7 +124,7 @@ impl Context {
     }
 }
 
-/// Records that a job is done although its message may come back.
+/// Records that a job is done although a message of it may still be delivered.
 pub(super) async fn record_completion(
     blobs: &dyn BlobStore,
     queue: &QueueName,
@@ -148,7 +154,7 @@ pub(super) async fn is_recorded(
     }
 }
 
-/// A name that says nothing about what it was made of. The lengths keep `("ab", "c")` and `("a", "bc")` apart.
+/// Returns a name that reveals nothing about its parts. The lengths keep `("ab", "c")` and `("a", "bc")` apart.
 fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> Result<BlobName, Error> {
     let mut hash = Sha256::new();
     for part in parts {
@@ -178,7 +184,7 @@ async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<String>, 
     Ok(Some(text.map_err(|e| Error::new(ErrorKind::Undecodable, "a record is not text").with_source(e))?))
 }
 
-/// Creates the blob. False if there is one.
+/// Creates the blob. Returns false if it exists.
 async fn write(
     blobs: &dyn BlobStore,
     name: &BlobName,
@@ -189,7 +195,7 @@ async fn write(
     let options = PutBlob::if_absent().with_metadata(Metadata::new().with(EXPIRES, seconds.to_string()));
     let data = Bytes::from(json);
     let mut failed = None;
-    // Once more for a missing container, once more for a lost answer.
+    // One attempt more for a missing container, one more for a lost answer.
     for _ in 0..3 {
         match blobs.put_blob(name, data.clone(), options.clone()).await {
             Ok(_) => return Ok(true),

@@ -1,4 +1,4 @@
-//! Defines how a delivery ends, before and after it is settled.
+//! The end of a delivery, before and after it is settled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::queue::{Cause, LeasedJob, Rejection};
 pub(super) enum Ending {
     /// The handler finished.
     Done(Arc<JobInfo>),
-    /// The job was done before, or another message of it counts.
+    /// The job was done before, or another message of it replaces this one.
     Duplicate(Arc<JobInfo>),
     /// An attempt has failed.
     Failed(Arc<JobInfo>, Failure),
-    /// Never to be run.
+    /// The message must never run.
     Rejected(Rejection),
-    /// To be put back for this time; costs no attempt.
+    /// The message is put back for this time, without costing an attempt.
     Released(Duration),
-    /// To be put back until something comes that the message waits for, told in a sentence; costs no attempt.
+    /// The message is put back until what it waits for has come, with a text that says what. This costs no attempt.
     Deferred(Cause, String),
     /// The lease is lost: nothing may be settled.
     LeaseLost,
-    /// A shutdown has released the message while its handler went on.
+    /// A shutdown has released the message while its handler was running.
     TakenOver(Arc<JobInfo>),
 }
 
@@ -34,21 +34,21 @@ pub(super) enum Ending {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: JobError,
-    /// The back-off of the message's type, if it has one.
+    /// The back-off of the message type, if it declares one.
     pub(super) backoff: Option<Backoff>,
-    /// The reason of the dead letter if this was the last attempt.
+    /// The reason to give in the dead letter if this was the last attempt.
     pub(super) last: Reason,
-    /// True if the application's retry policy has a say.
+    /// True if the application's retry policy is asked.
     pub(super) ask_policy: bool,
 }
 
 impl Failure {
-    /// Of a handler.
+    /// Returns the failure of a handler.
     pub(super) fn of_handler(error: JobError, backoff: Option<Backoff>) -> Self {
         Self { error, backoff, last: Reason::ATTEMPTS_EXHAUSTED, ask_policy: true }
     }
 
-    /// Of other code of the application, which may be the policy.
+    /// Returns the failure of other application code. The policy is not asked, as it may be that code.
     pub(super) fn panicked(error: JobError) -> Self {
         Self { ask_policy: false, ..Self::of_handler(error, None) }
     }
@@ -56,7 +56,7 @@ impl Failure {
 
 /// The result of a delivery.
 pub(super) struct Finished {
-    /// `None` if the message is no job.
+    /// The job; `None` if the message is not a job.
     pub(super) job: Option<Arc<JobInfo>>,
     pub(super) outcome: Outcome,
     pub(super) ran: Duration,
@@ -65,7 +65,7 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Returns what is told of a delivery, once it was tried to settle it; `told` is what went wrong before.
+    /// Returns the result of a delivery after an attempt to settle it. `told` is the error that occurred before.
     pub(super) fn of(
         leased_job: &LeasedJob,
         job: Option<Arc<JobInfo>>,
@@ -76,10 +76,10 @@ impl Finished {
         match settled {
             Ok(outcome) => Self { job, outcome, ran, error: told },
             Err(error) => {
-                // Not settled: the message comes back when its lease is over.
+                // Settling failed: the message becomes visible again when its lease runs out.
                 leased_job.lease.abandon();
                 let text = chain(&error);
-                tracing::warn!(queue = %leased_job.core.name, error = %text, "delivery not settled");
+                tracing::warn!(queue = %leased_job.core.name, error = %text, "settling the delivery failed");
                 Self { job, outcome: Outcome::LeaseLost, ran, error: told.or(Some(text)) }
             }
         }

@@ -1,4 +1,4 @@
-//! Defines what a worker tells about itself.
+//! The events that a worker reports.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,11 +9,11 @@ use crate::job::JobInfo;
 use crate::job::outcome::Outcome;
 use crate::name::QueueName;
 
-/// Something that happened in a worker. For metrics, tests and dashboards.
+/// An event in a worker, for metrics, tests and dashboards.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// The worker polls this queue from now on.
+    /// The worker has started polling this queue.
     Listening {
         /// The queue.
         queue: QueueName,
@@ -23,7 +23,7 @@ pub enum Event {
         /// The job.
         job: Arc<JobInfo>,
     },
-    /// A delivery came to its end.
+    /// A delivery has ended.
     Finished {
         /// The job; `None` if the message could not be read as one.
         job: Option<Arc<JobInfo>>,
@@ -36,23 +36,23 @@ pub enum Event {
         /// The error in one line, if there was one.
         error: Option<String>,
     },
-    /// A queue could not be read; it is tried again after this time.
+    /// A request to a queue failed; the worker tries again later.
     PollFailed {
         /// The queue.
         queue: QueueName,
         /// The error of the storage.
         error: String,
-        /// The time at which it is tried again.
+        /// The time until the next attempt.
         retry_in: Duration,
     },
-    /// Everything on a queue fails: nothing is fetched from it for a while.
+    /// Every job on a queue fails: the worker fetches nothing from it for a while.
     CircuitOpened {
         /// The queue.
         queue: QueueName,
-        /// The time at which one message is tried.
+        /// The time until one message is tried.
         retry_in: Duration,
     },
-    /// Jobs on the queue succeed again: it is fetched from as before.
+    /// Jobs on the queue succeed again: the worker fetches from it as before.
     CircuitClosed {
         /// The queue.
         queue: QueueName,
@@ -71,16 +71,16 @@ impl Events {
         self.0.push(Arc::new(listener));
     }
 
-    /// Tells all listeners; makes the event only if there is one.
+    /// Calls all listeners. Builds the event only if there is one.
     pub(super) fn tell(&self, event: impl FnOnce() -> Event) {
         if self.0.is_empty() {
             return;
         }
         let event = event();
         for listener in &self.0 {
-            // What watches the work must not stop it.
+            // A listener must not stop the worker.
             if catch_unwind(AssertUnwindSafe(|| listener(&event))).is_err() {
-                tracing::error!("an event listener panicked; the worker goes on");
+                tracing::error!("an event listener panicked; the worker continues");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One round of fetching: several requests at once when there are many free slots.
+//! One round of fetching: several requests at once if there are many free slots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,22 @@ use crate::queue::QueueCore;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, StoreError};
 
-/// The most requests at once.
+/// The maximum number of concurrent requests.
 pub(super) const MAX_REQUESTS: u32 = 8;
 
 /// The result of a round.
 #[derive(Debug)]
 pub(super) struct Fetched {
-    /// Messages, each with the moment before its request was sent.
+    /// The messages, each with the time before its request was sent.
     pub(super) messages: Vec<(LeasedMessage, Instant)>,
-    /// In how long the next message becomes visible, if the storage knows.
+    /// The time until the next message becomes visible, if the storage knows it.
     pub(super) next_visible_in: Option<Duration>,
-    /// The error of a request while others succeeded.
+    /// The error of one request while others succeeded.
     pub(super) failed: Option<StoreError>,
 }
 
-/// Leases up to `count` messages, `at_most` so many by one request. An error only if no request succeeded: what others have leased must be handled.
+/// Leases up to `count` messages, up to `at_most` by one request. Returns an error only if every request failed,
+/// because messages that other requests leased must be handled.
 pub(super) async fn fetch(
     core: Arc<QueueCore>,
     count: u32,

@@ -1,6 +1,6 @@
-//! Defines what coordination does around deliveries: asked before a handler runs, told before a message is settled.
+//! Hooks around deliveries: asked before a handler runs, called before a message is settled.
 //!
-//! The worker knows only this trait. What is behind it is put together at the crate root.
+//! The worker knows only this trait. The crate root gives it the implementations.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,31 +15,31 @@ use crate::job::JobInfo;
 use crate::queue::LeasedJob;
 use crate::storage::{MessageId, Storage};
 
-/// The delivery a hook is asked about.
+/// The delivery for which a hook is called.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HookContext<'a> {
     /// The storage of the worker's queues.
     pub(crate) storage: &'a Storage,
     /// The job.
     pub(crate) job: &'a JobInfo,
-    /// The stored message: the same at every delivery, another one for a second copy of the job.
+    /// The id of the stored message: the same at every delivery, another one for a second copy of the job.
     pub(crate) message: &'a MessageId,
     /// The delivery itself.
     pub(crate) leased_job: &'a LeasedJob,
 }
 
-/// A way to wait before the handler runs.
+/// Lets a hook wait before the handler runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting<'a> {
-    /// Fires when nothing more is to be begun.
+    /// Fires when no further handler may start.
     pub(crate) stop: &'a CancellationToken,
-    /// True if somebody waits for the worker to be idle.
+    /// True if the worker runs until it is idle.
     pub(crate) until_idle: bool,
     pub(super) place: &'a Place,
 }
 
 impl Waiting<'_> {
-    /// Leaves the slot to another delivery, until it is taken again.
+    /// Frees the slot for another delivery until [`take_slot`](Self::take_slot).
     pub(crate) fn leave_slot(&self) {
         self.place.leave_slot();
     }
@@ -50,30 +50,30 @@ impl Waiting<'_> {
     }
 }
 
-/// True if a handler is to run.
+/// The decision of a hook before a handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// It is.
+    /// Run the handler.
     Run,
-    /// The job is done already; what follows from its end is still to be done, then the message is deleted.
+    /// The job is done already. Do what follows from its end, then delete the message.
     Finished,
-    /// Another message of the same job is the one that counts; this one is deleted.
+    /// Another message of the same job replaces this one. Delete it.
     Duplicate,
-    /// It is not its turn: put back for this time.
+    /// It is not the job's turn. Put the message back for this time.
     Wait(Duration),
 }
 
-/// Something to be done around deliveries. An error leaves the message in its queue, to be delivered again.
+/// Work around deliveries. If a hook fails, the message stays in its queue and is delivered again.
 #[async_trait]
 pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
-    /// Returns whether it has to do with the job at all; asked first, since most jobs are nobody's affair.
+    /// Returns whether the hook is concerned with the job. Most jobs concern no hook.
     fn applies_to(&self, job: &JobInfo) -> bool;
 
-    /// Asked before the handler runs.
+    /// Decides before the handler runs.
     async fn admit(&self, hook_context: HookContext<'_>, waiting: Waiting<'_>) -> Result<Decision, Error>;
 
-    /// Told after the handler has finished and before the message is deleted. `handed_over`: the job ends later, in
-    /// another message.
+    /// Called after the handler has finished and before the message is deleted. `handed_over`: another message
+    /// continues the job, so that it ends later.
     async fn completing(
         &self,
         hook_context: HookContext<'_>,
@@ -81,7 +81,7 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
         handed_over: bool,
     ) -> Result<(), Error>;
 
-    /// Told before the message is moved to the dead-letter queue.
+    /// Called before the message is moved to the dead-letter queue.
     async fn dead_lettering(
         &self,
         hook_context: HookContext<'_>,

@@ -1,4 +1,4 @@
-//! Asking and telling the hooks, and what becomes of a delivery whose hook has failed.
+//! Calls the hooks, and decides about a delivery whose hook has failed.
 
 use super::context::HandlerOutput;
 use super::ending::Ending;
@@ -9,7 +9,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::chain;
 use crate::queue::{Cause, LeasedJob, Rejection};
 
-/// Asks the hooks whether the handler is to run.
+/// Asks the hooks whether the handler may run.
 pub(super) async fn admit(
     shared: &Shared,
     leased_job: &LeasedJob,
@@ -26,7 +26,7 @@ pub(super) async fn admit(
     Ok(Decision::Run)
 }
 
-/// Tells the hooks that the job is done. If one fails, the delivery ends otherwise.
+/// Tells the hooks that the job is done. If one of them fails, returns another end of the delivery.
 pub(super) async fn completing(
     shared: &Shared,
     leased_job: &LeasedJob,
@@ -56,13 +56,14 @@ pub(super) async fn dead_lettering(
     Ok(())
 }
 
-/// The end of a delivery whose hook could not do its part: the message is delivered again, but not for ever if that will not help.
+/// Returns the end of a delivery whose hook failed: the message is delivered again, but not forever if that cannot
+/// help.
 fn failed(leased_job: &LeasedJob, error: &Error) -> Ending {
-    let detail = format!("what belongs to the job could not be done: {}", chain(error));
-    tracing::warn!(queue = %leased_job.core.name, error = %chain(error), "what belongs to a job could not be done; the message stays");
+    let detail = format!("a hook of the job failed: {}", chain(error));
+    tracing::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
     match error.kind() {
         ErrorKind::LeaseLost => Ending::LeaseLost,
-        // Whether a change was made is found out by trying again.
+        // A new attempt finds out whether the change was made.
         _ if error.is_retryable() || error.is_outcome_unknown() || error.is_lease_uncertain() => {
             Ending::Deferred(Cause::Hook, detail)
         }

@@ -1,4 +1,4 @@
-//! The worker: fetches messages, runs handlers, settles what became of them, and stops without losing anything.
+//! The worker: fetches messages, runs handlers, settles the deliveries, and stops without losing a message.
 //!
 //! ```text
 //!  poller (one a queue) ──► deliveries ──► run: examine ─► decode ─► handler ─► settle
@@ -6,7 +6,7 @@
 //!        └──── free slots ◄────────────────────────────────────────────┘   shutdown: stop fetching ─ wait ─ cancel and release
 //! ```
 //!
-//! Knows queues, handlers and retry rules; knows nothing of adapters.
+//! This module knows queues, handlers and retry rules. It knows nothing of adapters.
 
 mod access;
 mod activity;

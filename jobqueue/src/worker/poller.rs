@@ -1,4 +1,4 @@
-//! Fetching messages of one queue, never more than there are free slots.
+//! Fetches messages of one queue, never more than there are free slots.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::queue::{Idle, Incoming};
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
-/// The time that a queue that cannot be read is left alone: doubling to a minute.
+/// The pause after a request to the queue has failed: doubling, up to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
-/// The time that a request that is under way when the worker is told to stop is waited for.
+/// The time that a stopping worker waits for the answer to a request under way.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// The time that a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
 const GATHER: Duration = Duration::from_millis(2);
@@ -31,7 +31,7 @@ pub(super) struct Poller {
     pub(super) number: usize,
     pub(super) slots: Slots,
     pub(super) deliveries: Arc<Deliveries>,
-    /// True if somebody waits for the queues to be empty.
+    /// True if the worker runs until it is idle.
     pub(super) until_idle: bool,
 }
 
@@ -39,20 +39,20 @@ pub(super) struct Poller {
 struct Pace {
     idle: Idle,
     failures: u32,
-    /// True if the last round brought all that was asked for.
+    /// True if the last round returned as many messages as requested.
     was_full: bool,
     fallback: SingleMessageFallback,
 }
 
 impl Poller {
-    /// Polls until it is told to stop.
+    /// Polls until the worker stops.
     pub(super) async fn run(self) {
         let QueueWorker { shared, core, circuit, activity, .. } = &self.deliveries.worker;
         shared.events.tell(|| Event::Listening { queue: core.name.clone() });
         let idle = core.idle(shared.options.max_idle_delay);
         let fallback = SingleMessageFallback::default();
         let mut pace = Pace { idle, failures: 0, was_full: false, fallback };
-        // Waiting is interrupted by the end at once, a request after a while: what it has leased is put back.
+        // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
         while let Some(settings) = self.unless_stopped(self.ready_settings()).await {
             if settings.paused {
                 activity.found_empty(self.number, activity.generation());
@@ -62,7 +62,7 @@ impl Poller {
             let Some(permit) = self.permit().await else { continue };
             let free = self.unless_stopped(self.free_slots(pace.was_full)).await;
             let Some(Some(slots)) = free else { return };
-            // The circuit may have opened while this waited for a slot.
+            // The circuit may have opened while this poller waited for a slot.
             if circuit.permit() == permit && self.round(&settings, slots, permit, &mut pace).await.is_break()
             {
                 return;
@@ -70,7 +70,7 @@ impl Poller {
         }
     }
 
-    /// Returns leave to fetch; `None` after a wait for it.
+    /// Returns the permission to fetch; `None` after a wait for it.
     async fn permit(&self) -> Option<Permit> {
         let circuit = &self.deliveries.worker.circuit;
         match circuit.permit() {
@@ -81,7 +81,7 @@ impl Poller {
         None
     }
 
-    /// Fetches once, and starts the deliveries of what came, or waits until there may be more.
+    /// Fetches once. Then starts the deliveries of the messages, or waits until there may be more.
     async fn round(
         &self,
         settings: &Arc<QueueSettings>,
@@ -94,7 +94,7 @@ impl Poller {
         if permit == Permit::Probe {
             slots.truncate(1);
         } else if pace.failures > 0 || !pace.was_full {
-            // One request tells whether a storage that failed is well again, and whether a queue is empty.
+            // One request is enough to see whether a failed storage works again, and whether a queue is empty.
             slots.truncate(at_most as usize);
         }
         let generation = activity.generation();
@@ -102,7 +102,7 @@ impl Poller {
         let fetching = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(settings));
         match self.unless_stopped_long_ago(fetching).await {
             None => return ControlFlow::Break(()),
-            // Asking again would be in vain.
+            // The storage has stopped for good: do not retry.
             Some(Err(error)) if error.kind() == StoreErrorKind::Stopped => {
                 shared.fail(error);
                 stop.cancel();
@@ -164,7 +164,7 @@ impl Poller {
         }
     }
 
-    /// The queue's settings, once the storage is not under pressure.
+    /// Returns the queue's settings as soon as the storage does not throttle.
     async fn ready_settings(&self) -> Arc<QueueSettings> {
         let QueueWorker { core, unknown, .. } = &self.deliveries.worker;
         let pause = unknown.pause();
@@ -183,8 +183,8 @@ impl Poller {
         }
     }
 
-    /// Gives a request that is under way at the end a little time for its answer: what it has leased can then be put back at once. What
-    /// it has leased without an answer comes back by itself.
+    /// Gives a request that is under way at the stop a little time for its answer, so that the messages it leased can
+    /// be put back at once. Without an answer they become visible again when their leases run out.
     async fn unless_stopped_long_ago<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let given_up = async {
             self.deliveries.worker.stop.cancelled().await;
@@ -202,13 +202,13 @@ impl Poller {
         let text = chain(error);
         let QueueWorker { shared, core, .. } = &self.deliveries.worker;
         let queue = core.name.clone();
-        tracing::warn!(%queue, error = %text, ?wait, "queue not read");
+        tracing::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
         shared.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;
     }
 
-    /// At least one free slot; many after a round that brought all that was asked for. A worker that is full gathers some,
-    /// so that it does not ask for messages one by one; it does not wait long for them.
+    /// Waits for at least one free slot. After a round that returned as many messages as requested, it waits briefly
+    /// for more slots, so that a full worker does not ask for messages one by one.
     async fn free_slots(&self, was_full: bool) -> Option<Vec<OwnedSemaphorePermit>> {
         let mut first = self.slots.take(1).await.ok()?;
         let most = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES };

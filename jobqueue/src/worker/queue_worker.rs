@@ -1,4 +1,4 @@
-//! Defines what the poller, the deliveries and the deletions of one queue share. Data only.
+//! The data that the poller, the deliveries and the deletions of one queue share.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,17 +23,17 @@ pub(super) struct QueueWorker {
     pub(super) circuit: Arc<Circuit>,
     pub(super) unknown: UnknownShare,
     pub(super) activity: Arc<Activity>,
-    /// Fires when nothing more is to be begun.
+    /// Fires when no further delivery may start.
     pub(super) stop: CancellationToken,
-    /// Fires when handlers are to be dropped where they are.
+    /// Fires when running handlers must be dropped.
     pub(super) abort: CancellationToken,
     pub(super) tasks: TaskTracker,
-    /// True if somebody waits for the queues to be empty.
+    /// True if the worker runs until it is idle.
     pub(super) until_idle: bool,
 }
 
-/// The place of a delivery in its worker. When it is dropped, also in the middle, the lease ends, then the slot is free, and then the job
-/// is over.
+/// The place of a delivery in its worker. When it is dropped, also half-way, first the lease ends, then the slot
+/// becomes free, then the job is over.
 pub(super) struct Place {
     activity: Arc<Activity>,
     slot: Option<Occupied>,
@@ -46,29 +46,29 @@ impl Place {
         Self { activity: Arc::clone(activity), slot: Some(slot), probe, lease: Mutex::default() }
     }
 
-    /// Returns the probe of the circuit, if the delivery is one.
+    /// Returns the circuit's probe if this delivery is one.
     pub(super) fn probe(&self) -> Option<&Probe> {
         self.probe.as_ref()
     }
 
-    /// Ends the lease with the delivery, whoever else still knows it: a context may outlive its worker.
+    /// Ends the lease together with the delivery, even if others still refer to it: a context may outlive its worker.
     pub(super) fn ends(&self, lease: &Arc<Lease>) {
         *lock(&self.lease) = Some(Arc::clone(lease));
     }
 
-    /// Leaves the lease to another, who has taken the message over.
+    /// Leaves the lease to the shutdown, which has taken over the message.
     pub(super) fn is_taken_over(&self) {
         lock(&self.lease).take();
     }
 
-    /// Leaves the slot to another handler: this one is done, its message is about to be deleted.
+    /// Frees the slot for another handler: this one has finished, and its message is about to be deleted.
     pub(super) fn handler_is_done(&self) {
         if let Some(slot) = &self.slot {
             slot.handler_is_done();
         }
     }
 
-    /// Leaves the slot to another delivery: this one waits for something before its handler runs.
+    /// Frees the slot for another delivery: this one waits before its handler runs.
     pub(super) fn leave_slot(&self) {
         if let Some(slot) = &self.slot {
             slot.leave();

@@ -47,12 +47,13 @@ fn overlap(one: &Registration, other: &Registration) -> bool {
 }
 
 impl QueueHandlers {
-    /// The handler for a kind.
+    /// Returns the handler for a kind.
     pub(super) fn find(&self, kind: &str) -> Option<&Registration> {
         self.handlers.iter().find(|handler| (handler.accepts)(kind))
     }
 
-    /// Returns what the queue is created with: the longest lease and the most attempts that one of its types asks for.
+    /// Returns the settings with which the queue is created: the longest lease and the most attempts that one of its
+    /// types declares.
     pub(super) fn defaults(&self) -> MessageDefaults {
         let mut defaults = MessageDefaults::new();
         for handler in &self.handlers {

@@ -1,7 +1,8 @@
-//! Defines how fast messages that are never run go to the dead-letter queue.
+//! The rate at which messages that cannot run go to the dead-letter queue.
 //!
-//! A flood of them comes from one mistake: a producer on the wrong queue, a deployment that cannot read what is there. It
-//! must neither crowd out good messages nor empty a queue before anybody notices. Knows nothing of messages.
+//! A flood of such messages comes from one mistake: a producer that uses the wrong queue, or a release that cannot
+//! read the messages. The flood must neither displace good messages nor empty a queue before an operator notices.
+//! This module knows nothing of messages.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,16 +12,16 @@ use tokio::time::Instant;
 
 use crate::sync::lock;
 
-/// The least time a message is put back for: services count in seconds, and it is not to be asked for at once again.
+/// The shortest put-back. Services count in seconds, and the message should not come back at once.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// The longest: what comes back is put back again if it is still too early.
+/// The longest put-back. A message that comes back too early is put back again.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The rate of one worker, over all its queues.
 #[derive(Debug)]
 pub(super) struct Rejections {
-    /// `None`: as fast as they come.
+    /// The rate per second; `None` for no limit.
     per_second: Option<u32>,
     lifted: AtomicBool,
     state: Mutex<State>,
@@ -28,15 +29,15 @@ pub(super) struct Rejections {
 
 #[derive(Debug)]
 struct State {
-    /// The number that may go now, up to that of one second.
+    /// The number of messages that may go now, up to the rate of one second.
     permits: f64,
     counted: Instant,
-    /// The time at which the last of those that were put back is to come again.
+    /// The time at which the last put-back message comes back.
     last_return: Instant,
 }
 
 impl Rejections {
-    /// `per_second` of zero counts as one.
+    /// Returns a limiter. A rate of zero counts as one per second.
     pub(super) fn new(per_second: Option<u32>) -> Self {
         let (per_second, now) = (per_second.map(|rate| rate.max(1)), Instant::now());
         let permits = per_second.unwrap_or(0).into();
@@ -47,13 +48,13 @@ impl Rejections {
         }
     }
 
-    /// Lets all go from now on.
+    /// Removes the limit from now on.
     pub(super) fn lift(&self) {
         self.lifted.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether a message may go now; otherwise for how long to put it back. Those that are put back return one after the
-    /// other, as fast as they may go.
+    /// Takes a permit to dead-letter one message now. Without one, returns for how long to put the message back.
+    /// Put-back messages come back one after the other, at the rate.
     pub(super) fn permit(&self) -> Result<(), Duration> {
         let Some(rate) = self.per_second.filter(|_| !self.lifted.load(Ordering::Relaxed)).map(f64::from)
         else {

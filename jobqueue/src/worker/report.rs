@@ -1,17 +1,17 @@
-//! Defines what a worker has done, told at its end.
+//! The report of a worker, returned when it ends.
 
 use std::process::ExitCode;
 
 use crate::job::outcome::Outcome;
 
-/// The report of a worker's deliveries, returned when it has stopped.
+/// Counts of a worker's deliveries, returned when it has stopped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "the report tells whether the shutdown was clean"]
 #[non_exhaustive]
 pub struct Report {
-    /// Jobs that were done.
+    /// Jobs that were completed.
     pub completed: u64,
-    /// Failed attempts that will be tried again.
+    /// Failed attempts that will be retried.
     pub retried: u64,
     /// Messages moved to a dead-letter queue.
     pub dead_lettered: u64,
@@ -19,13 +19,13 @@ pub struct Report {
     pub released: u64,
     /// Deliveries whose lease was lost.
     pub lease_lost: u64,
-    /// Jobs that were done, but whose deletion is uncertain.
+    /// Jobs that were completed, but whose message may not be deleted.
     pub uncertain: u64,
     /// Messages deleted because their job had been done before.
     pub duplicates: u64,
     /// Handlers that were cancelled by the shutdown and ended within the grace.
     pub cancelled: u64,
-    /// Handlers that did not end even then. Their messages were released.
+    /// Handlers that did not end within the grace. Their messages were released.
     pub abandoned: u64,
 }
 
@@ -43,12 +43,12 @@ impl Report {
         *counter += 1;
     }
 
-    /// Returns whether every handler that was running when the shutdown began came to its own end.
+    /// Returns whether every handler that was running when the shutdown began ended by itself.
     pub fn is_clean(&self) -> bool {
         self.cancelled == 0 && self.abandoned == 0
     }
 
-    /// 0 after a clean shutdown, 3 if handlers were cut off.
+    /// Returns 0 after a clean shutdown and 3 if handlers were cancelled.
     pub fn exit_code(&self) -> ExitCode {
         if self.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(3) }
     }

@@ -1,4 +1,4 @@
-//! Running a handler until it ends or has to.
+//! Runs a handler until it returns or must stop.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::JobError;
 use crate::queue::LeasedJob;
 
-/// Runs the handler; how the delivery ends, and how long the handler ran.
+/// Runs the handler. Returns how the delivery ends and how long the handler ran.
 pub(super) async fn run(
     worker: &QueueWorker,
     leased_job: &Arc<LeasedJob>,
@@ -46,7 +46,7 @@ pub(super) async fn run(
     let ended = supervise(shared, leased_job, &token, handler).await;
     let ran = started.elapsed();
     if shared.leave(number).is_none() {
-        // A shutdown has taken the message over and released it.
+        // A shutdown has taken over the message and released it.
         place.is_taken_over();
         return (Ending::TakenOver(info), ran);
     }
@@ -64,7 +64,7 @@ pub(super) async fn run(
         Ended::Interrupted(Interruption::LeaseLost) => Ending::LeaseLost,
         Ended::Interrupted(Interruption::MaxRunTime) => {
             let limit = leased_job.core.options.max_run_time;
-            let text = format!("the job ran longer than the {limit:?} it may");
+            let text = format!("the job exceeded its maximum run time of {limit:?}");
             failed(info, registration, JobError::retry(text))
         }
         Ended::Interrupted(Interruption::Shutdown) => {
@@ -79,7 +79,7 @@ fn failed(job: Arc<JobInfo>, registration: &Registration, error: JobError) -> En
     Ending::Failed(job, Failure::of_handler(error, registration.defaults.backoff))
 }
 
-/// Ends a job whose handler has finished: tells the hooks, which the message waits for if one of them fails.
+/// Ends a job whose handler has finished: calls the hooks. The message stays until all of them have succeeded.
 async fn finish(
     shared: &Shared,
     leased_job: &LeasedJob,
@@ -123,7 +123,7 @@ enum Interruption {
     Shutdown,
 }
 
-/// Runs the handler until it ends or has to; then gives it a short grace.
+/// Runs the handler until it returns or must stop; in the latter case gives it the cancel grace.
 async fn supervise(
     shared: &Shared,
     leased_job: &LeasedJob,
@@ -134,7 +134,7 @@ async fn supervise(
     let interruption = tokio::select! {
         biased;
         returned = &mut handler => {
-            // The handler may have been told to stop while its last poll was running.
+            // The token may have fired during the handler's last poll.
             return match interruption(leased_job) {
                 Some(interruption) => interrupted(leased_job, interruption, returned),
                 None => Ended::Returned(returned),
@@ -150,7 +150,7 @@ async fn supervise(
     }
 }
 
-/// Returns what a handler leaves that returned after it was told to stop.
+/// Returns the end of a handler that returned after its token had fired.
 fn interrupted(leased_job: &LeasedJob, interruption: Interruption, returned: Returned) -> Ended {
     let counts = match interruption {
         // The lease is still held.

@@ -1,4 +1,4 @@
-//! From the end of a delivery to what becomes of its message.
+//! Settles a delivery: decides what happens to its message.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) async fn settle(
         let settled = completion::complete(shared, leased_job, &job).await;
         return Finished::of(leased_job, Some(job), settled, ran, None);
     }
-    // Boxed, so that the rare ends do not make the future of every delivery large.
+    // Boxed, so that the rare ends do not enlarge the future of every delivery.
     Box::pin(settle_otherwise(shared, leased_job, ending, ran)).await
 }
 
@@ -90,7 +90,7 @@ async fn fail(
     Ok(Outcome::Retried(delay))
 }
 
-/// Returns what the application's policy says, else the error. A policy that panics has said nothing.
+/// Returns the verdict of the application's policy, or the error's own. A policy that panics decides nothing.
 fn verdict(shared: &Shared, job: &JobInfo, failure: &Failure) -> Verdict {
     let own = failure.error.verdict();
     match shared.options.retry_policy.as_ref().filter(|_| failure.ask_policy) {
@@ -111,7 +111,7 @@ async fn release(leased_job: &LeasedJob, wait: Duration) -> Result<Outcome, Erro
     Ok(Outcome::Released(wait))
 }
 
-/// Puts the message back until what it waits for has come, or dead-letters it when it has waited for long enough.
+/// Puts the message back until what it waits for has come, or dead-letters it when it has waited long enough.
 async fn defer(
     shared: &Shared,
     leased_job: &LeasedJob,
@@ -120,7 +120,7 @@ async fn defer(
 ) -> Result<Outcome, Error> {
     match leased_job.defer(cause, detail).await? {
         Deferred::PutBack(wait) => Ok(Outcome::Released(wait)),
-        // The hook was asked for long enough.
+        // The hook has failed for long enough.
         Deferred::Over(rejection) if cause == Cause::BrokenHook => {
             copy(shared, leased_job, leased_job.info(), rejection).await
         }
@@ -128,7 +128,7 @@ async fn defer(
     }
 }
 
-/// Dead-letters a message that was not run, at a rate.
+/// Dead-letters a message that did not run, within the rate.
 async fn reject(shared: &Shared, leased_job: &LeasedJob, rejection: Rejection) -> Result<Outcome, Error> {
     match shared.rejections.permit() {
         Ok(()) => dead_letter(shared, leased_job, rejection).await,
@@ -136,7 +136,7 @@ async fn reject(shared: &Shared, leased_job: &LeasedJob, rejection: Rejection) -
     }
 }
 
-/// Dead-letters: records the attempt if there was one, tells the hooks, and moves the message.
+/// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message.
 async fn dead_letter(
     shared: &Shared,
     leased_job: &LeasedJob,
@@ -154,12 +154,13 @@ async fn dead_letter(
         if let Deferred::PutBack(wait) = leased_job.defer(cause, &detail).await? {
             return Ok(Outcome::Released(wait));
         }
-        tracing::error!(queue = %job.queue, detail, "dead-lettered although what belongs to the job could not be done");
+        tracing::error!(queue = %job.queue, detail, "dead-lettered although a hook of the job failed");
     }
     copy(shared, leased_job, job, rejection).await
 }
 
-/// Moves the message to the dead-letter queue. If the copy cannot be stored, the message stays and is tried again later.
+/// Moves the message to the dead-letter queue. If the copy cannot be stored, the message stays and is tried again
+/// later.
 async fn copy(
     shared: &Shared,
     leased_job: &LeasedJob,

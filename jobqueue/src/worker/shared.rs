@@ -1,4 +1,4 @@
-//! Defines what all parts of a running worker share.
+//! The state that all parts of a running worker share.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,14 +38,14 @@ pub(super) struct Options {
     pub(super) cancel_grace: Duration,
     pub(super) retry_policy: Option<RetryPolicy>,
     pub(super) renewer_on_this_runtime: bool,
-    /// `None`: never stops fetching.
+    /// The rules of the circuit breaker; `None`: never stop fetching.
     pub(super) circuit: Option<CircuitBreaker>,
     pub(super) durable_completions: bool,
-    /// `None`: leaves sweeping to others.
+    /// The interval of sweeps; `None`: never sweep.
     pub(super) sweep_every: Option<Duration>,
     pub(super) swept: &'static [SweptContainer],
     pub(super) dead_letter_hooks: DeadLetterHooks,
-    /// `None`: as fast as they come.
+    /// The rate of rejections; `None`: no limit.
     pub(super) rejections_per_second: Option<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Default for Options {
     }
 }
 
-/// A worker's parts.
+/// The shared parts of a worker.
 pub(super) struct Shared {
     pub(super) storage: Storage,
     pub(super) registry: Registry,
@@ -78,16 +78,16 @@ pub(super) struct Shared {
     pub(super) completed: Completed,
     pub(super) rejections: Rejections,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
-    /// Fires when running handlers are to give up.
+    /// Fires when running handlers must stop.
     pub(super) cancel: CancellationToken,
     channel_options: Mutex<QueueCoreOptions>,
     report: Mutex<Report>,
-    /// The reason why the worker ends by itself.
+    /// The error because of which the worker ends by itself.
     failure: Mutex<Option<StoreError>>,
-    /// The deliveries whose handlers are running, so that a shutdown can release those that never end.
+    /// The deliveries whose handlers are running. A shutdown releases those that do not end.
     running: Mutex<BTreeMap<u64, Arc<LeasedJob>>>,
     next_run: AtomicU64,
-    /// Queues that handlers send to.
+    /// The queues that handlers send to.
     opened: Mutex<HashMap<QueueName, Arc<OnceCell<Arc<QueueCore>>>>>,
 }
 
@@ -120,7 +120,7 @@ impl Shared {
         }
     }
 
-    /// Called once on the runtime the worker runs on.
+    /// Called once, on the runtime of the worker.
     pub(super) fn prepare(&self) {
         if self.options.renewer_on_this_runtime {
             lock(&self.channel_options).renewer = Some(LeaseRenewer::on_this_runtime());
@@ -131,11 +131,11 @@ impl Shared {
         lock(&self.channel_options).clone()
     }
 
-    /// The queue of `M`, opened once.
+    /// Opens the queue of `M` once.
     pub(super) async fn core<M: QueueMessage>(&self, name: &str) -> Result<Arc<QueueCore>, Error> {
         let name = QueueName::new(name)?;
         let options = QueueCoreOptions { defaults: M::DEFAULTS, ..self.channel_options() };
-        // Only those who wait for the same queue wait for each other.
+        // Callers wait for each other only if they want the same queue.
         let cell = Arc::clone(lock(&self.opened).entry(name.clone()).or_default());
         let open = || QueueCore::open(&self.storage, name, options);
         cell.get_or_try_init(open).await.map(Arc::clone)
@@ -145,7 +145,7 @@ impl Shared {
         lock(&self.report)
     }
 
-    /// Has the worker end with `error`, if it is the first.
+    /// Makes the worker end with `error`, if it is the first.
     pub(super) fn fail(&self, error: StoreError) {
         lock(&self.failure).get_or_insert(error);
     }
@@ -164,7 +164,7 @@ impl Shared {
         lock(&self.running).remove(&number)
     }
 
-    /// Takes over what handlers that never end were working on.
+    /// Takes over the deliveries of handlers that do not end.
     pub(super) fn take_running(&self) -> Vec<Arc<LeasedJob>> {
         std::mem::take(&mut *lock(&self.running)).into_values().collect()
     }

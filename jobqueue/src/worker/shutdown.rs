@@ -1,21 +1,22 @@
-//! Being told to stop by the operating system.
+//! The signals of the operating system that stop a worker.
 
-/// Resolves at the first SIGINT or SIGTERM (on Windows: Ctrl-C), for [`Worker::run_until`](crate::Worker::run_until). A second signal
-/// then ends the process at once with exit code 130; messages in work come back when their leases are over.
+/// Resolves at the first SIGINT or SIGTERM (on Windows: Ctrl-C). Pass it to
+/// [`Worker::run_until`](crate::Worker::run_until). A second signal then ends the process at once with exit code 130;
+/// the messages of running jobs become visible again when their leases run out.
 ///
-/// Each worker of a process may wait for one of its own: a signal reaches all that are waiting.
+/// Every worker of a process may wait for a signal of its own: a signal reaches all of them.
 ///
 /// # Panics
-/// If it is not polled on a tokio runtime with I/O enabled.
+/// Panics if it is not polled on a tokio runtime with I/O enabled.
 ///
 /// # Cancel safety
-/// If the future is dropped after it was polled, the signals no longer end the process by themselves: tokio keeps the
-/// system's default action replaced (see *Caveats* of `tokio::signal::unix::Signal`). Call it again to listen again.
+/// If the future is dropped after it was polled, the signals no longer end the process: tokio keeps the system's
+/// default action replaced (see *Caveats* of `tokio::signal::unix::Signal`). Call the function again to listen again.
 pub async fn shutdown_signal() {
     let mut signals = Signals::subscribe();
     signals.next().await;
-    tracing::info!("told to stop; a second signal stops at once");
-    // The same listener, so that a second signal right after the first is not missed.
+    tracing::info!("received a signal to stop; a second one stops at once");
+    // The same listener, so that a second signal right after the first one is not missed.
     crate::task::spawn(async move {
         signals.next().await;
         std::process::exit(130);

@@ -1,9 +1,10 @@
-//! Asking for one message at a time while asking for many fails.
+//! The single-message fallback: asks for one message at a time while requests for many fail.
 //!
-//! A service may fail a whole batch because of one message in it: Azurite answers 500 when a text holds a character
-//! that XML cannot carry, after it has leased the batch. Leased together, the messages come back together, and the
-//! batch fails again and again. Asked for one by one, all others get through; the bad one only costs its own request.
-//! Azure itself takes no such text; there, a failing service is merely asked for less.
+//! A service may fail a whole batch because of one of its messages. Azurite, for instance, leases a batch and then
+//! answers 500 if a text holds a character that XML cannot carry. The leases of the batch end together, so that the
+//! next request leases the same batch and fails again. If the poller asks for single messages, all other messages get
+//! through, and only the request for the bad one fails. Azure itself accepts no such text; there, the fallback just
+//! sends less load to a failing service.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::storage::{MAX_MESSAGES, StoreError, StoreErrorKind};
 
-/// The number of messages that a poller asks for in one request.
+/// The number of messages that a poller asks for by one request.
 #[derive(Debug, Default)]
 pub(super) struct SingleMessageFallback {
     last_failure: Option<Instant>,
@@ -19,13 +20,14 @@ pub(super) struct SingleMessageFallback {
 }
 
 impl SingleMessageFallback {
-    /// The most messages of one request.
+    /// Returns the maximum number of messages of one request.
     pub(super) fn at_most(&self) -> u32 {
         if self.until.is_some_and(|until| Instant::now() < until) { 1 } else { MAX_MESSAGES }
     }
 
-    /// Takes down that a request failed, on a queue whose leases last `lease`. The second failure within three leases
-    /// makes cautious for three leases more: messages that were leased by a failed request come back within one.
+    /// Records a failed request on a queue whose leases last `lease`. The second failure within three leases starts
+    /// the fallback for three more leases: the messages that the failed request leased become visible again within
+    /// one.
     pub(super) fn note(&mut self, error: &StoreError, lease: Duration) {
         if error.kind() != StoreErrorKind::Unavailable {
             return;

@@ -1,8 +1,9 @@
-//! Limits what runs at once: a slot for each handler, and as many places again for those whose handler is done and whose
-//! message is yet to be deleted.
+//! The limit of concurrent handlers: a slot for each handler, and as many places again for deliveries whose handler
+//! has finished and whose message must be deleted.
 //!
-//! A handler that is done leaves its slot at once, so that the next message can be fetched while the storage deletes this
-//! one. There are only so many places: when the storage is slow to delete, slots are kept until it has, and fetching waits.
+//! A handler that has finished frees its slot at once, so that the next message can be fetched while the storage
+//! deletes this one. The number of places is limited: if the storage is slow to delete, deliveries keep their slots,
+//! and fetching waits.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,29 +26,29 @@ impl Slots {
         }
     }
 
-    /// Returns how many are free.
+    /// Returns the number of free slots.
     pub(super) fn free(&self) -> usize {
         self.running.available_permits()
     }
 
-    /// Waits for so many slots. Cancel-safe.
+    /// Waits for a number of slots. Cancel-safe.
     pub(super) async fn take(&self, slots: u32) -> Result<OwnedSemaphorePermit, AcquireError> {
         Arc::clone(&self.running).acquire_many_owned(slots).await
     }
 
-    /// A slot, if one is free.
+    /// Takes a slot if one is free.
     pub(super) fn try_take(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         Arc::clone(&self.running).try_acquire_owned()
     }
 
-    /// Returns what a delivery holds.
+    /// Returns the slot as a delivery holds it.
     pub(super) fn occupied(&self, slot: OwnedSemaphorePermit) -> Occupied {
         let (running, settling) = (Arc::clone(&self.running), Arc::clone(&self.settling));
         Occupied { running, settling, place: Mutex::new(Some(slot)) }
     }
 }
 
-/// A slot in use, or a place among those that settle; free again when dropped.
+/// A slot in use, or a place among the deliveries that settle. Dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct Occupied {
     running: Arc<Semaphore>,
@@ -57,14 +58,14 @@ pub(super) struct Occupied {
 }
 
 impl Occupied {
-    /// Leaves the slot to the next, if there is a place to settle in.
+    /// Frees the slot for another handler, if there is a place to settle in.
     pub(super) fn handler_is_done(&self) {
         if let Ok(place) = Arc::clone(&self.settling).try_acquire_owned() {
             *lock(&self.place) = Some(place);
         }
     }
 
-    /// Leaves the slot to the next before the handler runs.
+    /// Frees the slot for another delivery before the handler runs.
     pub(super) fn leave(&self) {
         lock(&self.place).take();
     }
@@ -74,7 +75,7 @@ impl Occupied {
         if lock(&self.place).is_some() {
             return;
         }
-        // The slots are never closed.
+        // The semaphore is never closed.
         if let Ok(slot) = Arc::clone(&self.running).acquire_owned().await {
             *lock(&self.place) = Some(slot);
         }

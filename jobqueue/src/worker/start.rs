@@ -1,4 +1,4 @@
-//! Running a worker, and stopping it.
+//! Runs a worker and stops it.
 
 use std::fmt;
 use std::future::Future;
@@ -27,7 +27,7 @@ use crate::job::outcome::chain;
 use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions};
 use crate::task;
 
-/// The time that a shutdown waits for the requests of pollers, schedules and the like that are under way.
+/// The time that a shutdown waits for the requests of pollers, schedules and other background work.
 const LAST_ROUND: Duration = Duration::from_secs(5);
 
 /// Runs handlers for the messages of its queues.
@@ -63,23 +63,28 @@ impl Worker {
         Self { shared: Arc::new(shared), background }
     }
 
-    /// Runs until `shutdown` resolves, then stops in three acts: stop fetching; wait for running handlers up to the
-    /// shutdown timeout; cancel and release what is left, visible at once and without costing an attempt.
+    /// Runs until `shutdown` resolves, then stops in three steps. It stops fetching. It waits for running handlers
+    /// until the shutdown timeout. It cancels the rest and releases their messages, visible at once and without
+    /// costing an attempt.
     ///
     /// # Errors
-    /// When a queue cannot be opened at the start, or the storage's key, token or signature does not allow what the worker
-    /// has to do with it; the text names the permissions that are missing. What goes wrong later is retried for as long as it takes,
-    /// unless the storage's handle works no more, as after a failed disk: the worker then ends as in a shutdown, and the storage
-    /// must be opened anew.
+    /// - A queue cannot be opened at the start.
+    /// - At the start, the storage's key, token or signature lacks a permission that the worker needs; the text names
+    ///   the missing permissions.
+    /// - The storage has stopped for good, for instance after its disk failed. The worker then ends as in a shutdown.
+    ///   Open the storage again, or restart the process.
+    ///
+    /// All other failures after the start are retried.
     ///
     /// # Cancel safety
-    /// If the future is dropped, handlers are dropped with it and their messages come back when their leases are over.
+    /// If the future is dropped, running handlers are dropped with it. Their messages become visible again when their
+    /// leases run out.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
         self.run(shutdown, false).await
     }
 
-    /// Runs until every queue is empty of visible messages and no handler is running. For tests, scripts and examples.
-    /// Schedules are not waited for: a worker that has nothing else ends at once.
+    /// Runs until every queue has no visible message and no handler is running. For tests, scripts and examples. It
+    /// does not wait for schedules: a worker that has nothing else ends at once.
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until).
@@ -98,7 +103,7 @@ impl Worker {
         }
         let stop = CancellationToken::new();
         let _stop_when_dropped = stop.clone().drop_guard();
-        // Whatever still runs when this future ends or is dropped is dropped too: its lease runs out.
+        // When this future ends or is dropped, everything that still runs is dropped too; the leases run out.
         let abort = CancellationToken::new();
         let _abort_when_dropped = abort.clone().drop_guard();
         let _leases_end_when_dropped = EndLeases(Arc::clone(&shared));
@@ -135,7 +140,7 @@ impl Worker {
         }
         shared.events.tell(|| Event::Stopping);
         stop.cancel();
-        // What hangs in a request must not take the time of the running handlers.
+        // A request that hangs must not use up the time of the running handlers.
         let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
         tasks.close();
         end_handlers(&shared, &tasks).await;
@@ -143,14 +148,14 @@ impl Worker {
     }
 }
 
-/// Returns what the worker leaves when it ends.
+/// Returns the report of a worker that has ended, or the error that ended it.
 fn stopped(shared: &Shared) -> Result<Report, Error> {
     let report = shared.report().clone();
     tracing::info!(?report, "worker stopped");
     shared.take_failure().map_or(Ok(report), |error| Err(error.into()))
 }
 
-/// Opens all queues, and checks that the worker may do with each what it has to.
+/// Opens all queues, and checks that the worker has the permissions it needs on each.
 async fn open_queues(shared: &Shared) -> Result<Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>, Error> {
     let mut opened = Vec::new();
     for (queue, handlers) in &shared.registry.0 {
@@ -164,7 +169,8 @@ async fn open_queues(shared: &Shared) -> Result<Vec<(Arc<QueueCore>, Arc<QueueHa
     Ok(opened)
 }
 
-/// Ends the leases of handlers that still run when their worker is dropped: one that blocks its thread cannot be dropped with it.
+/// Ends the leases of running handlers when their worker is dropped. A handler that blocks its thread cannot be
+/// dropped with it.
 struct EndLeases(Arc<Shared>);
 
 impl Drop for EndLeases {
@@ -175,13 +181,13 @@ impl Drop for EndLeases {
     }
 }
 
-/// Waits for running handlers, then cancels them, then releases what they leave.
+/// Waits for running handlers, then cancels them, then releases the messages of those that remain.
 async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
     if tokio::time::timeout(shared.options.shutdown_timeout, tasks.wait()).await.is_ok() {
         return;
     }
     shared.cancel.cancel();
-    // The grace of each handler, and time to settle.
+    // The grace of each handler, plus time to settle.
     let rest = shared.options.cancel_grace + Duration::from_secs(2);
     if tokio::time::timeout(rest, tasks.wait()).await.is_ok() {
         return;
@@ -194,11 +200,11 @@ async fn end_handlers(shared: &Shared, tasks: &TaskTracker) {
         }
     };
     let released = futures_util::future::join_all(abandoned.into_iter().map(release));
-    // What is not released by then comes back when its lease is over.
+    // A message that is not released by then becomes visible again when its lease runs out.
     let _ = tokio::time::timeout(LAST_ROUND, released).await;
 }
 
-/// Sweeps now and then until `stop`, if the worker is to.
+/// Sweeps at the configured interval until `stop` fires.
 fn start_sweeps(shared: &Arc<Shared>, stop: CancellationToken) {
     let Some(every) = shared.options.sweep_every else { return };
     let sweeps = sweep_again_and_again(Arc::clone(shared), every);
@@ -211,7 +217,7 @@ async fn sweep_again_and_again(shared: Arc<Shared>, every: Duration) {
         let options = SweepOptions::new().clock(shared.channel_options().clock);
         match sweep_containers(&shared.storage, shared.options.swept, options).await {
             Ok(swept) => tracing::debug!(?swept, "swept"),
-            Err(error) => tracing::warn!(error = %chain(&error), "not swept"),
+            Err(error) => tracing::warn!(error = %chain(&error), "sweep failed"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Defines how much of what a worker gets it does not know. While a newer release runs beside it, it looks at the queue a moment later than
-//! that, and so leaves the work to those that know it.
+//! The share of messages that a worker does not know. While a newer release runs beside it, an older worker polls a
+//! moment later, and so leaves the messages to workers that know them.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use crate::entropy;
 use crate::sync::lock;
 
-/// The pause before a fetch of a worker that knows nothing of what it gets.
+/// The pause before each fetch of a worker that knows none of its messages.
 const LONGEST: Duration = Duration::from_secs(1);
 /// The weight of the newest message.
 const WEIGHT: f64 = 0.125;
 /// A share that makes no difference.
 const NONE: f64 = 0.01;
 
-/// The share of unknown messages among the last ones of a queue.
+/// The share of unknown messages among the latest ones of a queue.
 #[derive(Debug, Default)]
 pub(super) struct UnknownShare(Mutex<f64>);
 
 impl UnknownShare {
-    /// Takes note of a message.
+    /// Records a message.
     pub(super) fn note(&self, is_unknown: bool) {
         let mut share = lock(&self.0);
         if is_unknown {
@@ -29,7 +29,7 @@ impl UnknownShare {
         }
     }
 
-    /// Returns for how long to leave the queue to others before the next fetch.
+    /// Returns the pause before the next fetch, which leaves the queue to other workers.
     pub(super) fn pause(&self) -> Duration {
         let share = *lock(&self.0);
         if share < NONE { Duration::ZERO } else { entropy::jitter(LONGEST.mul_f64(share), 0.5..=1.0) }

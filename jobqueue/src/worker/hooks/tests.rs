@@ -1,4 +1,4 @@
-//! Hooks that fail, for a while and for good.
+//! Hooks that fail for a while, and hooks that fail for good.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -24,7 +24,7 @@ use crate::storage::Storage;
 #[message(crate = "crate", queue = "parts", kind = "part", poison_threshold = 3)]
 struct Part {}
 
-/// The place where a hook fails.
+/// The call in which a hook fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Admit,
@@ -32,7 +32,7 @@ enum Place {
     DeadLettering,
 }
 
-/// A hook that fails at one place until it is told not to, and takes down what it is told.
+/// A hook that fails in one call until it is told not to, and records its calls.
 #[derive(Debug)]
 struct Failing {
     place: Place,
@@ -79,7 +79,7 @@ fn failing(place: Place, retryable: bool, mended_after: u32) -> Arc<Failing> {
     Arc::new(Failing { place, retryable, failures, mended_after, told })
 }
 
-/// Returns how often the handler runs, the report, and the dead letters, of one job in some hours.
+/// Runs one job for some hours. Returns the number of handler runs, the report, and the dead letters.
 async fn run(hook: &Arc<Failing>, fails: bool, hours: u64) -> (u32, Report, Vec<DeadLetter>) {
     let clock = Arc::new(TokioClock::new());
     let storage: Storage = memory::open_with_clock(clock.clone());
@@ -112,7 +112,7 @@ async fn a_hook_that_fails_for_good_ends_in_a_dead_letter_that_says_why() {
         assert_eq!(letters[0].reason, "coordination_failed", "{place:?}");
         assert!(letters[0].error.as_deref().is_some_and(|error| error.contains("the record is damaged")));
     }
-    // The job's own reason stays.
+    // The job's own reason is kept.
     let (ran, report, letters) = run(&failing(Place::DeadLettering, false, u32::MAX), true, 3).await;
     assert_eq!((ran, letters[0].reason.as_str(), letters[0].attempts), (3, "attempts_exhausted", 3));
     assert!(report.released < 60, "{report:?}");
