@@ -1,4 +1,4 @@
-//! Copies of the blobs that a message refers to, for a copy of the message: a blob belongs to one message, which may delete it.
+//! Copies the blobs of a message for a copy of the message. A blob belongs to one message, which may delete it.
 
 use super::leased_job::references;
 use super::queue_core::QueueCore;
@@ -10,20 +10,20 @@ use crate::name::QueueName;
 /// The blobs of a message that is being copied.
 #[derive(Debug, Default)]
 pub(super) struct CopiedBlobs {
-    /// Those of the original, which the copy does not need.
+    /// The blobs of the original, which the copy does not need.
     pub(super) old: Vec<StoredReference>,
-    /// Those of the copy.
+    /// The blobs of the copy.
     pub(super) new: Vec<StoredReference>,
-    /// The reason why the payload has no copy: the copy refers to what the original referred to.
+    /// The reason why the payload could not be copied. The copy then refers to the blob of the original.
     pub(super) lacking: Option<PayloadError>,
 }
 
 impl QueueCore {
-    /// Copies the blobs of `envelope`, which was found in `queue`, and has it refer to the copies, which never expire. What can
-    /// never be read stays as it is, as evidence.
+    /// Copies the blobs of `envelope`, a message of `queue`, and makes it refer to the copies, which never expire. A
+    /// blob that can never be read stays as it is, as evidence.
     ///
     /// # Errors
-    /// A blob cannot be read or written now; nothing is left behind.
+    /// A blob cannot be read or written now; no copy is left behind.
     pub(super) async fn copy_blobs(
         &self,
         queue: &QueueName,
@@ -54,7 +54,7 @@ impl QueueCore {
         Ok(copied)
     }
 
-    /// The copy of a blob, or why there can never be one.
+    /// Copies a blob, or returns why it can never be copied.
     async fn copy_blob(
         &self,
         queue: &QueueName,
@@ -70,11 +70,11 @@ impl QueueCore {
         Ok(Ok(new))
     }
 
-    /// Deletes blobs that no message refers to, of a message that was found in `queue`. What fails is left to a sweep.
+    /// Deletes blobs of a message of `queue` that no message refers to any more. A sweep deletes what this cannot.
     pub(super) async fn remove_blobs(&self, queue: &QueueName, references: Vec<StoredReference>) {
         for reference in references {
             if let Err(error) = self.claim_checks.remove(queue, &reference).await {
-                tracing::debug!(%queue, %error, "a blob is not removed; a sweep will");
+                tracing::debug!(%queue, %error, "a blob was not deleted; a sweep will delete it");
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Moving a message to the dead-letter queue: copy, then delete.
+//! Moves a message to the dead-letter queue: copies it, then deletes it.
 //!
-//! After a crash between the two the job is in both queues; it is never in neither. The next delivery finds the copy
-//! and only deletes.
+//! If the process crashes between the two, the job is in both queues, but never in neither. The next delivery finds
+//! the copy and only deletes the message.
 
 use std::time::Duration;
 
@@ -22,24 +22,24 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{Certainty, MAX_MESSAGES, PeekedMessage, PutMessage, QueueStore, StoreErrorKind};
 
-/// The kind of dead letters whose text is no event: the text stands in `data`, byte for byte.
+/// The kind of dead letters whose text is not an event: `data` holds the text, byte for byte.
 pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
 
-/// The source of those. Their id is the storage's, which stays the same at every delivery.
+/// The source of these dead letters. Their id is the storage's id, which stays the same at every delivery.
 const UNREADABLE_SOURCE: &str = "/jobqueue/external";
 
-/// The most characters of a worker's name that a dead letter keeps.
+/// The maximum length of a worker's name in a dead letter, in characters.
 const MAX_WORKER_CHARS: usize = 200;
 
-/// The time that a message that could not be moved waits before the next try.
+/// The pause before the next attempt for a message that could not be moved.
 pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
 
 impl LeasedJob {
-    /// Records in the message that its last attempt has failed and that it is to be dead-lettered, so that no later delivery runs it,
-    /// whatever becomes of the dead letter. Does nothing for a message that was not run.
+    /// Records in the message that its last attempt has failed and that it must be dead-lettered, so that no later
+    /// delivery runs it, even if the dead letter cannot be stored. Does nothing for a message that was not run.
     ///
     /// # Errors
-    /// The lease is lost. What the storage refuses is written together with the next change of the message.
+    /// The lease is lost. If the storage refuses the change, the next change of the message writes the record.
     pub(crate) async fn record_end(&self, rejection: &mut Rejection) -> Result<(), Error> {
         if self.is_unwritable || !std::mem::take(&mut rejection.attempted) {
             return Ok(());
@@ -61,25 +61,26 @@ impl LeasedJob {
         match saved {
             Ok(()) => *self.content() = Content::Event(Box::new(envelope)),
             Err(error @ (LeaseError::Lost | LeaseError::Closed)) => return Err(error.into()),
-            // The copy and the deletion tell more.
+            // The copy and the deletion will show whether the lease is still held.
             Err(error) => {
-                tracing::debug!(queue = %self.core.name, %error, "the failed attempt is perhaps not recorded")
+                tracing::debug!(queue = %self.core.name, %error, "recording the failed attempt got no answer")
             }
         }
         Ok(())
     }
 
-    /// Dead-letters a message that was received by hand: what the worker's hooks do, no one else does.
+    /// Dead-letters a message that was received by hand, and so does what the worker's hooks do otherwise.
     pub(crate) async fn dead_letter_by_hand(&self, mut rejection: Rejection) -> Result<(), Error> {
         self.record_end(&mut rejection).await?;
         self.give_up_turn().await?;
         self.dead_letter(&rejection).await.map(drop)
     }
 
-    /// Copies the message to the dead-letter queue, with reason, history and blobs, then deletes it with its own.
+    /// Copies the message to the dead-letter queue, with its reason, history and blobs; then deletes the message and
+    /// its own blobs.
     ///
-    /// If the copy cannot be stored, or its blobs cannot be read now, the message stays where it is. If it is unknown whether the
-    /// message was deleted, it may be in both.
+    /// The message stays where it is if the copy cannot be stored or its blobs cannot be read now. If the answer to
+    /// the deletion was lost, the message may be in both queues.
     pub(crate) async fn dead_letter(&self, rejection: &Rejection) -> Result<Certainty, Error> {
         let _saving = self.saving.lock().await;
         let dead_letter_queue = self.core.name.dead_letter()?;
@@ -103,7 +104,7 @@ impl LeasedJob {
 
     pub(super) fn dead_envelope(&self, rejection: &Rejection, attempts: u32) -> Result<Envelope, Error> {
         let mut envelope = match &*self.content() {
-            // Kept whole: there is no room in it for what a dead letter tells.
+            // Kept whole: there is no room in it for the attributes of a dead letter.
             Content::Event(envelope) if self.is_unwritable => self.wrap_unwritable(envelope)?,
             Content::Event(envelope) => (**envelope).clone(),
             Content::Unreadable(text) => self.wrap_unreadable(text.as_deref())?,
@@ -133,7 +134,8 @@ impl LeasedJob {
             None => Payload::None,
             Some(text) => {
                 let json = serde_json::to_vec(text).map_err(|e| {
-                    Error::new(ErrorKind::Undecodable, "the text cannot be kept").with_source(e)
+                    Error::new(ErrorKind::Undecodable, "the text cannot be stored in a dead letter")
+                        .with_source(e)
                 })?;
                 Payload::Json(JsonText::written_by_serde_json(json))
             }
@@ -144,7 +146,8 @@ impl LeasedJob {
         Ok(envelope)
     }
 
-    /// The copy of this message that an earlier delivery has made, if it is among the first that a peek shows.
+    /// Returns the copy of this message that an earlier delivery has made, if it is among the first messages that a
+    /// peek returns.
     async fn copy_among(&self, dead_letter_queue: &QueueName, envelope: &Envelope) -> Option<Envelope> {
         if self.dequeue_count <= 1 {
             return None;
@@ -154,7 +157,7 @@ impl LeasedJob {
         events(&lying).find(|found| DeathOf::of(found).as_ref() == Some(&copy))
     }
 
-    /// Stores the copy and before it its blobs. Returns the blobs of the original, which the copy does not need.
+    /// Stores the blobs of the copy, then the copy. Returns the blobs of the original, which the copy does not need.
     async fn copy_to(
         &self,
         dead_letter_queue: &QueueName,
@@ -173,7 +176,7 @@ impl LeasedJob {
         match stored.await {
             Ok(()) => Ok(blobs.old),
             Err((certainty, error)) => {
-                // Else the copy may be there, and need them.
+                // Otherwise the copy may be stored and need them.
                 if certainty == Certainty::NotApplied {
                     self.core.remove_blobs(&self.core.name, blobs.new).await;
                 }
@@ -199,11 +202,11 @@ async fn put_into(
             Err(e) => return Err((e.certainty(), e.into())),
         }
     }
-    let text = format!("the dead-letter queue `{dead_letter_queue}` is deleted again and again");
+    let text = format!("the dead-letter queue `{dead_letter_queue}` keeps being deleted");
     Err((Certainty::NotApplied, Error::new(ErrorKind::Storage, text)))
 }
 
-/// The events among messages that were looked at.
+/// Returns the events among peeked messages.
 fn events(lying: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {
     lying.iter().filter_map(|message| match parse(message.text.as_deref().ok()?) {
         Ok(Parsed::Event(event)) => Some(*event),
@@ -211,16 +214,17 @@ fn events(lying: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {
     })
 }
 
-/// One end of a job as a dead letter: copies of one have it in common, another death of the job has not.
+/// Identifies one end of a job as a dead letter: the copies of one dead letter share it; another end of the job
+/// differs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct DeathOf {
     pub(super) event: EventDigest,
-    /// The message that was dead-lettered.
+    /// The id of the message that was dead-lettered.
     pub(super) message: String,
 }
 
 impl DeathOf {
-    /// The death that a dead letter is of; `None` if it does not tell.
+    /// Returns the end that a dead letter records; `None` if it records none.
     pub(super) fn of(dead_letter: &Envelope) -> Option<Self> {
         let message = dead_letter.dead_letter.as_ref()?.message.clone()?;
         Some(Self { event: dead_letter.digest(), message })
@@ -228,14 +232,14 @@ impl DeathOf {
 }
 
 impl QueueCore {
-    /// Returns whether a message of this job is among the first that a peek shows.
+    /// Returns whether a message of this job is among the first that a peek returns.
     pub(crate) async fn shows(&self, job: &Identity) -> bool {
         let Ok(lying) = self.store().peek(&self.name, MAX_MESSAGES).await else { return false };
         events(&lying).any(|found| found.identity() == *job)
     }
 }
 
-/// A text that was kept as it was, of a dead letter of [`UNREADABLE_KIND`].
+/// Returns the original text from a dead letter of kind [`UNREADABLE_KIND`].
 pub(crate) fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
     (*envelope.kind == *UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
 }

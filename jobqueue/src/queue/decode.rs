@@ -1,4 +1,4 @@
-//! From a leased text to a job that can be run, or the reason why not.
+//! Decodes a leased text: returns a job that can run, or the reason why it cannot.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,33 +21,33 @@ use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) leased: LeasedMessage,
-    /// The moment before it was asked for.
+    /// The time before the request for it was sent.
     pub(crate) requested: Instant,
-    /// The settings it was asked for with.
+    /// The queue's settings at the time of the request.
     pub(crate) settings: Arc<QueueSettings>,
 }
 
-/// The kinds that a reader of the queue knows.
+/// The message kinds that a reader of the queue knows.
 pub(crate) trait Kinds: Send + Sync {
-    /// Returns the kind as which a payload without an event is read; `None` if there is not exactly one.
+    /// Returns the kind of payloads without an envelope; `None` if the queue has not exactly one kind.
     fn of_raw(&self) -> Option<&'static str>;
 
-    /// Returns whether messages of `kind` are read here.
+    /// Returns whether this reader knows the kind.
     fn knows(&self, kind: &str) -> bool;
 }
 
 /// The result of decoding a leased message.
 #[derive(Debug)]
 pub(crate) enum Decoded {
-    /// A job, and its payload.
+    /// A job, with its payload.
     Ready(Bytes),
-    /// A job that is not to be run before this time has passed.
+    /// A job that must not run before this time has passed.
     NotYet(Duration),
     /// A job of a kind that the reader does not know.
     UnknownKind,
-    /// A job whose payload the storage does not show now.
+    /// A job whose payload cannot be read from the storage now.
     Unavailable(PayloadError),
-    /// Never to be run. The only answer for what is no event.
+    /// A message that must never run. A text that is not an event always gives this.
     Rejected(Rejection),
 }
 
@@ -57,18 +57,18 @@ pub(crate) struct Rejection {
     pub(crate) reason: Reason,
     /// One line without control characters.
     pub(crate) detail: String,
-    /// True if an attempt of this delivery has failed, which the message does not count yet.
+    /// True if an attempt of this delivery has failed that the message does not count yet.
     pub(super) attempted: bool,
 }
 
 impl Rejection {
-    /// Before any attempt.
+    /// Returns a rejection before any attempt.
     pub(crate) fn new(reason: Reason, detail: impl AsRef<str>) -> Self {
         let detail = printable(detail.as_ref(), crate::envelope::MAX_ERROR_CHARS);
         Self { reason, detail, attempted: false }
     }
 
-    /// After an attempt that has failed.
+    /// Returns a rejection after a failed attempt.
     pub(crate) fn of_attempt(reason: Reason, detail: impl AsRef<str>) -> Self {
         Self { attempted: true, ..Self::new(reason, detail) }
     }
@@ -84,13 +84,13 @@ impl QueueCore {
         let (leased_job, inspected) = self.inspect(incoming, kinds);
         let decoded = match inspected {
             Inspected::Done(decoded) => decoded,
-            // Boxed: most payloads are in their messages.
+            // Boxed, because most payloads are inside their messages.
             Inspected::Stored(payload) => Box::pin(self.fetch(&payload)).await,
         };
         (leased_job, decoded)
     }
 
-    /// Starts the lease of a message that is only to be put back.
+    /// Starts the lease of a message that will only be put back.
     pub(crate) fn take(self: &Arc<Self>, incoming: Incoming, kinds: &dyn Kinds) -> LeasedJob {
         self.inspect(incoming, kinds).0
     }
@@ -99,7 +99,7 @@ impl QueueCore {
         decoded(self.claim_checks.payload(&self.name, payload).await)
     }
 
-    /// Finds out what can be told of a message without asking the storage.
+    /// Decodes a message as far as that is possible without a request to the storage.
     fn inspect(self: &Arc<Self>, incoming: Incoming, kinds: &dyn Kinds) -> (LeasedJob, Inspected) {
         let Incoming { leased, requested, settings } = incoming;
         let lease = self.lease(&leased, requested, &settings);
@@ -111,7 +111,7 @@ impl QueueCore {
             None => leased_job
                 .with_envelope(|event| self.inspect_event(event, &leased_job, kinds))
                 .unwrap_or_else(
-                    // `read` gives a problem with everything that is no event.
+                    // `read` reports a problem for every text that is not an event.
                     || {
                         Inspected::Done(Decoded::Rejected(Rejection::new(
                             Reason::DECODE_ERROR,
@@ -158,14 +158,15 @@ impl QueueCore {
     }
 }
 
-/// The part of a message that is known without a request to the storage.
+/// The result of decoding without a request to the storage.
 enum Inspected {
     Done(Decoded),
     /// The payload is in a blob.
     Stored(Payload),
 }
 
-/// Reads the text of a message: its content, the number of the delivery, and why it is no event if it is none.
+/// Reads the text of a message. Returns its content, the number of the delivery, and the problem if it is not an
+/// event.
 fn read(
     leased: &LeasedMessage,
     raw: Option<&'static str>,
@@ -206,7 +207,8 @@ fn decoded(payload: Result<Bytes, PayloadError>) -> Decoded {
     }
 }
 
-/// Returns why a message is not delivered once more: it was to be dead-lettered before, or has had its deliveries or its attempts.
+/// Returns the reason why a message must not run again: it was about to be dead-lettered, or has used up its
+/// deliveries or its attempts.
 fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
     let (history, settings) = (&event.history, &leased_job.settings);
     let deliveries = leased_job.dequeue_count.saturating_sub(history.uncounted);
@@ -226,7 +228,8 @@ fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
     }
 }
 
-/// The event around the raw payload of another producer. Its id is the storage's, which stays the same at every delivery.
+/// Returns the event for the raw payload of another producer. Its id is the storage's, which stays the same at every
+/// delivery.
 fn event_of_raw(leased: &LeasedMessage, kind: &'static str, json: JsonText) -> Envelope {
     let id = leased.message.id.as_str();
     let mut envelope = Envelope::new(id, "/jobqueue/external", kind, Payload::Json(json));
@@ -234,13 +237,13 @@ fn event_of_raw(leased: &LeasedMessage, kind: &'static str, json: JsonText) -> E
     envelope
 }
 
-/// The moment before which the job must not run.
+/// Returns the time before which the job must not run.
 fn not_before(event: &Envelope) -> Result<Option<SystemTime>, Rejection> {
     let Some(text) = event.not_before.as_deref() else { return Ok(None) };
     match text.parse::<Timestamp>() {
         Ok(time) => Ok(Some(SystemTime::from(time))),
         Err(_) => {
-            let problem = "the attribute `notbefore` is not a time as RFC 3339 writes it";
+            let problem = "the attribute `notbefore` is not an RFC 3339 time";
             Err(Rejection::new(Reason::DECODE_ERROR, problem))
         }
     }

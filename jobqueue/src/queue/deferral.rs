@@ -1,5 +1,7 @@
-//! Messages with which nothing is wrong, but which wait for something outside: for a worker that knows their kind, for a payload that
-//! can be read, for a hook that does its part. They are put back ever more seldom, cost no attempt, and wait only so long.
+//! Deferral: the waits of sound messages for something outside, such as a worker that knows their kind, a payload
+//! that can be read, or a hook that succeeds.
+//!
+//! A deferred message is put back with growing delays. That costs no attempt, and it ends after a limited time.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,41 +17,42 @@ use crate::job::outcome::Reason;
 use crate::job::retry::Backoff;
 use crate::settings::QueueSettings;
 
-/// A payload that does not exist is waited for this long: 5 minutes. A storage that was failed over may show it later.
+/// The time that a message waits for a payload that does not exist: 5 minutes. A storage that failed over may show it
+/// later.
 const MISSING_GRACE: Duration = Duration::from_secs(5 * 60);
-/// A hook that says that trying again cannot help is tried again for this long: 1 hour. It may not know.
+/// The time that a message waits for a hook whose error is not retryable: 1 hour. The hook may be mistaken.
 const HOOK_GRACE: Duration = Duration::from_secs(3_600);
-/// The least number of times a message is put back before a wait is over, however much time has passed.
+/// The minimum number of put-backs before a wait ends, however much time has passed.
 const LEAST_TRIES: u32 = 2;
 
-/// The cause for which a message waits.
+/// The cause of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// A worker that knows the kind.
+    /// No worker has known the kind yet.
     UnknownKind,
-    /// A worker that knows the version.
+    /// No worker has known the version yet.
     NewerVersion,
-    /// The storage has the payload and cannot be read.
+    /// The storage has the payload, but reading it fails.
     PayloadUnreadable,
     /// The storage says that the payload does not exist.
     PayloadMissing,
     /// A hook failed and may succeed later.
     Hook,
-    /// The same, and trying again will probably not help.
+    /// A hook failed with an error that is not retryable.
     BrokenHook,
 }
 
 /// The result of deferring a message.
 #[derive(Debug)]
 pub(crate) enum Deferred {
-    /// It was put back for this time.
+    /// The message was put back for this time.
     PutBack(Duration),
-    /// It has waited for long enough; nothing was done yet.
+    /// The message has waited long enough; nothing was done yet.
     Over(Rejection),
 }
 
 impl Cause {
-    /// Returns what is kept with the message. Causes of one code share one wait.
+    /// Returns the code that is kept with the message. Causes with the same code share one wait.
     fn code(self) -> &'static str {
         match self {
             Self::UnknownKind | Self::NewerVersion => "unknown",
@@ -69,7 +72,7 @@ impl Cause {
         }
     }
 
-    /// Returns how long a message waits at most; `None` is for as long as it takes.
+    /// Returns the maximum duration of the wait; `None` for no limit.
     fn limit(self, settings: &QueueSettings) -> Option<Duration> {
         match self {
             Self::UnknownKind | Self::NewerVersion => Some(settings.unknown_kind_timeout),
@@ -79,7 +82,7 @@ impl Cause {
         }
     }
 
-    /// The reason of the dead letter, if it comes to that.
+    /// Returns the reason for dead-lettering after the wait.
     pub(crate) fn reason(self) -> Reason {
         match self {
             Self::UnknownKind => Reason::UNKNOWN_KIND,
@@ -89,14 +92,15 @@ impl Cause {
         }
     }
 
-    /// Between half of the back-off's ceiling and all of it.
+    /// Returns the next delay: between half of the back-off's ceiling and all of it.
     fn wait(self, count: u32) -> Duration {
         entropy::jitter(self.backoff().ceiling(count), 0.5..=1.0)
     }
 }
 
 impl LeasedJob {
-    /// Forgets that the message waited to be run: it is. A wait for a hook goes on, which is asked again at the job's end.
+    /// Ends a wait for running, because the job runs now. A wait for a hook continues: the hook is called again at
+    /// the job's end.
     pub(crate) fn runs(&self) {
         let waits_for_hook =
             |deferral: &Deferral| [Cause::Hook.code(), Cause::BrokenHook.code()].contains(&&*deferral.cause);
@@ -106,7 +110,7 @@ impl LeasedJob {
         }
     }
 
-    /// Puts the message back because of `cause`, unless it has waited for it long enough. `detail` says more to people.
+    /// Puts the message back because of `cause`, unless it has waited for it long enough. `detail` is for operators.
     pub(crate) async fn defer(&self, cause: Cause, detail: &str) -> Result<Deferred, Error> {
         let now = self.received_at();
         let former = self.with_envelope(|envelope| envelope.history.deferral.clone()).flatten();
@@ -120,7 +124,7 @@ impl LeasedJob {
             && waited >= limit
         {
             let tries = deferral.count;
-            let detail = format!("{detail}; waited for it for {waited:.0?}, in {tries} deliveries");
+            let detail = format!("{detail}; waited {waited:.0?}, in {tries} deliveries");
             return Ok(Deferred::Over(Rejection::new(cause.reason(), detail)));
         }
         deferral.count = deferral.count.saturating_add(1);
@@ -134,7 +138,7 @@ fn first(cause: Cause, now: SystemTime) -> Result<Deferral, Error> {
     Ok(Deferral { cause: cause.code().to_owned(), since: rfc3339(Some(now))?, count: 0 })
 }
 
-/// The wait and how long it has lasted; `None` if nobody can read when it began.
+/// Returns the wait and its duration; `None` if its start cannot be read.
 fn waited(deferral: Deferral, now: SystemTime) -> Option<(Deferral, Duration)> {
     let since = SystemTime::from(deferral.since.parse::<Timestamp>().ok()?);
     Some((deferral, now.duration_since(since).unwrap_or_default()))

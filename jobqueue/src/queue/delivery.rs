@@ -1,4 +1,4 @@
-//! A message received by hand.
+//! A message that an application receives by hand.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use crate::job::JobInfo;
 use crate::job::outcome::Reason;
 use crate::lease::LeaseError;
 
-/// A leased message. The lease renews itself until the delivery is completed, released, dead-lettered or dropped.
+/// A leased message.
 ///
-/// Dropped without one of them, it is released: the message is visible again at once, without a counted attempt.
+/// The lease renews itself until the delivery is completed, released, dead-lettered or dropped. If it is dropped, it
+/// is released: the message is visible again at once, and no attempt is counted.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,17 +47,18 @@ impl<M> Delivery<M> {
         Self { message, info, token, leased_job: Some(leased_job) }
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn message(&self) -> &M {
         &self.message
     }
 
-    /// Returns what is known about the job besides its message.
+    /// Returns the facts about the job besides its message.
     pub fn info(&self) -> &JobInfo {
         &self.info
     }
 
-    /// Fires when the lease is lost, before another worker can have got the message: stop working on it.
+    /// Returns a token that fires when the lease is lost, before another worker can have the message. Stop working on
+    /// it then.
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
@@ -64,8 +66,8 @@ impl<M> Delivery<M> {
     /// Deletes the message: the work is done.
     ///
     /// # Errors
-    /// [`is_lease_lost`](Error::is_lease_lost): the work may be done again by another.
-    /// [`is_lease_uncertain`](Error::is_lease_uncertain): no answer told whether the message is deleted.
+    /// - [`is_lease_lost`](Error::is_lease_lost): another worker may do the work again.
+    /// - [`is_lease_uncertain`](Error::is_lease_uncertain): the message may be deleted or not; no answer told.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be deleted.
@@ -75,34 +77,37 @@ impl<M> Delivery<M> {
         leased_job.complete().await.map_err(|error| match error {
             LeaseError::Uncertain(_) => Error::new(
                 ErrorKind::LeaseUncertain,
-                "no answer told whether the message is deleted; it may be delivered again",
+                "the answer to the deletion was lost; the message may be delivered again",
             )
             .with_source(error),
             _ => error.into(),
         })
     }
 
-    /// Makes the message visible again after `delay` (at most 7 days), without counting an attempt.
+    /// Makes the message visible again after `delay` (at most 7 days) without counting an attempt.
     ///
     /// # Errors
-    /// [`is_lease_lost`](Error::is_lease_lost), or what the storage says.
+    /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,
+    /// [`Storage`](ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not be put back; if not, it comes back when its lease is over.
+    /// If the future is dropped, the message may or may not be put back. If not, it becomes visible when its lease
+    /// runs out.
     pub async fn release(mut self, delay: Duration) -> Result<(), Error> {
         let leased_job = self.take()?;
         leased_job.release_uncounted(delay).await
     }
 
-    /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days); at the poison
-    /// threshold it is dead-lettered instead.
+    /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days). At the poison
+    /// threshold it dead-letters the message instead.
     ///
     /// # Errors
-    /// [`is_lease_lost`](Error::is_lease_lost), or what the storage says.
+    /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,
+    /// [`Storage`](ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the attempt may or may not be counted; the message comes back when its lease is over at
-    /// the latest. At the poison threshold, as [`dead_letter`](Self::dead_letter).
+    /// If the future is dropped, the attempt may or may not be counted. The message becomes visible when its lease
+    /// runs out at the latest. At the poison threshold, see [`dead_letter`](Self::dead_letter).
     pub async fn fail(mut self, delay: Duration, error: impl fmt::Display) -> Result<(), Error> {
         let leased_job = self.take()?;
         let text = error.to_string();
@@ -116,20 +121,24 @@ impl<M> Delivery<M> {
     /// Moves the message to the dead-letter queue with this reason.
     ///
     /// # Errors
-    /// [`is_lease_lost`](Error::is_lease_lost), or what the storage says; the message is then still in its queue.
+    /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,
+    /// [`Storage`](ErrorKind::Storage) if the storage fails. The message is then still in its queue.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may be in both queues, and comes back when its lease is over. Dead-lettering it
-    /// again makes no second copy, as far as the first 32 dead letters show; it is never in neither queue.
+    /// If the future is dropped, the message may be in both queues, but never in neither. It becomes visible again
+    /// when its lease runs out. Dead-lettering it again stores no second copy if the first is among the first 32 dead
+    /// letters.
     pub async fn dead_letter(mut self, reason: impl fmt::Display) -> Result<(), Error> {
         let rejection = Rejection::of_attempt(Reason::REJECTED, reason.to_string());
         self.take()?.dead_letter_by_hand(rejection).await
     }
 
-    /// Saves progress with the message and renews the lease. Later deliveries find it by [`resume`](Self::resume).
+    /// Saves progress with the message and renews the lease. Later deliveries read it with [`resume`](Self::resume).
     ///
     /// # Errors
-    /// [`is_lease_lost`](Error::is_lease_lost): stop. [`is_lease_uncertain`](Error::is_lease_uncertain): finish, save no more.
+    /// - [`is_lease_lost`](Error::is_lease_lost): stop; another worker may have the message.
+    /// - [`is_lease_uncertain`](Error::is_lease_uncertain): finish the work, but save no more.
+    /// - [`Storage`](ErrorKind::Storage): nothing was saved; the lease is still held.
     ///
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
@@ -137,13 +146,15 @@ impl<M> Delivery<M> {
         self.leased_job()?.save_progress(to_json(progress)?).await
     }
 
-    /// Returns what [`checkpoint`](Self::checkpoint) saved last, in this or an earlier delivery.
+    /// Returns the last value that [`checkpoint`](Self::checkpoint) saved, in this or an earlier delivery; `None` if
+    /// there is none.
     ///
     /// # Errors
-    /// When it cannot be read as `T`, or its blob cannot be had.
+    /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`, [`Storage`](ErrorKind::Storage) if its
+    /// blob cannot be read.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         self.leased_job()?.saved().await?.progress().map(from_json).transpose()
     }
@@ -158,18 +169,18 @@ impl<M> Delivery<M> {
 }
 
 fn settled() -> Error {
-    Error::new(ErrorKind::LeaseLost, "the message is settled already")
+    Error::new(ErrorKind::LeaseLost, "the message was already settled")
 }
 
 pub(crate) fn to_json<T: Serialize + ?Sized>(progress: &T) -> Result<String, Error> {
     serde_json::to_string(progress)
-        .map_err(|e| Error::new(ErrorKind::Invalid, "the progress has no JSON form").with_source(e))
+        .map_err(|e| Error::new(ErrorKind::Invalid, "the progress cannot be written as JSON").with_source(e))
 }
 
 pub(crate) fn from_json<T: DeserializeOwned>(json: &str) -> Result<T, Error> {
     serde_json::from_str(json).map_err(|e| {
         let text = format!(
-            "the checkpoint is not of the type asked for (line {}, column {}); keep reading what former releases saved",
+            "the checkpoint is not of the requested type (line {}, column {}); keep reading what former releases saved",
             e.line(),
             e.column()
         );
@@ -177,7 +188,7 @@ pub(crate) fn from_json<T: DeserializeOwned>(json: &str) -> Result<T, Error> {
     })
 }
 
-/// The message is not shown: it may be confidential.
+/// Leaves out the message: it may be confidential.
 impl<M> fmt::Debug for Delivery<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Delivery").field("info", &self.info).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! From errors of the parts to the error of the public API.
+//! Converts the errors of the lower layers to the error of the public API.
 
 use crate::envelope::EnvelopeError;
 use crate::error::{Error, ErrorKind};
@@ -39,15 +39,15 @@ impl From<LeaseError> for Error {
                 "the lease is lost; stop working on the message, another worker may have it"
             }
             ErrorKind::LeaseUncertain => {
-                "whether the lease is still held is unknown; finish, but save no more"
+                "an answer was lost, and the lease may be lost too; finish, but save no more"
             }
-            _ => "the message could not be changed",
+            _ => "changing the message failed",
         };
         Self::new(kind, text).with_retryable(retryable).with_source(error)
     }
 }
 
-/// The error of a message that was not sent; `message` says whether it is stored all the same.
+/// Returns the error of a failed send; `message` says whether the message is stored all the same.
 pub(super) fn send_error(error: StoreError, message: Certainty) -> Error {
     let retryable = error.is_retryable();
     let (kind, text) = match error.kind() {
@@ -55,7 +55,7 @@ pub(super) fn send_error(error: StoreError, message: Certainty) -> Error {
             (ErrorKind::Unknown, "whether the message is stored is unknown; send it again under the same id")
         }
         StoreErrorKind::TooLarge => (ErrorKind::TooLarge, "the message is too large for the storage"),
-        _ => (ErrorKind::Rejected, "the message is not stored; send it again when the cause is mended"),
+        _ => (ErrorKind::Rejected, "the message is not stored; send it again when the cause is fixed"),
     };
     Error::new(kind, text).with_retryable(retryable).with_source(error)
 }

@@ -1,16 +1,16 @@
-//! Decides which part of an event's history is believed: what former deliveries wrote, and not what its producer did.
+//! Validates the history in an event: keeps what former deliveries wrote, and drops what the producer wrote.
 //!
-//! Anybody who may send can write any attribute. A history counts as the framework's own if it says of which delivery it is, and that
-//! delivery has been: its number is below the dequeue count, which the storage counts and no sender can set. A storage that changes a
-//! message by writing a copy of it must go on counting where the original stopped.
+//! Everybody who may send can write any attribute. A history is the framework's own if it names a delivery that has
+//! taken place: the number of that delivery is below the dequeue count, which the storage counts and no sender can
+//! set. A storage that changes a message by writing a copy of it must continue the count of the original.
 
 use crate::envelope::{Envelope, History};
 use crate::settings::QueueSettings;
 
-/// The number of a delivery of which the storage has not told the dequeue count: the one after the last that left a trace.
+/// The number for a delivery whose dequeue count the storage does not tell: one more than the last recorded delivery.
 const UNKNOWN: u32 = 0;
 
-/// Forgets what the framework has not written. Returns the number of this delivery, from 1.
+/// Removes every part of the history that the framework has not written. Returns the number of this delivery, from 1.
 pub(super) fn believe(envelope: &mut Envelope, dequeue_count: u32, settings: &QueueSettings) -> u32 {
     let history = &mut envelope.history;
     let delivery = match dequeue_count {
@@ -22,7 +22,7 @@ pub(super) fn believe(envelope: &mut Envelope, dequeue_count: u32, settings: &Qu
         envelope.dead_letter = None;
         *history = of_redriven(history);
     }
-    // Each delivery excuses itself at most, so that nothing can be excused that has not been.
+    // Each delivery is uncounted at most once, so there cannot be more uncounted ones than former deliveries.
     history.uncounted = history.uncounted.min(delivery - 1);
     if is_own {
         history.uncounted = history.uncounted.min(history.delivery);
@@ -30,7 +30,7 @@ pub(super) fn believe(envelope: &mut Envelope, dequeue_count: u32, settings: &Qu
     delivery
 }
 
-/// Returns what a job keeps when it is redriven: the new message begins without a delivery.
+/// Returns the part of the history that a redriven job keeps: the new message starts without deliveries.
 fn of_redriven(history: &mut History) -> History {
     let past = history.past.take();
     let checkpoint = history.checkpoint.take().filter(|_| past.is_some());
@@ -50,7 +50,7 @@ mod tests {
         QueueSettings::resolve(&metadata, &MessageDefaults::new(), &SettingOverrides::default()).0
     }
 
-    /// An event that says all that can be said of former deliveries, the last of them being `delivery`.
+    /// Returns an event with every attribute of former deliveries, of which `delivery` is the last.
     fn event(delivery: u32) -> Envelope {
         let mut envelope = Envelope::new("1", "s", "t", Payload::None);
         envelope.history = History {
@@ -100,7 +100,7 @@ mod tests {
         let (envelope, number) = believed(3, 5, "false");
         assert_eq!((envelope.history.attempts, envelope.history.uncounted, number), (2, 3, 5));
         assert!(envelope.history.checkpoint.is_some() && envelope.dead_letter.is_some());
-        // Of trusted producers too.
+        // This holds for trusted producers too.
         let (envelope, _) = believed(0, 1, "true");
         assert_eq!((envelope.history.attempts, envelope.history.uncounted), (2, 0));
     }

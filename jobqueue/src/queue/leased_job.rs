@@ -1,4 +1,4 @@
-//! A leased message and what it contains.
+//! A leased message and its content.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::SystemTime;
@@ -17,30 +17,30 @@ use crate::settings::QueueSettings;
 use crate::sync::lock;
 use crate::trace::TraceContext;
 
-/// Checkpoints over this many bytes go to a blob of their own.
+/// The maximum size of a checkpoint inside the message, in bytes. A larger one goes to a blob.
 const MAX_INLINE_CHECKPOINT: usize = 16 * 1024;
 
-/// One delivery: the lease, and the content as it stands in the storage.
+/// One delivery: the lease, and the content as it is in the storage.
 #[derive(Debug)]
 pub(crate) struct LeasedJob {
     pub(crate) core: Arc<QueueCore>,
     pub(crate) lease: Arc<Lease>,
-    /// The number of this delivery, from 1: the dequeue count, as far as the storage tells it.
+    /// The number of this delivery, from 1: the dequeue count, if the storage tells it.
     pub(crate) dequeue_count: u32,
-    /// The time at which it was received, by the storage's clock.
+    /// The time at which the message was received, by the storage's clock.
     received: SystemTime,
     pub(crate) inserted: SystemTime,
     pub(crate) expires: Option<SystemTime>,
-    /// The settings that held when it was received.
+    /// The queue's settings when the message was received.
     pub(crate) settings: Arc<QueueSettings>,
     /// True if the event has no room for a history.
     pub(super) is_unwritable: bool,
     content: Mutex<Content>,
-    /// Held from a change of the content until its text is stored, so that texts arrive in order.
+    /// Locked from a change of the content until its text is stored, so that the texts are stored in order.
     pub(super) saving: tokio::sync::Mutex<()>,
-    /// Its position among the messages of its key, once it was asked for.
+    /// The position of a FIFO job in its group, computed once.
     pub(crate) in_order: OnceLock<Option<InOrder>>,
-    /// The content of the checkpoint, once it was read.
+    /// The content of the checkpoint, read once.
     pub(super) saved: tokio::sync::Mutex<Option<Saved>>,
 }
 
@@ -49,11 +49,11 @@ pub(crate) struct LeasedJob {
 pub(crate) enum Content {
     /// An event.
     Event(Box<Envelope>),
-    /// Something else; the text if it could be read at all.
+    /// Another text; `None` if it could not be read at all.
     Unreadable(Option<String>),
 }
 
-/// A text to be stored, and the blobs that have to be stored before it.
+/// A text to store, and the blobs to store before it.
 #[derive(Debug)]
 pub(super) struct Rendered {
     pub(super) text: String,
@@ -84,7 +84,8 @@ impl LeasedJob {
         }
     }
 
-    /// Returns when it was received, by the storage's clock: so that workers whose clocks differ agree on how long a message waits.
+    /// Returns the time at which the message was received, by the storage's clock, so that workers with different
+    /// clocks agree on how long a message has waited.
     pub(super) fn received_at(&self) -> SystemTime {
         self.received
     }
@@ -93,7 +94,7 @@ impl LeasedJob {
         lock(&self.content)
     }
 
-    /// A copy of the event; `None` if the message is none.
+    /// Returns a copy of the event; `None` if the message is not an event.
     pub(crate) fn envelope(&self) -> Option<Envelope> {
         match &*self.content() {
             Content::Event(envelope) => Some((**envelope).clone()),
@@ -101,7 +102,7 @@ impl LeasedJob {
         }
     }
 
-    /// Reads something of the event.
+    /// Calls `read` with the event; `None` if the message is not an event.
     pub(crate) fn with_envelope<T>(&self, read: impl FnOnce(&Envelope) -> T) -> Option<T> {
         match &*self.content() {
             Content::Event(envelope) => Some(read(envelope)),
@@ -109,18 +110,18 @@ impl LeasedJob {
         }
     }
 
-    /// Returns the digest by which other messages of the job are recognised; `None` if the message is no event.
+    /// Returns the digest that identifies copies of this event; `None` if the message is not an event.
     pub(crate) fn event(&self) -> Option<EventDigest> {
         self.with_envelope(Envelope::digest)
     }
 
-    /// Returns a number that grows with every delivery of the job, over redrives too.
+    /// Returns a number that grows with every delivery of the job, also across redrives.
     pub(crate) fn fence(&self) -> u64 {
         let base = self.with_envelope(|envelope| envelope.fence_base).unwrap_or(0);
         base.saturating_add(self.dequeue_count.into())
     }
 
-    /// Returns how many bytes the payload has, wherever it is.
+    /// Returns the size of the payload in bytes, whether it is in the message or in a blob.
     pub(crate) fn payload_bytes(&self) -> u64 {
         let bytes = |envelope: &Envelope| match &envelope.payload {
             Payload::None => 0,
@@ -131,7 +132,7 @@ impl LeasedJob {
         self.with_envelope(bytes).unwrap_or(0)
     }
 
-    /// Returns what handlers are told. `None` if the message is not an event.
+    /// Returns the facts that handlers receive; `None` if the message is not an event.
     pub(crate) fn info(&self) -> Option<JobInfo> {
         self.with_envelope(|envelope| {
             let sender = envelope.traceparent.as_deref().and_then(TraceContext::parse);
@@ -154,8 +155,8 @@ impl LeasedJob {
         })
     }
 
-    /// The event's text as it would be stored now. What does not fit moves out: first the checkpoint if it is large, then the
-    /// payload. If there is no room even so, the framework's own notes are shortened.
+    /// Renders the event as it would be stored now. If the text is too large, a large checkpoint moves to a blob
+    /// first, then the payload. If the text is still too large, the framework's own notes are shortened.
     pub(super) fn render(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
         envelope.history.delivery = self.dequeue_count;
         let mut blobs = Vec::new();
@@ -184,7 +185,7 @@ impl LeasedJob {
         }
     }
 
-    /// The text, and the payload if it has to move out.
+    /// Renders the text, and returns the payload if it must move to a blob.
     fn render_once(
         &self,
         envelope: &mut Envelope,
@@ -197,7 +198,7 @@ impl LeasedJob {
         self.core.fit(envelope, data, self.settings.encoding)
     }
 
-    /// Has a checkpoint that is in the message move to a blob. False if there is none.
+    /// Moves a checkpoint from the message to a blob. Returns false if there is none.
     fn move_checkpoint_out(
         &self,
         envelope: &mut Envelope,
@@ -216,7 +217,7 @@ impl LeasedJob {
         !self.references().is_empty()
     }
 
-    /// The blobs the event refers to.
+    /// Returns the blobs that the event refers to.
     pub(super) fn references(&self) -> Vec<StoredReference> {
         self.with_envelope(references).unwrap_or_default()
     }

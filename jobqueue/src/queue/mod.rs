@@ -1,6 +1,7 @@
-//! Typed queues: send, receive, and what can be done with a delivery.
+//! Typed queues: send, receive, and settle deliveries by hand.
 //!
-//! Knows messages, envelopes, claim checks, leases and the storage port; knows nothing of adapters, workers or handlers.
+//! This module knows messages, envelopes, claim checks, leases and the storage port. It knows nothing of adapters,
+//! workers or handlers.
 
 mod backlog;
 mod blobs;

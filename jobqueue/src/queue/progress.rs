@@ -1,4 +1,4 @@
-//! Defines what a job has saved: its progress, and the results of its durable steps.
+//! The checkpoint of a job: its progress, and the results of its durable steps.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::leased_job::LeasedJob;
 use crate::envelope::{Checkpoint, Envelope};
 use crate::error::{Error, ErrorKind};
 
-/// The checkpoint of a message: one document for both.
+/// The checkpoint of a message: one JSON document for progress and steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Saved {
     /// The progress that the handler saved.
@@ -21,19 +21,19 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// The progress as JSON.
+    /// Returns the progress as JSON.
     pub(crate) fn progress(&self) -> Option<&str> {
         self.progress.as_deref().map(RawValue::get)
     }
 
-    /// The result of a step as JSON.
+    /// Returns the result of a step as JSON.
     pub(crate) fn step(&self, name: &str) -> Option<&str> {
         self.steps.get(name).map(|result| result.get())
     }
 }
 
 impl LeasedJob {
-    /// Returns what was saved last, read from the message or its blob at the first call.
+    /// Returns the latest checkpoint. The first call reads it from the message or its blob.
     pub(crate) async fn saved(&self) -> Result<Saved, Error> {
         let mut saved = self.saved.lock().await;
         if let Some(saved) = &*saved {
@@ -42,15 +42,15 @@ impl LeasedJob {
         let read = match self.load_checkpoint().await? {
             None => Saved::default(),
             Some(json) => serde_json::from_str(&json).map_err(|e| {
-                Error::new(ErrorKind::Undecodable, "the checkpoint is not one of this framework's")
+                Error::new(ErrorKind::Undecodable, "the checkpoint was not written by this framework")
                     .with_source(e)
             })?,
         };
         Ok(saved.insert(read).clone())
     }
 
-    /// Reads the checkpoint if it is in a blob, so that a storage that cannot be read now is found out before the handler runs. What else
-    /// is wrong with it, the handler is told when it asks.
+    /// Reads a checkpoint that is in a blob, so that a storage failure shows before the handler runs. The handler
+    /// learns of any other problem when it reads the checkpoint.
     pub(crate) async fn read_stored_checkpoint(&self) -> Result<(), Error> {
         let is_stored =
             |envelope: &Envelope| matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)));
@@ -63,7 +63,7 @@ impl LeasedJob {
         }
     }
 
-    /// Saves progress (JSON), keeping the steps.
+    /// Saves progress (JSON) and keeps the results of steps.
     pub(crate) async fn save_progress(&self, json: String) -> Result<(), Error> {
         self.change_saved(|saved| {
             saved.progress = Some(raw(json)?);
@@ -72,7 +72,7 @@ impl LeasedJob {
         .await
     }
 
-    /// Saves the result of a step (JSON), keeping progress and the other steps.
+    /// Saves the result of a step (JSON) and keeps the progress and the other results.
     pub(crate) async fn save_step(&self, name: &str, json: String) -> Result<(), Error> {
         self.change_saved(|saved| {
             saved.steps.insert(name.to_owned(), raw(json)?);

@@ -1,7 +1,8 @@
-//! Putting messages until the storage has taken them, or the time of their send is up.
+//! Puts messages until the storage has accepted them or the time of their send is up.
 //!
-//! Throttled requests are sent again as long as there is time, all together: each waits as long as any was asked to. After a lost answer a
-//! message is sent once more. All its copies have one id, and each a payload of its own.
+//! Throttled messages are put again together as long as there is time, after the longest wait that the storage asked
+//! for. A message whose answer was lost is put once more. All copies of a message have the same id; each has its own
+//! payload blob.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,9 +16,9 @@ use super::unreceived::Stored;
 use crate::error::{Error, ErrorKind};
 use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, Tries};
 
-/// The time that a send is tried before it is reported as failed.
+/// The time after which a send is reported as failed.
 pub(super) const SEND_BUDGET: Duration = Duration::from_secs(30);
-/// The most resends after a lost answer, and after a failure that certainly stored nothing.
+/// The maximum number of further attempts: after a lost answer, and after a failure that certainly stored nothing.
 const RESENDS: (u32, u32) = (1, 4);
 
 /// A message that is being put.
@@ -42,7 +43,7 @@ impl QueueCore {
     /// Puts a message whose send began at `started`.
     ///
     /// # Errors
-    /// [`Rejected`](ErrorKind::Rejected) if no try stored it, [`Unknown`](ErrorKind::Unknown) if any may have.
+    /// [`Rejected`](ErrorKind::Rejected) if no attempt stored it, [`Unknown`](ErrorKind::Unknown) if one may have.
     pub(super) async fn put_patiently(&self, prepared: &Prepared, started: Instant) -> Result<Stored, Error> {
         let mut putting = Putting::new(prepared, started);
         loop {
@@ -54,7 +55,7 @@ impl QueueCore {
         }
     }
 
-    /// Puts messages whose sends began at `started`; the answers stand in their order.
+    /// Puts messages whose sends began at `started`. Returns the answers in their order.
     pub(super) async fn put_all(&self, ready: &[&Prepared], started: Instant) -> Vec<Result<Stored, Error>> {
         let mut answers: Vec<_> = ready.iter().map(|_| Err(unanswered())).collect();
         let mut open: Vec<_> = ready.iter().map(|one| Putting::new(one, started)).enumerate().collect();
@@ -73,7 +74,7 @@ impl QueueCore {
                         }
                         Err(error) => answers[place] = Err(error),
                     },
-                    // A storage that leaves some unanswered has told nothing of them.
+                    // A storage that answers for fewer messages has said nothing about the rest.
                     None => {}
                 }
             }
@@ -83,7 +84,7 @@ impl QueueCore {
         answers
     }
 
-    /// Takes in the failure of a try; returns how long to wait before the next.
+    /// Records a failed attempt. Returns how long to wait before the next.
     async fn put_failed(
         &self,
         putting: &mut Putting<'_>,
@@ -108,7 +109,7 @@ impl QueueCore {
     }
 }
 
-/// The error of a message that the storage has passed over.
+/// Returns the error of a message without an answer.
 pub(super) fn unanswered() -> Error {
     Error::new(ErrorKind::Unknown, "the storage gave no answer for this message")
 }

@@ -1,4 +1,4 @@
-//! One queue of a storage without its message type: what `Queue<M>` and the worker share.
+//! One queue of a storage without its message type: the part that `Queue<M>` and the worker share.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::settings::metadata::Metadata;
 use crate::settings::{QueueSettings, SettingOverrides};
 use crate::storage::{ExpiredReceipt, QueueStore, Storage, StoreError, StoreErrorKind};
 
-/// The time that the creation of a queue that is just being deleted is waited for.
+/// The maximum time to wait until a queue that is being deleted can be created again.
 const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
 
 /// The options of a queue core.
@@ -28,15 +28,15 @@ pub(crate) struct QueueCoreOptions {
     pub(crate) max_run_time: Duration,
     pub(crate) expired: ExpiredReceipt,
     pub(crate) clock: Arc<dyn Clock>,
-    /// `None`: the keeper of the process.
+    /// The lease renewer; `None` for that of the process.
     pub(crate) renewer: Option<LeaseRenewer>,
-    /// The one who sends: the `source` of events.
+    /// The `source` of sent events.
     pub(crate) source: Arc<str>,
-    /// The one who settles: the worker's name in dead letters.
+    /// The name of the worker in dead letters.
     pub(crate) worker: Arc<str>,
 }
 
-/// Jobs run at most this long unless configured otherwise: 12 hours.
+/// The default maximum run time of a job: 12 hours.
 pub(crate) const DEFAULT_MAX_RUN_TIME: Duration = Duration::from_secs(12 * 3600);
 
 impl Default for QueueCoreOptions {
@@ -56,7 +56,7 @@ impl Default for QueueCoreOptions {
     }
 }
 
-/// `/jobqueue/<program>`: a URI reference, as CloudEvents asks.
+/// Returns `/jobqueue/<program>`: a URI reference, as CloudEvents requires.
 fn default_source() -> Arc<str> {
     static SOURCE: OnceLock<Arc<str>> = OnceLock::new();
     let source = SOURCE.get_or_init(|| {
@@ -76,7 +76,7 @@ pub(crate) struct QueueCore {
     pub(crate) name: QueueName,
     pub(crate) claim_checks: ClaimChecks,
     pub(crate) options: QueueCoreOptions,
-    /// The one who comes first of each key.
+    /// The logs of the FIFO groups.
     pub(crate) fifo: GroupLogs,
     settings: SettingsCache,
     renewer: LeaseRenewer,
@@ -84,7 +84,7 @@ pub(crate) struct QueueCore {
 }
 
 impl QueueCore {
-    /// Opens a queue, and creates it if it is missing.
+    /// Opens a queue, and creates it if it does not exist.
     pub(crate) async fn open(
         storage: &Storage,
         name: QueueName,
@@ -141,12 +141,12 @@ impl QueueCore {
         Arc::clone(&self.renewer_store)
     }
 
-    /// The settings as they were read last.
+    /// Returns the settings as they were last read.
     pub(crate) fn settings(&self) -> Arc<QueueSettings> {
         self.settings.present()
     }
 
-    /// The settings, read again if they are older than the refresh interval.
+    /// Returns the settings; reads them again if they are older than the refresh interval.
     pub(crate) async fn fresh_settings(&self) -> Arc<QueueSettings> {
         self.settings.fresh(self.store(), &self.name).await
     }
@@ -160,7 +160,8 @@ impl QueueCore {
     }
 }
 
-/// Makes sure that a queue exists, with empty `logs` if it has to be created, waiting while a deleted one of the name is being removed; returns the metadata it has.
+/// Makes sure that a queue exists, and returns its metadata. Creates it with empty `logs` if it is missing; waits
+/// while a deleted queue of this name is being removed.
 pub(super) async fn ensure(
     store: &dyn QueueStore,
     name: &QueueName,
@@ -185,7 +186,7 @@ pub(super) async fn ensure(
             }
             Err(e) => {
                 let retryable = e.is_retryable();
-                let text = format!("the queue `{name}` cannot be opened");
+                let text = format!("opening the queue `{name}` failed");
                 return Err(Error::new(ErrorKind::Storage, text).with_retryable(retryable).with_source(e));
             }
         }
@@ -205,14 +206,14 @@ async fn create(
                 found => found.map(|_| false),
             }
         };
-        // Of a queue of this name that was deleted. What cannot be emptied is passed by later.
+        // The logs of a deleted queue of this name. Deliveries skip entries that cannot be removed.
         if let Err(error) = logs.clear_stale(is_missing).await {
-            tracing::debug!(queue = %name, %error, "old group logs are not emptied");
+            tracing::debug!(queue = %name, %error, "emptying the group logs of a deleted queue failed");
         }
     }
     match store.create_queue(name, metadata).await {
         Ok(_) => Ok(metadata.clone()),
-        // Another process was faster, or an operator has set it up differently: theirs holds.
+        // Another process was faster, or an operator has created it with other settings: those hold.
         Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_metadata(name).await,
         Err(e) => Err(e),
     }

@@ -1,4 +1,4 @@
-//! Reading a message that was only looked at.
+//! Reads a peeked message.
 
 use super::queue_core::QueueCore;
 use crate::claim_check::PayloadError;
@@ -30,6 +30,8 @@ impl QueueCore {
 pub(super) fn payload_error(error: PayloadError) -> Error {
     match error {
         PayloadError::Unreadable(failed) => Error::from(failed),
-        error => Error::new(ErrorKind::Undecodable, "the message's payload cannot be had").with_source(error),
+        error => {
+            Error::new(ErrorKind::Undecodable, "the payload of the message cannot be read").with_source(error)
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Getting messages, and waiting for them without asking all the time.
+//! Leases messages, and waits for them without polling all the time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::storage::{GetMessages, MAX_MESSAGES, Received, StoreError, Subscripti
 pub(crate) const FIRST_IDLE_DELAY: Duration = Duration::from_millis(100);
 
 impl QueueCore {
-    /// Leases up to `count` messages. The instant is from before the request, so that deadlines are safe.
+    /// Leases up to `count` messages. Also returns the time before the request, from which deadlines are counted.
     pub(crate) async fn get(
         &self,
         count: u32,
@@ -26,14 +26,14 @@ impl QueueCore {
         Ok((received, requested))
     }
 
-    /// A wait between empty answers, of at most `max` at a time.
+    /// Returns a pause between requests to an empty queue, of at most `max` each.
     pub(crate) fn idle(self: &Arc<Self>, max: Duration) -> Idle {
         Idle { subscribe: self.store().subscribe(&self.name), delay: FIRST_IDLE_DELAY.min(max), max }
     }
 }
 
-/// The pause between two looks at an empty queue: doubled with jitter up to a maximum, cut short when the storage rings
-/// or a delay runs out.
+/// The pause between two requests to an empty queue. It doubles up to a maximum, with jitter. A notification of the
+/// storage or the end of a message's delay cuts it short.
 #[derive(Debug)]
 pub(crate) struct Idle {
     subscribe: Option<Subscription>,
@@ -42,19 +42,19 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// Work was found: the next pause is short again.
+    /// Makes the next pause short again, because there was work.
     pub(crate) fn reset(&mut self) {
         self.delay = FIRST_IDLE_DELAY.min(self.max);
     }
 
-    /// Pauses. `next_visible_in` is what the storage said about the next message; cancel-safe.
+    /// Pauses. `next_visible_in` is the storage's answer about the next message. Cancel-safe.
     pub(crate) async fn pause(&mut self, next_visible_in: Option<Duration>) {
         let jittered = entropy::jitter(self.delay, 0.75..=1.0);
         self.delay = (self.delay * 2).min(self.max);
         match &mut self.subscribe {
             None => tokio::time::sleep(jittered).await,
             Some(subscribe) => {
-                // The bell tells arrivals at once, so that the clock is needed for delays only.
+                // The notifier reports new messages at once, so the clock is needed for delays only.
                 let longest = self.max.max(Duration::from_secs(5));
                 let wait = next_visible_in.map_or(longest, |wait| wait.min(longest));
                 tokio::select! {

@@ -1,7 +1,8 @@
-//! Sending a message again whose first request got no answer: perhaps there are two messages then, and each needs a payload of
-//! its own.
+//! Sends a message again after its first request got no answer. There may then be two messages, and each needs its
+//! own payload.
 //!
-//! A blob belongs to one message. Whoever ends that message may delete the blob without asking who else refers to it.
+//! A blob belongs to one message: whoever ends that message may delete the blob without asking whether another
+//! message refers to it.
 
 use tokio::time::Instant;
 
@@ -14,11 +15,11 @@ use crate::fifo::restamp;
 use crate::storage::{Certainty, PutMessage};
 
 impl QueueCore {
-    /// Returns the message to send after one of which it is unknown whether it is stored: the same event, whose payload, if it
-    /// is in a blob, is stored once more, before `give_up`, and whose copies can be told apart if they keep to an order.
+    /// Returns the message to put after one that may or may not be stored: the same event, with its payload stored in
+    /// another blob before `give_up`, and with another copy number if it belongs to a FIFO group.
     ///
     /// # Errors
-    /// The payload cannot be stored again; whether the first message is stored stays unknown.
+    /// The payload cannot be stored again; the first message may or may not be stored.
     pub(super) async fn resend_of(&self, first: &Prepared, give_up: Instant) -> Result<PutMessage, Error> {
         if first.blob.is_none() && first.announcement.is_none() {
             return Ok(first.put.clone());

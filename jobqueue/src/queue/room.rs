@@ -1,4 +1,5 @@
-//! Room for what deliveries write into a message. A message that is full when it is sent could neither be retried nor dead-lettered.
+//! Room in a message for the notes of its deliveries. A message that is full when it is sent could be neither retried
+//! nor dead-lettered.
 
 use super::decode::Rejection;
 use super::leased_job::{Content, LeasedJob};
@@ -8,20 +9,23 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::Reason;
 use crate::settings::MessageEncoding;
 
-/// The most bytes that deliveries add to an event whose payload and checkpoint are in blobs. Texts of errors are shortened to fit.
+/// The maximum number of bytes that deliveries add to an event whose payload and checkpoint are in blobs. Error texts
+/// are shortened to fit.
 const ROOM: usize = 2_048;
 
-/// The most that they add to the event of another producer, payload and checkpoint included.
+/// The maximum number of bytes that deliveries add to the event of another producer, including payload and checkpoint
+/// references.
 const MOST: usize = 4_096;
 
-/// Attributes of at most so many bytes leave room in any encoding, whatever has to be escaped in them.
+/// Attributes of up to this many bytes leave room in any encoding, even if every character must be escaped.
 const SMALL: usize = 16_000;
 
 impl QueueCore {
-    /// Checks that an event leaves room; `attributes` is about the number of their bytes.
+    /// Checks that an event leaves room for its history. `attributes` is the approximate size of its attributes in
+    /// bytes.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge). The payload does not matter: it can move to a blob.
+    /// [`TooLarge`](ErrorKind::TooLarge). The size of the payload does not matter: it can move to a blob.
     pub(super) fn check_room(
         &self,
         envelope: &Envelope,
@@ -39,20 +43,20 @@ impl QueueCore {
             return Ok(());
         }
         let text = format!(
-            "the event's attributes are too large: {ROOM} bytes of a message are left to what deliveries write"
+            "the event's attributes are too large: {ROOM} bytes of each message are reserved for notes of its deliveries"
         );
         Err(Error::new(ErrorKind::TooLarge, text))
     }
 }
 
 impl LeasedJob {
-    /// Finds out whether the event has room for any history. One that has none, from a producer that knows nothing of it, cannot be
+    /// Checks whether the event has room for a history. An event of another producer without room cannot be
     /// rewritten: each of its deliveries counts as an attempt.
     pub(super) fn check_room(mut self, text: &str) -> Self {
         if fits_with_room(text, MOST, self.settings.encoding) {
             return self;
         }
-        // The most that is ever written, but for texts that can be shortened.
+        // The longest history, apart from texts that can be shortened.
         let longest = Rejection::new(Reason::new(&"x".repeat(64)), "");
         let has_room = |mut event: Envelope| {
             event.history = History { attempts: u32::MAX - 1, uncounted: u32::MAX, ..event.history };

@@ -1,4 +1,4 @@
-//! A queue's settings, read from its metadata and read again when they are old.
+//! The settings of a queue, read from its metadata and refreshed.
 
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::settings::{QueueSettings, SettingOverrides, SettingWarning};
 use crate::storage::{QueueStore, StoreError};
 use crate::sync::{read, write};
 
-/// The greatest age that settings may be: 30 seconds.
+/// The maximum age of cached settings: 30 seconds.
 pub(super) const REFRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -51,13 +51,13 @@ impl SettingsCache {
         }
     }
 
-    /// Returns what was read last.
+    /// Returns the settings as they were last read.
     pub(super) fn present(&self) -> Arc<QueueSettings> {
         Arc::clone(&read(&self.present).settings)
     }
 
-    /// Returns what holds now; reads the metadata if what is known is too old. One caller reads, the others go on with what is
-    /// known. If the storage cannot be read, the old settings stay.
+    /// Returns the current settings. If the cached ones are too old, one caller reads the metadata while others
+    /// continue with the cached ones. If the storage cannot be read, the cached settings stay.
     pub(super) async fn fresh(&self, store: &dyn QueueStore, queue: &QueueName) -> Arc<QueueSettings> {
         let is_old = {
             let present = read(&self.present);
@@ -65,7 +65,7 @@ impl SettingsCache {
         };
         if is_old && let Ok(_only_one) = self.refreshing.try_lock() {
             self.read(store, queue).await.unwrap_or_else(|error| {
-                tracing::warn!(%queue, %error, "queue settings could not be read; the former ones stay");
+                tracing::warn!(%queue, %error, "reading the queue's settings failed; the former ones stay");
                 let mut present = write(&self.present);
                 present.read = Instant::now();
             });
@@ -83,9 +83,9 @@ impl SettingsCache {
     }
 }
 
-/// Tells each warning once, not every 30 seconds.
+/// Logs each warning once, not every 30 seconds.
 fn warn(queue: &QueueName, warnings: &[SettingWarning], told: &[SettingWarning]) {
     for warning in warnings.iter().filter(|warning| !told.contains(warning)) {
-        tracing::warn!(%queue, %warning, "queue setting not used");
+        tracing::warn!(%queue, %warning, "a queue setting was ignored");
     }
 }

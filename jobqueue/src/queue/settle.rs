@@ -1,4 +1,4 @@
-//! Ending a delivery: complete, retry, release, checkpoint.
+//! Operations that end or save a delivery: complete, retry, release, checkpoint.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::storage::StoreError;
 impl LeasedJob {
     /// Deletes the message, then its blobs.
     pub(crate) async fn complete(&self) -> Result<(), LeaseError> {
-        // A message that may come back needs its blobs.
+        // If the message is not deleted, it still needs its blobs.
         self.lease.delete().await?;
         let references = self.references();
         if !references.is_empty() {
@@ -26,7 +26,7 @@ impl LeasedJob {
         Ok(())
     }
 
-    /// Deletes messages without blobs, all of one channel, by one request; the answers stand in their order.
+    /// Deletes messages of one queue without blobs by one request. Returns the answers in their order.
     pub(crate) async fn complete_all<'c>(
         leased_job: impl Iterator<Item = &'c Self>,
     ) -> Vec<Result<(), LeaseError>> {
@@ -49,7 +49,7 @@ impl LeasedJob {
         self.put_back(delay, uncounted).await
     }
 
-    /// Puts the message back for `delay` because of a wait, without counting an attempt.
+    /// Puts the message back for `delay` because it waits for something, without counting an attempt.
     pub(super) async fn release_deferred(&self, delay: Duration, deferral: Deferral) -> Result<(), Error> {
         self.put_back(delay, |envelope| {
             uncounted(envelope);
@@ -58,26 +58,26 @@ impl LeasedJob {
         .await
     }
 
-    /// Keeps with the message that its handler has finished, and its output (JSON), so that a later delivery does not run it again. The
-    /// next change of the message writes it.
+    /// Records that the handler has finished, with its output (JSON), so that a later delivery does not run the
+    /// handler again. The next change of the message writes the record.
     pub(crate) fn handler_has_finished(&self, output: String) {
         if let Content::Event(envelope) = &mut *self.content() {
             envelope.history.finished = Some(output);
         }
     }
 
-    /// Forgets what the message waited for, whatever it was: it has come.
+    /// Ends a wait of any cause: its condition is met.
     pub(crate) fn end_wait(&self) {
         if let Content::Event(envelope) = &mut *self.content() {
             envelope.history.deferral = None;
         }
     }
 
-    /// The same in the background, as far as it can be done without waiting; for drops.
+    /// Like [`release_uncounted`](Self::release_uncounted), but in the background and without waiting. For drops.
     pub(crate) fn release_uncounted_later(&self) {
         let text = self.envelope().and_then(|mut envelope| {
             uncounted(&mut envelope);
-            // A payload that would have to move out first is no affair of a drop.
+            // A drop does not wait for a payload that would have to move out first.
             self.render(&mut envelope).ok().filter(|rendered| rendered.blobs.is_empty())
         });
         self.lease.release_later(Duration::ZERO, text.map(|rendered| rendered.text));
@@ -97,7 +97,8 @@ impl LeasedJob {
         Ok(released?)
     }
 
-    /// The text of a message that is put back. Where what moves out of it cannot be stored, the last error is left out instead.
+    /// Renders the text of a message that is put back. If a blob for it cannot be stored, leaves out the last error
+    /// instead.
     async fn render_to_put_back(&self, mut envelope: Envelope) -> Result<Rendered, Error> {
         let mut smallest = envelope.clone();
         match self.render_and_store_blobs(&mut envelope).await {
@@ -131,7 +132,7 @@ impl LeasedJob {
         Ok(())
     }
 
-    /// The newest checkpoint, from the message or its blob.
+    /// Returns the latest checkpoint, from the message or its blob.
     pub(crate) async fn load_checkpoint(&self) -> Result<Option<String>, Error> {
         let checkpoint = self.with_envelope(|envelope| envelope.history.checkpoint.clone()).flatten();
         match checkpoint {
@@ -142,7 +143,7 @@ impl LeasedJob {
                 let data = match self.core.claim_checks.load(&self.core.name, &reference).await {
                     Ok(data) => data,
                     Err(PayloadError::Unreadable(failed)) => return Err(unreadable(failed)),
-                    Err(error) => return Err(undecodable("the checkpoint cannot be had").with_source(error)),
+                    Err(error) => return Err(undecodable("the checkpoint cannot be read").with_source(error)),
                 };
                 let text = String::from_utf8(data.into());
                 Ok(Some(text.map_err(|e| undecodable("the checkpoint is not text").with_source(e))?))
@@ -158,7 +159,7 @@ impl LeasedJob {
         Ok(rendered)
     }
 
-    /// Deletes the blobs that were stored for a text, if the text is certainly not.
+    /// Deletes the blobs that were stored for a text if the text is certainly not stored.
     pub(super) async fn remove_unless_saved(
         &self,
         blobs: Vec<(StoredReference, Bytes)>,
@@ -171,7 +172,7 @@ impl LeasedJob {
     }
 }
 
-/// The error of a checkpoint that may be there: whatever the storage's failure is, it says nothing about the checkpoint.
+/// Returns the error of a checkpoint that exists but cannot be read now, because the storage failed.
 fn unreadable(failed: StoreError) -> Error {
     Error::new(ErrorKind::Storage, "the checkpoint cannot be read now")
         .with_retryable(true)

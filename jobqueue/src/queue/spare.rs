@@ -1,14 +1,14 @@
-//! Defines what a message goes without if there is no room for it: the framework's notes for people, which grow with every failure, never
-//! what a producer or a handler has written.
+//! The notes that a message can do without if there is no room for them: the framework's notes for operators, which
+//! grow with every failure. Attributes of a producer or a handler are never removed.
 
 use super::dead_letters::past;
 use crate::envelope::History;
 use crate::job::outcome::printable;
 
-/// A step that gives something up.
+/// A step that shortens the history.
 type Step = fn(&mut History);
 
-/// From what is missed least to what is missed most.
+/// The steps, in the order of increasing loss.
 const STEPS: [Step; 6] = [
     |history| shorten(history, 500),
     |history| past::shorten(history, 10, 200),
@@ -19,7 +19,7 @@ const STEPS: [Step; 6] = [
     |history| history.last_error = None,
 ];
 
-/// The steps that are left for a message.
+/// The remaining steps for a message.
 pub(super) struct Spare(std::slice::Iter<'static, Step>);
 
 impl Spare {
@@ -27,7 +27,7 @@ impl Spare {
         Self(STEPS.iter())
     }
 
-    /// Gives up a little more. False if nothing is left to be given up.
+    /// Takes the next step. Returns false if there is none.
     pub(super) fn more(&mut self, history: &mut History) -> bool {
         match self.0.next() {
             Some(step) => {

@@ -1,4 +1,4 @@
-//! The trace of the job that the current task works on, so that what it sends belongs to the same trace.
+//! The trace of the job that the current task works on. Messages that the task sends belong to the same trace.
 
 use std::future::Future;
 
@@ -8,7 +8,7 @@ tokio::task_local! {
     static CURRENT: TraceContext;
 }
 
-/// The trace of the current task's job, if it works on one.
+/// Returns the trace of the current task's job, if the task runs one.
 pub(crate) fn current() -> Option<TraceContext> {
     CURRENT.try_with(|context| *context).ok()
 }

@@ -1,4 +1,4 @@
-//! Messages that nobody has received yet: what takes them back, and what the records of them are written with.
+//! Messages that nobody has received yet: cancelling them, and recording them for a later cancellation.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -9,21 +9,22 @@ use tokio::time::Instant;
 use super::queue_core::QueueCore;
 use crate::storage::{ExpiredReceipt, MessageId, MessageRef, PopReceipt, StoreError, StoreErrorKind, Tries};
 
-/// The time that a deletion is tried.
+/// The time after which a deletion is given up.
 const BUDGET: Duration = Duration::from_secs(30);
-/// The most resends after a lost answer, and after a failure that certainly deleted nothing.
+/// The maximum number of further attempts: after a lost answer, and after a failure that certainly deleted nothing.
 const RESENDS: (u32, u32) = (2, 0);
 
-/// The largest difference between the clocks of two processes.
+/// The assumed maximum difference between the clocks of two processes.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// A message as its sender knows it, with its first receipt. Whoever has it can cancel the message until somebody receives it.
+/// A stored message with its first receipt, as its sender knows it. The owner of the receipt can cancel the message
+/// until somebody receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) message: MessageRef,
-    /// Until when the storage hides it from everybody, by the sender's clock.
+    /// The time until which the storage hides the message from everybody, by the sender's clock.
     pub(super) hidden_until: Option<SystemTime>,
-    /// True if an earlier try of the send may have stored another copy.
+    /// True if an earlier attempt of the send may have stored another copy.
     pub(crate) perhaps_twice: bool,
 }
 
@@ -33,7 +34,7 @@ impl From<MessageRef> for Stored {
     }
 }
 
-/// The same as records beside the queue keep it.
+/// A stored message as records beside the queue keep it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Unreceived {
     id: String,
@@ -75,31 +76,31 @@ impl From<&MessageRef> for Unreceived {
     }
 }
 
-/// The receipt is secret.
+/// Leaves out the receipt: it is secret.
 impl fmt::Debug for Unreceived {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Unreceived").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-/// An instant as such records keep it: milliseconds since 1970.
+/// Converts a time to the form of these records: milliseconds since 1970.
 pub(super) fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl QueueCore {
-    /// Deletes a message by its first receipt; false if somebody has received it, or if it is gone.
+    /// Deletes a message by its first receipt. Returns false if somebody has received it or it is gone.
     ///
     /// # Errors
-    /// What the storage says; ambiguous if any try may have deleted it.
+    /// The error of the storage. It is ambiguous if an attempt may have deleted the message.
     pub(crate) async fn delete_unreceived(&self, stored: &Stored) -> Result<bool, StoreError> {
         let mut tries = Tries::until(Instant::now() + BUDGET, RESENDS.0, RESENDS.1);
         loop {
             match self.store().delete(&self.name, &stored.message, ExpiredReceipt::Allow).await {
                 Ok(()) => return Ok(true),
-                // By our own deletion, whose answer was lost, or by a worker that has received it since: only while it is hidden
-                // nobody can have done the job.
+                // Either our own deletion succeeded and its answer was lost, or a worker has received the message
+                // since. Only while it is hidden can nobody have done the job.
                 Err(e) if tries.is_in_doubt() && e.kind() == StoreErrorKind::MessageNotFound => {
                     return if self.is_hidden(stored) { Ok(true) } else { Err(tries.last(e)) };
                 }
@@ -109,7 +110,7 @@ impl QueueCore {
         }
     }
 
-    /// Returns whether the storage still hides the message, however the clocks differ.
+    /// Returns whether the storage certainly still hides the message, despite differing clocks.
     fn is_hidden(&self, stored: &Stored) -> bool {
         let surely_now = self.options.clock.now().checked_add(SKEW);
         stored.hidden_until.zip(surely_now).is_some_and(|(until, now)| now < until)

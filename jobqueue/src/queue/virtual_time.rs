@@ -12,14 +12,14 @@ use crate::name::QueueName;
 use crate::storage::Storage;
 
 impl Storage {
-    /// The queue of `M` as [`queue`](Self::queue), with the time from `clock` and leases renewed on the current runtime:
-    /// for tests on paused time.
+    /// Opens the queue of `M` like [`queue`](Self::queue), but takes the time from `clock` and renews leases on the
+    /// current runtime. For tests on paused time.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) if the queue cannot be opened.
     ///
     /// # Cancel safety
-    /// The queue may have been created; nothing else is begun.
+    /// If the future is dropped, the queue may have been created; nothing else has changed.
     pub async fn queue_on_virtual_time<M: QueueMessage>(
         &self,
         clock: Arc<dyn Clock>,

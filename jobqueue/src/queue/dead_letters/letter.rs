@@ -1,4 +1,4 @@
-//! A dead letter as it is shown.
+//! A dead letter, as an operator sees it.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -11,44 +11,47 @@ use crate::queue::dead_letter::{DeathOf, unwrap_unreadable};
 use crate::queue::send::rfc3339;
 use crate::storage::MessageId;
 
-/// A message in a dead-letter queue. Keeps the text, at most 64 KiB, for [`DeadLetters::message`](super::DeadLetters::message).
+/// A message in a dead-letter queue.
+///
+/// It keeps the text of the message, at most 64 KiB, for [`DeadLetters::message`](super::DeadLetters::message).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// The job's id; the storage's id of the message if another program put it there.
+    /// The job's id; the storage's id of the message if another program put the message there.
     pub id: String,
     /// The kind.
     pub kind: String,
-    /// The reason; [`Reason::UNKNOWN`] if another program put it there, which gives none.
+    /// The reason for dead-lettering; [`Reason::UNKNOWN`] if another program put the message there, because it gives
+    /// none.
     pub reason: Reason,
-    /// The queue it came from.
+    /// The queue that the job came from.
     pub queue: String,
     /// The time at which it was dead-lettered (RFC 3339).
     pub time: String,
     /// The error with its causes.
     pub error: Option<String>,
-    /// Failed attempts, that of the last delivery included.
+    /// The number of failed attempts, including that of the last delivery.
     pub attempts: u32,
-    /// The dequeue count at its death.
+    /// The dequeue count when it was dead-lettered.
     pub deliveries: u32,
     /// The worker that dead-lettered it.
     pub worker: Option<String>,
-    /// The trace it was sent in.
+    /// The trace in which the job was sent.
     pub trace: Option<String>,
     /// The key of the job.
     pub key: Option<String>,
-    /// Earlier dead letters of the same job, before it was redriven: at most 10, oldest first.
+    /// The earlier dead letters of the same job, before it was redriven: at most 10, the oldest first.
     pub past: Vec<PastDeadLetter>,
-    /// The text as it lies in the queue.
+    /// The text as it is in the queue.
     pub(super) text: String,
-    /// The text that could not be read as a job, if it is in the dead letter itself.
+    /// The original text of a message that could not be read as a job, if the dead letter itself contains it.
     unreadable: Option<String>,
-    /// The identity that copies of this dead letter share.
+    /// Identifies this end of the job; copies of this dead letter share it.
     pub(super) death: Option<DeathOf>,
 }
 
 impl DeadLetter {
-    /// Of what a worker has put there: `text` is what `envelope` was read from.
+    /// Returns the dead letter that a worker has stored. `envelope` was read from `text`.
     pub(super) fn of(envelope: &Envelope, text: &str) -> Self {
         let note = envelope.dead_letter.as_ref();
         Self {
@@ -70,7 +73,7 @@ impl DeadLetter {
         }
     }
 
-    /// Of a text that says nothing about its end: what the storage knows of it.
+    /// Returns the dead letter for a text without an end of its own, with what the storage knows of it.
     pub(super) fn external(
         id: &MessageId,
         inserted: SystemTime,
@@ -97,23 +100,25 @@ impl DeadLetter {
         }
     }
 
-    /// Returns the raw text of what could not be read as a job, byte for byte as it was received. `None` for a job, whose message
-    /// [`DeadLetters::message`](super::DeadLetters::message) reads, and for a text that is so large that it is in a blob:
-    /// [`DeadLetters::text`](super::DeadLetters::text) reads that too.
+    /// Returns the original text of a message that could not be read as a job, byte for byte as it was received.
     ///
-    /// Anybody may have written it: show it as data.
+    /// Returns `None` for a job: read its message with [`DeadLetters::message`](super::DeadLetters::message). Also
+    /// returns `None` if the text is so large that it is in a blob: [`DeadLetters::text`](super::DeadLetters::text)
+    /// reads it.
+    ///
+    /// Anybody may have written this text: treat it as untrusted data.
     pub fn text(&self) -> Option<&str> {
         self.unreadable.as_deref()
     }
 }
 
-/// The text that was kept in the dead letter as it was.
+/// Returns the original text that a dead letter keeps.
 fn unreadable(envelope: &Envelope) -> Option<String> {
     let Payload::Json(data) = &envelope.payload else { return None };
     unwrap_unreadable(envelope, &data.to_bytes())
 }
 
-/// The message is not shown: it may be confidential.
+/// Leaves out the message: it may be confidential.
 impl fmt::Debug for DeadLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetter")
@@ -131,9 +136,9 @@ impl fmt::Debug for DeadLetter {
 
 /// An entry of a dead-letter queue.
 pub(super) enum DeadLetterEntry {
-    /// An event that a worker has put there.
+    /// An event that a worker has stored.
     Event(Box<Envelope>),
-    /// A message that another program has put there: a WebJobs host for instance, that shares the queue.
+    /// A message of another program, for instance a WebJobs host that shares the queue.
     External,
 }
 

@@ -1,4 +1,4 @@
-//! Defines what the earlier dead letters of a job said: kept with the job when it is redriven, as a JSON list.
+//! The earlier dead letters of a job, kept with the job when it is redriven, as a JSON list.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -6,39 +6,39 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::envelope::{DeadLetterNote, History};
 use crate::job::outcome::{Reason, printable};
 
-/// The most of them that are remembered: the newest.
+/// The maximum number of them that are kept: the latest.
 const MAX_PAST: usize = 10;
 
 /// An earlier dead letter of a job, before it was redriven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PastDeadLetter {
-    /// The reason.
+    /// The reason for dead-lettering.
     #[serde(with = "as_text")]
     pub reason: Reason,
     /// The time at which it was dead-lettered (RFC 3339).
     pub time: String,
     /// The error with its causes.
     pub error: Option<String>,
-    /// Failed attempts.
+    /// The number of failed attempts.
     pub attempts: u32,
-    /// The dequeue count at its death.
+    /// The dequeue count when it was dead-lettered.
     pub deliveries: u32,
     /// The worker that dead-lettered it.
     pub worker: Option<String>,
 }
 
-/// Those of a job, oldest first; without what another program has written there.
+/// Returns the earlier dead letters of a job, the oldest first, without entries that other programs have written.
 pub(super) fn read(history: &History) -> Vec<PastDeadLetter> {
     list(history).iter().filter_map(|past| serde_json::from_str(past.get()).ok()).collect()
 }
 
-/// Adds the end of the job that is being redriven.
+/// Adds the dead letter of a job that is being redriven.
 pub(super) fn add(history: &mut History, note: DeadLetterNote) {
     let last = PastDeadLetter {
         reason: Reason::new(&note.reason),
         time: note.time,
-        // Not kept twice: a message has room for 64 KiB.
+        // Not kept twice, because a message has room for 64 KiB only.
         error: history.last_error.take(),
         attempts: history.attempts,
         deliveries: note.deliveries,
@@ -50,7 +50,8 @@ pub(super) fn add(history: &mut History, note: DeadLetterNote) {
     history.past = serde_json::to_string(&past[excess..]).ok();
 }
 
-/// Keeps the newest `count` of them, with `chars` characters of each error, and nothing of what another program has written there.
+/// Keeps the latest `count` of them, with `chars` characters of each error, and removes entries that other programs
+/// have written.
 pub(in crate::queue) fn shorten(history: &mut History, count: usize, chars: usize) {
     if history.past.is_none() {
         return;

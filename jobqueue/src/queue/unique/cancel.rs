@@ -1,4 +1,4 @@
-//! Cancelling unique work by its key.
+//! Cancels unique work by its key.
 
 use super::record::{ClaimState, Record, Records};
 use crate::error::{Error, ErrorKind};
@@ -6,24 +6,30 @@ use crate::message::QueueMessage;
 use crate::queue::typed::Queue;
 
 impl<M: QueueMessage> Queue<M> {
-    /// Takes back what [`send_unique`](Self::send_unique) has sent under `key` and nobody has received yet, a delayed job for
-    /// instance, from any process. Then the key is free: the next `send_unique` sends.
+    /// Cancels the job that [`send_unique`](Self::send_unique) has sent under `key`, for instance a delayed job, if
+    /// nobody has received it yet. Any process can do so. The key is then free: the next `send_unique` sends.
     ///
-    /// True if the job is taken back: it will not run. False if there is nothing to take back: nothing was sent under the key
-    /// within its window, somebody has received the job, even if it was put back since, or its sender died before it could
-    /// say which message it had stored. A job that is delayed for more than 7 days counts as received after its first hop.
-    /// Holds on every storage: the key's record keeps the message's first receipt, which is good until the message is received;
-    /// so whoever may read the container `jobqueue-unique` may take such jobs back.
+    /// Returns true if the job is cancelled: it will not run. Returns false if there is nothing to cancel:
     ///
-    /// To reschedule, send again if the answer is true. A process that dies between the two has cancelled.
+    /// - nothing was sent under the key within its window;
+    /// - somebody has received the job, even if it was put back since; a job that is delayed for more than 7 days
+    ///   counts as received after its first hop;
+    /// - its sender died before it recorded which message it had stored.
+    ///
+    /// This holds on every storage: the key's record keeps the message's first receipt, which is valid until the
+    /// message is received. Therefore everybody who may read the container `jobqueue-unique` can cancel such jobs.
+    ///
+    /// To reschedule a job, send it again after this has returned true. A process that dies between the two has
+    /// cancelled it.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict), retryable, while somebody is sending or cancelling under the key. What the
-    /// storage says; if it does not say whether the message was deleted, the key is held for 45 seconds, and then the
-    /// next sender sends under the same id.
+    /// - [`Conflict`](ErrorKind::Conflict), retryable: somebody is sending or cancelling under the key.
+    /// - [`Unknown`](ErrorKind::Unknown): an answer was lost, and the message may be deleted or not. The key is held
+    ///   for 45 seconds; then the next sender sends under the same id.
+    /// - [`Storage`](ErrorKind::Storage): the storage failed, and nothing was cancelled.
     ///
     /// # Cancel safety
-    /// As when the storage gives no answer.
+    /// If the future is dropped, the message may or may not be deleted, as after a lost answer.
     ///
     /// # Examples
     /// ```

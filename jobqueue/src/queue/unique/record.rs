@@ -17,30 +17,30 @@ use crate::storage::{StoreError, StoreErrorKind};
 
 /// The container of the records.
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
-/// The most bytes of a record: an id of 1,024 bytes, each of them escaped, and some hundred more.
+/// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes more.
 const MAX_BYTES: u64 = 16 * 1024;
 
-/// The one who has sent, and until when that holds. Times are milliseconds since 1970.
+/// The record of a key: who has sent, and until when that holds. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The job's id.
     pub(super) id: String,
-    /// The sender or canceller that wrote it: several may use one id.
+    /// Identifies the sender or canceller that wrote the record: several may use the same id.
     #[serde(default)]
     nonce: String,
     /// True if the message is stored.
     sent: bool,
-    /// Until when the sender may take to send.
+    /// The time until which the sender may send.
     pending_until: u64,
     /// The end of the window.
     until: u64,
-    /// The message as it was stored, so that it can be cancelled; `None` if that is not known.
+    /// The stored message, so that it can be cancelled; `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<Unreceived>,
-    /// The position of the job among those of its key, to be given up when it is cancelled.
+    /// The job's position in its FIFO group. A cancellation gives it up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) position: Option<EntryRef>,
-    /// True if a sender that died, or was not answered, may have stored a message under this id before.
+    /// True if a former sender, which died or got no answer, may have stored a message under this id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) taken_over: bool,
 }
@@ -52,17 +52,17 @@ impl Record {
         Self { id, nonce: nonce(), sent, pending_until, until, message, position, taken_over }
     }
 
-    /// The message is stored, and can be cancelled if it is known.
+    /// Returns the record of a stored message, which can be cancelled if it is known.
     pub(super) fn into_sent(self, message: Option<&Stored>) -> Self {
         Self { sent: true, message: message.map(Unreceived::from), ..self }
     }
 
-    /// The job has this position among those of its key.
+    /// Returns the record with the job's position in its FIFO group.
     pub(super) fn at(self, position: Option<EntryRef>) -> Self {
         Self { position, ..self }
     }
 
-    /// There is no message: free for the next.
+    /// Returns a record without a message: the key is free.
     pub(super) fn into_void(self) -> Self {
         Self { sent: true, until: 0, message: None, ..self }
     }
@@ -72,7 +72,7 @@ impl Record {
     }
 }
 
-/// A random name for one sender or canceller.
+/// Returns a random name for one sender or canceller.
 fn nonce() -> String {
     format!("{:016x}", entropy::random::<u64>())
 }
@@ -80,24 +80,24 @@ fn nonce() -> String {
 /// The result of claiming a key.
 #[derive(Debug)]
 pub(super) enum Claim {
-    /// To be sent under the record's id.
+    /// The caller owns the key and must send under the record's id.
     Owned(Version<Record>),
-    /// Sent by another.
+    /// Another sender has sent under this id.
     Joined { id: String },
 }
 
-/// The state of a key whose job is to be cancelled.
+/// The result of holding a key to cancel its job.
 #[derive(Debug)]
 pub(super) enum ClaimState {
-    /// It was sent; others wait now as they do for a sender.
+    /// The job was sent, and the key is held: others wait as they do for a sender.
     Held(Box<Version<Record>>, Stored),
-    /// There is nothing that could be cancelled.
+    /// There is nothing to cancel.
     Nothing,
-    /// Another is at it.
+    /// Another process is sending or cancelling.
     Busy,
 }
 
-/// The decision after reading the record.
+/// The decision about a record that was read.
 enum Looked<T> {
     Mine,
     Other(T),
@@ -116,24 +116,24 @@ impl Records {
         let digest: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         let name = BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{digest}", core.name))?;
         let blob = JsonBlob::new(core.storage.blobs(), name, MAX_BYTES);
-        // For a sweep: when the record means nothing any more.
+        // Tells a sweep when the record is obsolete.
         Ok(Self(blob.with_metadata(|record: &Record| {
             let expires = record.until.max(record.pending_until) / 1000 + 1;
             Metadata::new().with("expires", expires.to_string())
         })))
     }
 
-    /// Tries to claim; `None` if another is about to send.
+    /// Tries to claim the key; `None` if another sender is about to send.
     pub(super) async fn claim(&self, mine: Record, now: SystemTime) -> Result<Option<Claim>, Error> {
         let now = millis(now);
         let claim = |found: Option<Record>| {
             let Some(found) = found else { return Edit::Write(mine.clone(), Looked::Mine) };
             match (found.sent, now < found.until, now < found.pending_until) {
-                // An answer was lost.
+                // Our own write succeeded, but its answer was lost.
                 (false, ..) if found.nonce == mine.nonce => Edit::Keep(Looked::Mine),
                 (true, true, _) => Edit::Keep(Looked::Other(Some(found.id))),
                 (false, _, true) => Edit::Keep(Looked::Other(None)),
-                // Its sender died; whether it has sent is unknown, so the id stays.
+                // Its sender died and may have sent, so the id stays.
                 (false, _, false) => {
                     Edit::Write(Record { id: found.id, taken_over: true, ..mine.clone() }, Looked::Mine)
                 }
@@ -142,16 +142,13 @@ impl Records {
         };
         let claimed = self.0.change(Known::Absent, claim).await;
         let claimed = match claimed {
-            // A sweep may hold the record for a moment, and remove it.
+            // A sweep may hold the record for a moment and remove it.
             Err(e) if is_raced(e.kind()) => return Ok(None),
             claimed => claimed.map_err(|e| {
                 let retryable = e.is_retryable();
-                Error::new(
-                    ErrorKind::Rejected,
-                    "nothing was sent: the key of unique work could not be claimed",
-                )
-                .with_retryable(retryable)
-                .with_source(e)
+                Error::new(ErrorKind::Rejected, "nothing was sent: claiming the key of unique work failed")
+                    .with_retryable(retryable)
+                    .with_source(e)
             })?,
         };
         Ok(match (claimed.result, claimed.version) {
@@ -161,7 +158,7 @@ impl Records {
         })
     }
 
-    /// Holds a key under which something was sent, for at most `pending`.
+    /// Holds a key under which a message was sent, for at most `pending`.
     pub(super) async fn hold(&self, now: SystemTime, pending: Duration) -> Result<ClaimState, Error> {
         let (this, until, nonce) = (millis(now), millis(now + pending), nonce());
         let hold = |found: Option<Record>| {
@@ -189,8 +186,8 @@ impl Records {
         Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(version), message)))
     }
 
-    /// Says what came of it, as `outcome` makes it of the record. If that fails the record stays pending, and the next
-    /// sender sends under the same id.
+    /// Records the result as `outcome` makes it from the record. If this fails, the record stays pending, and the
+    /// next sender sends under the same id.
     pub(super) async fn finish(&self, mine: Version<Record>, outcome: impl Fn(Record) -> Record) {
         let own = mine.value.clone();
         let finish = |found: Option<Record>| match found {
@@ -207,7 +204,7 @@ impl Records {
     }
 }
 
-/// The error of a cancellation that could not begin.
+/// Returns the error of a cancellation that could not begin.
 fn not_cancelled(error: StoreError) -> Error {
     if error.kind() == StoreErrorKind::Corrupt {
         return Error::new(ErrorKind::Undecodable, "the record of unique work is damaged; delete it")
