@@ -1,9 +1,10 @@
 //! Claim checks: payloads and checkpoints that are too large for a message, kept in blobs.
 //!
-//! Knows blobs and references; knows nothing of queues beyond their names, nothing of workers.
+//! This module knows blobs and references. It knows nothing of workers, and of queues only their names.
 //!
-//! The order keeps every reference good: a blob is written before the message that refers to it, and deleted after
-//! it. A crash between the two leaves an orphan, which [`sweep`](crate::sweep) removes when nothing can need it.
+//! The order of operations keeps every reference valid: a blob is written before the message that refers to it, and
+//! deleted after it. If the process crashes between the two, an orphan remains; [`sweep`](crate::sweep) removes it
+//! when no message can need it.
 
 mod payload;
 mod sweep;
@@ -32,13 +33,13 @@ pub(crate) const CONTAINER: &str = "jobqueue-payloads";
 /// Blob metadata: seconds since 1970 after which no message refers to the blob, or `never`.
 pub(crate) const EXPIRES: &str = "expires";
 
-/// The time that a blob is tried to be written, unless its message has less time.
+/// The time after which writing a blob is given up, unless its message has less time.
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// The most bytes of a payload unless configured otherwise: 32 MiB.
+/// The default maximum size of a payload: 32 MiB.
 pub const DEFAULT_MAX_PAYLOAD_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Stores, loads and removes what messages refer to.
+/// Stores, loads and removes the blobs that messages refer to.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimChecks {
     blobs: Arc<dyn BlobStore>,
@@ -60,12 +61,12 @@ impl ClaimChecks {
         self.max_bytes
     }
 
-    /// A reference for `data`, unique, nothing written yet.
+    /// Returns a new, unique reference for `data`. Writes nothing.
     pub(crate) fn reference(&self, queue: &QueueName, data: &[u8]) -> StoredReference {
         StoredReference::for_data(day(self.clock.now()), queue, data)
     }
 
-    /// The blob's name and how to write it, for storages that write it in a transaction of the caller's.
+    /// Returns the blob's name and its write options, for storages that write it in the caller's transaction.
     pub(crate) fn blob(
         &self,
         reference: &StoredReference,
@@ -76,7 +77,7 @@ impl ClaimChecks {
         Ok((name, PutBlob::if_absent().with_metadata(Metadata::new().with(EXPIRES, expires))))
     }
 
-    /// Writes `data` under `reference`. `expires` is when the message vanishes by itself.
+    /// Writes `data` under `reference`. The message expires at `expires`.
     pub(crate) async fn store(
         &self,
         reference: &StoredReference,
@@ -86,7 +87,7 @@ impl ClaimChecks {
         self.store_by(Instant::now() + BUDGET, reference, data, expires).await
     }
 
-    /// Writes `data` under `reference`; a throttled request is sent again until `give_up`.
+    /// Writes `data` under `reference`. Sends a throttled request again until `give_up`.
     pub(crate) async fn store_by(
         &self,
         give_up: Instant,
@@ -104,7 +105,7 @@ impl ClaimChecks {
                     containers += 1;
                     self.blobs.create_container(&self.container).await?;
                 }
-                // The name is unique: what exists under it is what an earlier try wrote.
+                // The name is unique, so an earlier attempt wrote the existing blob.
                 Err(e) if e.kind() == StoreErrorKind::BlobAlreadyExists && tries.is_in_doubt() => {
                     return Ok(());
                 }
@@ -113,7 +114,7 @@ impl ClaimChecks {
         }
     }
 
-    /// The bytes of a payload, wherever they are, of a message that was found in `queue`. No payload is JSON's `null`.
+    /// Returns the payload of a message of `queue`, from the message or its blob. A missing payload is JSON's `null`.
     pub(crate) async fn payload(&self, queue: &QueueName, payload: &Payload) -> Result<Bytes, PayloadError> {
         match payload {
             Payload::Stored(reference) => self.check_size(self.load(queue, reference).await?),
@@ -121,7 +122,7 @@ impl ClaimChecks {
         }
     }
 
-    /// The bytes of a payload that is in the message itself; `None` if it is elsewhere.
+    /// Returns the payload if it is in the message itself; `None` if it is in a blob.
     pub(crate) fn inline(&self, payload: &Payload) -> Option<Result<Bytes, PayloadError>> {
         let data = match payload {
             Payload::None => Bytes::from_static(b"null"),
@@ -139,7 +140,7 @@ impl ClaimChecks {
         Ok(data)
     }
 
-    /// Reads and verifies what `reference` names, for a message that was found in `queue`.
+    /// Reads and verifies the blob of `reference`, for a message of `queue`.
     pub(crate) async fn load(
         &self,
         queue: &QueueName,
@@ -162,8 +163,8 @@ impl ClaimChecks {
         Ok(blob.data)
     }
 
-    /// Deletes what `reference` names, for a message that was found in `queue`; a blob that is gone is deleted. Does nothing
-    /// with the blob of another queue, since anybody may write a reference.
+    /// Deletes the blob of `reference`, for a message of `queue`. A missing blob is not an error. The blob of another
+    /// queue is not deleted, because anybody may write a reference.
     pub(crate) async fn remove(
         &self,
         queue: &QueueName,
@@ -184,8 +185,8 @@ impl ClaimChecks {
     }
 }
 
-/// Returns whether a message that was found in `queue` may refer to the blob: one written for the queue, or for the queue whose
-/// dead-letter queue it is.
+/// Returns whether a message of `queue` may refer to the blob: it was written for the queue, or for the queue whose
+/// dead-letter queue this is.
 fn is_own(queue: &QueueName, reference: &StoredReference) -> bool {
     reference.queue() == queue || reference.queue().dead_letter().is_ok_and(|dead| dead == *queue)
 }
@@ -198,7 +199,7 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// `YYYYMMDD` in UTC: what the names of blobs begin with, so that a sweep can list by age.
+/// Returns the date in UTC as `YYYYMMDD`. The names of blobs begin with it, so that a sweep can list them by age.
 pub(crate) fn day(time: SystemTime) -> String {
     let timestamp = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
     timestamp.to_zoned(TimeZone::UTC).strftime("%Y%m%d").to_string()

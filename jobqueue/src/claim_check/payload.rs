@@ -1,27 +1,27 @@
-//! Defines why a payload in a blob cannot be had.
+//! The reasons why a payload cannot be read from its blob.
 
 use crate::job::outcome::Reason;
 use crate::storage::{StoreError, StoreErrorKind};
 
-/// The reason why what a message refers to cannot be had.
+/// The reason why the data that a message refers to cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PayloadError {
     /// The reference was written for another queue.
     #[error("the reference belongs to another queue")]
     OtherQueue,
-    /// Larger than this program accepts.
+    /// The payload is larger than this program accepts.
     #[error("the payload is larger than the {limit} bytes this program accepts")]
     TooLarge {
-        /// In bytes.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// There is no such blob.
+    /// The blob does not exist.
     #[error("the payload's blob does not exist")]
     Missing(#[source] StoreError),
-    /// Length or hash differ.
+    /// The length or the hash differs.
     #[error("the payload's blob has another length or SHA-256 than the message says")]
     Corrupt,
-    /// The storage failed; the blob may be there.
+    /// The storage failed; the blob may exist.
     #[error("the payload's blob cannot be read now")]
     Unreadable(#[source] StoreError),
 }
@@ -36,12 +36,12 @@ impl PayloadError {
         }
     }
 
-    /// Returns whether the storage says that there is no such blob.
+    /// Returns whether the storage says that the blob does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Missing(_))
     }
 
-    /// The reason for a dead letter; `None` while trying again can help.
+    /// Returns the reason for a dead letter; `None` while a retry can help.
     pub(crate) fn reason(&self) -> Option<Reason> {
         match self {
             Self::OtherQueue => Some(Reason::BAD_REFERENCE),

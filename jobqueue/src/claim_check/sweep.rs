@@ -1,8 +1,8 @@
-//! Removing blobs that nothing can need any more.
+//! The sweep: removes blobs that no message can need any more.
 //!
-//! A sweep never goes by age alone. It removes a blob when the time has passed that was written into its metadata with
-//! it, because no message that refers to it can exist then. A blob that is written for `never` goes only if that is asked
-//! for and its queue and dead-letter queue are empty: their counts are never below the real number.
+//! A sweep never decides by age alone. It removes a blob after the time that was written into its metadata, because
+//! no message that refers to it can exist then. It removes a blob with the time `never` only on request, and only if
+//! its queue and its dead-letter queue are empty; their counts are never below the real number.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,37 +18,37 @@ use crate::storage::{
     BlobProperties, BlobStore, LeaseDuration, LeaseId, QueueStore, Storage, StoreError, StoreErrorKind,
 };
 
-/// The time that after its time a blob is kept: clocks differ, and a job that has just expired may still run.
+/// The time that a blob is kept after its expiry: clocks differ, and a job that has just expired may still run.
 const GRACE: Duration = Duration::from_secs(86_400);
-/// The greatest age that a blob without a time must be: a message may be on its way for as long as it can be invisible (7 days).
+/// The minimum age of a blob without expiry. A message may be on its way for as long as it can be invisible (7 days).
 const HORIZON: Duration = Duration::from_secs(8 * 86_400);
-/// A container whose blobs say in their metadata when they are not needed any more. Whoever writes such blobs names it; the crate's
-/// root hands all of them to a sweep.
+/// A container whose blobs say in their metadata when they are no longer needed. The module that writes such blobs
+/// declares it; the crate root passes all of them to a sweep.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SweptContainer {
     name: &'static str,
-    /// True if its blobs are written again with a later time, perhaps between being listed and being removed.
+    /// True if its blobs are written again with a later expiry, perhaps between being listed and being removed.
     is_reused: bool,
 }
 
 impl SweptContainer {
-    /// A container whose blobs are written once.
+    /// Returns a container whose blobs are written once.
     pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, is_reused: false }
     }
 
-    /// A container whose blobs may be written again.
+    /// Returns a container whose blobs may be written again.
     pub(crate) const fn reused(name: &'static str) -> Self {
         Self { name, is_reused: true }
     }
 }
 
-/// The payloads and checkpoints.
+/// The container of payloads and checkpoints.
 pub(crate) const PAYLOADS: SweptContainer = SweptContainer::new(CONTAINER);
 
 type Progress = dyn Fn(&SweepReport) + Send + Sync;
 
-/// The rules by which a sweep removes blobs.
+/// The options of a [`sweep`](crate::sweep).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -87,36 +87,36 @@ impl Default for SweepOptions {
 }
 
 impl SweepOptions {
-    /// Blobs whose time passed a day ago, and no others.
+    /// Selects blobs that expired at least a day ago, and no others.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how long after its time a blob is kept. The default is a day; give more if jobs with a time to live run longer
-    /// than that. Less than an hour is taken for an hour.
+    /// Sets how long a blob is kept after its expiry. The default is a day; set more if jobs with a time to live run
+    /// longer than that. The minimum is an hour.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace.max(Duration::from_secs(3600));
         self
     }
 
-    /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is more)
-    /// and both the queue they were written for and its dead-letter queue are empty, invisible messages included. Queues that are
-    /// spread over shards are left alone. Off by default.
+    /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
+    /// more) and both their queue and its dead-letter queue are empty, invisible messages included. The sweep leaves
+    /// out queues that are spread over shards. The default is off.
     #[must_use]
     pub fn drained_queues(mut self, sweep: bool) -> Self {
         self.drained_queues = sweep;
         self
     }
 
-    /// Only counts what would be removed. Off by default.
+    /// Only counts the blobs that would be removed. The default is off.
     #[must_use]
     pub fn dry_run(mut self, dry: bool) -> Self {
         self.dry_run = dry;
         self
     }
 
-    /// Removes at most `blobs`.
+    /// Sets the maximum number of blobs to remove.
     #[must_use]
     pub fn limit(mut self, blobs: u64) -> Self {
         self.limit = Some(blobs);
@@ -149,22 +149,22 @@ impl fmt::Debug for SweepOptions {
     }
 }
 
-/// The report of a sweep.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct SweepReport {
-    /// Blobs that were looked at.
+    /// The number of blobs that were examined.
     pub seen: u64,
-    /// Blobs that were removed, or would be.
+    /// The number of blobs that were removed; in a dry run, that would be removed.
     pub removed: u64,
-    /// Their bytes.
+    /// The size of the removed blobs in bytes.
     pub bytes: u64,
-    /// Blobs that were to be removed and could not be, because they are leased or the storage failed.
+    /// The number of blobs that should be removed and could not, because they are leased or the storage failed.
     pub failed: u64,
 }
 
-/// Sweeps `containers`; one that does not exist is empty.
+/// Sweeps `containers`. A container that does not exist counts as empty.
 pub(crate) async fn sweep_containers(
     storage: &Storage,
     containers: &[SweptContainer],
@@ -182,7 +182,7 @@ struct Sweep<'a> {
     storage: &'a Storage,
     options: SweepOptions,
     now: SystemTime,
-    /// The queues that were found empty in this page.
+    /// The result for each queue of this page: true if it is drained.
     drained: HashMap<QueueName, bool>,
 }
 
@@ -239,7 +239,7 @@ impl Sweep<'_> {
         name: &str,
         properties: &BlobProperties,
     ) -> Result<bool, StoreError> {
-        // What says nothing about its time is not ours to remove.
+        // A blob without an expiry in its metadata is not ours to remove.
         let Some(expires) = properties.metadata.get(EXPIRES) else { return Ok(false) };
         if let Ok(seconds) = expires.parse::<u64>() {
             let end = Duration::from_secs(seconds).checked_add(self.options.grace);
@@ -257,8 +257,8 @@ impl Sweep<'_> {
         }
     }
 
-    /// Returns whether no message of `queue` is anywhere. Inspected at twice, so that a message on its way between the two queues is
-    /// seen.
+    /// Returns whether no message of `queue` exists anywhere. Looks twice, so that it sees a message on its way
+    /// between the two queues.
     async fn is_drained(&mut self, queue: &QueueName) -> Result<bool, StoreError> {
         if let Some(drained) = self.drained.get(queue) {
             return Ok(*drained);
@@ -278,7 +278,7 @@ impl Sweep<'_> {
         Ok(drained)
     }
 
-    /// Returns whether messages of `queue` may be on shards, which this handle of the storage need not see.
+    /// Returns whether messages of `queue` may be on shards, which this storage handle may not see.
     async fn is_sharded(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let invalid =
             |e| StoreError::new(StoreErrorKind::InvalidInput, "name shard map", queue).with_source(e);
@@ -295,7 +295,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Removes a blob. False if it is needed again; `None` if it cannot be removed now.
+    /// Removes a blob. Returns false if it is needed again, `None` if it cannot be removed now.
     async fn remove(
         &self,
         swept_container: SweptContainer,
@@ -328,14 +328,14 @@ async fn delete(blobs: &dyn BlobStore, container: &ContainerName, name: &str) ->
         Ok(()) => true,
         Err(e) if e.kind() == StoreErrorKind::BlobNotFound => true,
         Err(error) => {
-            tracing::debug!(%error, "blob not swept");
+            tracing::debug!(%error, "removing a blob failed");
             false
         }
     }
 }
 
-/// Deletes a blob that has the same time as when it was listed, under a lease, so that nobody writes meanwhile; `None` if that
-/// cannot be done now.
+/// Deletes a blob under a lease, provided that its expiry has not changed since it was listed. Returns `None` if that
+/// is not possible now.
 async fn delete_unchanged(
     blobs: &dyn BlobStore,
     container: &ContainerName,
@@ -350,7 +350,7 @@ async fn delete_unchanged(
     if same && blobs.delete_blob(&blob, Some(&lease)).await.is_ok() {
         return Some(true);
     }
-    // What fails is left to the lease's expiry.
+    // If this fails, the lease expires.
     drop(blobs.release_lease(&blob, &lease).await);
     (!same).then_some(false)
 }

@@ -1,7 +1,6 @@
-//! Defines what several processes have to agree on, and work that several jobs do together: who leads, what is due when, and
-//! whether all children of a fan-out are done.
+//! Coordination of several processes and jobs: leaders, schedules and batches.
 //!
-//! Knows storages, queues and the worker's hooks and background tasks; knows nothing of adapters.
+//! This module knows storages, queues, and the worker's hooks and background tasks. It knows nothing of adapters.
 
 pub(crate) mod batch;
 mod leader;

@@ -26,7 +26,7 @@ pub use reference::{Sha256Digest, StoredReference};
 pub use repeated::repeated;
 pub use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
 
-/// The greatest number of characters of an error that are kept with a message.
+/// The maximum length of an error text that is kept with a message, in characters.
 pub const MAX_ERROR_CHARS: usize = 2_000;
 
 /// An event: attributes, payload, and the framework's data about the job.
@@ -85,9 +85,10 @@ pub struct History {
     pub uncounted: u32,
     /// The dequeue count of the delivery that wrote this history; 0 if none has.
     pub delivery: u32,
-    /// The output of the handler, as JSON, if it has finished and only what belongs to the job besides it is still to be done.
+    /// The output of the handler, as JSON, if the handler has finished and only the hooks of the job are still to
+    /// succeed.
     pub finished: Option<String>,
-    /// The reason why the message waits although nothing is wrong with it, if it does.
+    /// The reason why a sound message waits, if it does.
     pub deferral: Option<Deferral>,
     /// The last failure, one line.
     pub last_error: Option<String>,

@@ -1,4 +1,4 @@
-//! Defines the blob half of the port.
+//! The blob half of the storage port.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Decides how certain it is that a change was made. All tries of the change decide it together, never the last answer
+//! The certainty of a change: all its attempts decide together whether it may have been made, never the last answer
 //! alone.
 
 use std::time::Duration;
@@ -15,12 +15,12 @@ const LEAST: Duration = Duration::from_millis(50);
 /// The pause after another failure, if the storage names none.
 const FAILED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
 
-/// The effect of a change that was tried once or several times.
+/// The effect of a change after one or several attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Certainty {
-    /// The change is made: the storage said so.
+    /// The change was made: the storage said so.
     Applied,
-    /// The change is not made: the storage said so of every try.
+    /// The change was not made: the storage said so of every attempt.
     NotApplied,
     /// No answer says whether the change is made.
     Unknown,
@@ -39,10 +39,10 @@ impl StoreError {
     }
 }
 
-/// The tries of one change. It counts their failures, and decides when to try again.
+/// The attempts of one change. It counts their failures, and decides when to try again.
 ///
-/// An error leaves only through [`failed`](Self::failed), [`pause`](Self::pause) and [`last`](Self::last), which make it ambiguous if
-/// *any* try was: a later refusal says nothing about the earlier try.
+/// Errors leave only through [`failed`](Self::failed), [`pause`](Self::pause) and [`last`](Self::last), which make an
+/// error ambiguous if *any* attempt was: a later refusal says nothing about the earlier attempt.
 #[derive(Debug)]
 pub(crate) struct Tries {
     give_up: Instant,
@@ -50,45 +50,45 @@ pub(crate) struct Tries {
     resends: (u32, u32),
     throttled: u32,
     in_doubt: bool,
-    /// True if a pause that is too long for the time left is cut short, for one more try.
+    /// True if a pause that exceeds the remaining time is shortened, for one more attempt.
     insists: bool,
 }
 
 impl Tries {
-    /// Returns the tries of a change that is given up at `give_up`. A throttled request is sent again until then. After
-    /// a lost answer there are at most `lost` resends, after a failure that certainly changed nothing at most
-    /// `refused`.
+    /// Returns the attempts of a change that is given up at `give_up`. A throttled request is sent again until then.
+    /// After a lost answer there are at most `lost` further attempts, after a failure that certainly changed nothing
+    /// at most `refused`.
     pub(crate) fn until(give_up: Instant, lost: u32, refused: u32) -> Self {
         Self { give_up, resends: (lost, refused), throttled: 0, in_doubt: false, insists: false }
     }
 
-    /// Tries once more before the time is up, even if the storage asks for a longer pause.
+    /// Makes one more attempt before the time is up, even if the storage asks for a longer pause.
     pub(crate) fn insisting(self) -> Self {
         Self { insists: true, ..self }
     }
 
-    /// Returns whether an earlier try may have made the change.
+    /// Returns whether an earlier attempt may have made the change.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt
     }
 
-    /// Counts the failure of a try and waits until the next; returns the error if there is none.
+    /// Counts the failure of an attempt and waits until the next.
     ///
     /// # Errors
-    /// Returns `error`, ambiguous if any try was.
+    /// Returns `error` if there is no further attempt; ambiguous if any attempt was.
     pub(crate) async fn failed(&mut self, error: StoreError) -> Result<(), StoreError> {
         let wait = self.pause(error)?;
         tokio::time::sleep(wait).await;
         Ok(())
     }
 
-    /// Returns the last failure, after which there is no further try. It is ambiguous if any try was.
+    /// Returns the last failure, after which there is no further attempt. It is ambiguous if any attempt was.
     pub(crate) fn last(&mut self, error: StoreError) -> StoreError {
         self.in_doubt |= error.is_ambiguous();
         error.with_ambiguous(self.in_doubt)
     }
 
-    /// Takes in the failure of a try, and returns how long to wait before the next; the error if there is to be none.
+    /// Counts the failure of an attempt, and returns how long to wait before the next.
     ///
     /// # Errors
     /// As [`failed`](Self::failed).
@@ -130,7 +130,7 @@ mod tests {
         Tries::until(Instant::now() + MINUTE, 1, 2)
     }
 
-    // B2: the first try may have made the change, whatever follows the lost answer.
+    // B2: the first attempt may have made the change, whatever follows the lost answer.
     #[tokio::test(start_paused = true)]
     async fn a_later_refusal_does_not_settle_an_earlier_doubt() {
         use StoreErrorKind as K;

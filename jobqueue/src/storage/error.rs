@@ -1,4 +1,4 @@
-//! Defines the errors of a storage. Their kinds are named after what the caller can do.
+//! The errors of a storage. Their kinds are named after what the caller can do.
 
 use std::fmt;
 #[cfg(feature = "sqlite")]

@@ -1,4 +1,4 @@
-//! Defines the storage handle that the rest of the framework holds.
+//! The storage handle that the rest of the framework holds.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! Defines messages as a storage returns them: ids, receipts and content.
+//! Messages as a storage returns them: ids, receipts and content.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! Defines the port: the operations that the framework needs from a storage, in bytes and durations.
+//! The storage port: the operations that the framework needs from a storage, in bytes and durations.
 //!
 //! The port has two traits, [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and blobs, and
 //! the types of their arguments and answers. [`Storage`] is the handle that the rest of the framework holds. Adapters

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub struct Notifier(Arc<Shared>);
 
-/// The state that a notifier shares with its subscriptions. It is no `watch` channel, which wakes waiters in random
-/// order: a simulation must repeat.
+/// The state that a notifier shares with its subscriptions. It is not a `watch` channel: that wakes its waiters in a
+/// random order, and simulations must be repeatable.
 #[derive(Debug, Default)]
 struct Shared {
     count: AtomicU64,
@@ -72,7 +72,7 @@ impl Listener {
 }
 
 impl Subscription {
-    /// Waits until a notification has come since the last call, or for ever if the storage is gone.
+    /// Waits until a notification has arrived since the last call; waits forever if the storage is gone.
     ///
     /// # Cancel safety
     /// A notification that was not returned is not lost.

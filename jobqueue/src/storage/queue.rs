@@ -1,4 +1,4 @@
-//! Defines the queue half of the port.
+//! The queue half of the storage port.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::settings::metadata::Metadata;
 ///   return: `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`, `Full`, `Corrupt`, `Stopped`, `Protocol`.
 /// - **Cancel safety.** Dropping a future leaves the operation applied or not applied, never half.
 /// - **Order** of delivery is not promised.
-/// - **Time.** Azure counts durations in whole seconds; storages with clocks of their own take milliseconds.
+/// - **Time.** Azure counts durations in whole seconds; storages with their own clocks count milliseconds.
 #[async_trait]
 pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Creates a queue.

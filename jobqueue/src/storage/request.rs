@@ -1,4 +1,4 @@
-//! Defines the arguments and the answers of the operations on messages.
+//! The arguments and the answers of the operations on messages.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

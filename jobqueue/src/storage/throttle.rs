@@ -96,7 +96,7 @@ impl Throttle {
     }
 }
 
-/// A queue store whose answers are noted.
+/// A queue store that records the storage's answers.
 #[derive(Debug)]
 pub(super) struct Observed {
     inner: Arc<dyn QueueStore>,

@@ -1,9 +1,10 @@
-//! Decides which copy of a child, or of the continuation, runs while several messages of it exist.
+//! The turn among several messages of one child, or of the continuation.
 //!
-//! A send whose answer is lost makes a second message, and so does a continuation that two children send at once. The copy
-//! that came first runs; another one *waits*, and is never deleted for not being first: the first may have been dead-lettered
-//! by hand, or may be the same message under the name that another handle of the storage gives it. Only the record that the
-//! child is done ends a copy. A copy that has waited for about a minute runs as well: twice is allowed, never is not.
+//! A send whose answer is lost makes a second message. So does a continuation that two children send at once. The
+//! first copy delivered runs. Other copies *wait*; none is deleted for not being the first, because the first may
+//! have been dead-lettered by hand, or may be the same message under the id that another handle of the storage gives
+//! it. Only the record that the child is done ends a copy. A copy that has waited for about a minute runs too:
+//! running twice is allowed, never running is not.
 
 use std::time::Duration;
 
@@ -14,31 +15,31 @@ use super::names::is;
 use crate::error::Error;
 use crate::storage::{MessageId, PutBlob, StoreErrorKind as K};
 
-/// The time that a copy is put back for while another one runs.
+/// The delay of a copy that is put back while another one runs.
 const WAIT: Duration = Duration::from_secs(5);
-/// From which delivery on it waits no longer. Counted, since clocks of several machines would meet here.
+/// The delivery from which a copy waits no longer. A count, because the clocks of several machines may differ.
 const TAKE_OVER: u32 = 12;
 
-/// The copy that runs.
+/// The record of the copy that runs.
 #[derive(Debug, Serialize, Deserialize)]
 struct Claim {
-    /// `None` when it was dead-lettered.
+    /// The copy's message; `None` if it was dead-lettered.
     message: Option<String>,
 }
 
-/// True if a copy runs.
+/// The turn of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It runs, and no other delivery was given a turn before.
+    /// The copy runs, and no other delivery has had a turn before.
     First,
-    /// It runs; another delivery may have been given a turn before.
+    /// The copy runs; another delivery may have had a turn before.
     Again,
     /// Another copy runs; this one is put back for this time.
     Wait(Duration),
 }
 
 impl Ledger<'_> {
-    /// Gives the delivery with this number of `message` the turn of `who`, unless another copy has it.
+    /// Gives the turn of `who` to delivery number `delivery` of `message`, unless another copy has it.
     pub(super) async fn take_turn(
         &self,
         who: &str,
@@ -50,7 +51,7 @@ impl Ledger<'_> {
         if self.create(&blob, &own).await? {
             return Ok(Turn::First);
         }
-        // Without one, a sweep has just removed it.
+        // If there is no claim, a sweep has just removed it.
         let Some((claim, tag)) = self.read_tagged::<Claim>(&blob).await? else { return Ok(Turn::Wait(WAIT)) };
         if claim.message == own.message {
             return Ok(Turn::Again);
@@ -69,7 +70,7 @@ impl Ledger<'_> {
         Ok(holder.is_none_or(|holder| holder == message.as_str()))
     }
 
-    /// Ends the turn of `message`, which goes to the dead letters and comes back as another one.
+    /// Ends the turn of `message`, which is being dead-lettered and would return as another message.
     pub(super) async fn end_turn(&self, who: &str, message: &MessageId) -> Result<(), Error> {
         let blob = self.id.blob(&format!("claim/{who}"))?;
         let Some((claim, tag)) = self.read_tagged::<Claim>(&blob).await? else { return Ok(()) };
@@ -80,7 +81,7 @@ impl Ledger<'_> {
     }
 }
 
-/// Returns whether a conditional write was refused because somebody else was quicker.
+/// Returns whether a conditional write was refused because another writer was faster.
 pub(super) fn is_conflict(error: &crate::storage::StoreError) -> bool {
     is(error, K::BlobAlreadyExists) || is(error, K::ConditionNotMet) || is(error, K::BlobNotFound)
 }

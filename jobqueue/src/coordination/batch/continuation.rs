@@ -1,8 +1,8 @@
-//! Sending the continuation.
+//! Sends the continuation.
 //!
-//! Whoever sees the batch complete deletes its own message only after the continuation was certainly sent. The continuation is
-//! put twice if the process dies between the two steps here, or if two children end at once: under one id, so that its copies
-//! are told.
+//! A child that sees its batch complete deletes its own message only after the continuation was certainly sent. The
+//! continuation is put twice if the process dies between the two steps here, or if two children end at once. Its
+//! copies have the same id and take turns like those of a child.
 
 use super::ledger::{Ledger, Plan};
 use crate::error::Error;
@@ -11,10 +11,10 @@ use crate::settings::metadata::Metadata;
 use crate::storage::{PutMessage, StoreError, StoreErrorKind as K};
 
 impl Ledger<'_> {
-    /// Sends the continuation, unless it is known to be sent. A queue that somebody has deleted meanwhile is created.
+    /// Sends the continuation, unless it was certainly sent. Creates its queue if somebody has deleted it.
     ///
     /// # Errors
-    /// What the storage says; the continuation may then have been sent, and is sent again by the next delivery.
+    /// The storage failed. The continuation may have been sent; the next delivery sends it again.
     pub(super) async fn proceed(&self, plan: &Plan) -> Result<(), Error> {
         let sent = self.id.blob("sent")?;
         if self.read::<bool>(&sent).await?.is_some() {

@@ -1,15 +1,16 @@
-//! A child that ends in another batch: written down before that batch is sealed, so that every later attempt knows it.
+//! A child that ends with another batch. This is recorded before that batch is sealed, so that every later attempt
+//! knows it.
 
 use super::ledger::Ledger;
 use super::names::BatchId;
 use crate::error::{Error, ErrorKind};
 
 impl Ledger<'_> {
-    /// Records that child `index` ends with the continuation of the batch `inner`. The continuation of a batch, `from`, may
-    /// hand the end on that was handed to it.
+    /// Records that child `index` ends with the continuation of the batch `inner`. `from` is set if the continuation
+    /// of that batch passes the end on.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if it was handed over to another batch: a job has one end.
+    /// [`Conflict`](ErrorKind::Conflict) if the child already ends with another batch: a job has one end.
     pub(super) async fn hand_over(
         &self,
         index: u64,
@@ -33,7 +34,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// The batch with whose continuation child `index` ends.
+    /// Returns the batch with whose continuation child `index` ends.
     pub(super) async fn handed_over_to(&self, index: u64) -> Result<Option<String>, Error> {
         self.read(&self.id.blob(&format!("handover/{index:010}"))?).await
     }

@@ -1,7 +1,7 @@
-//! The blobs of one batch: written once each, read by whoever ends something.
+//! The blobs of one batch. Each is written once and read by every process that ends a child.
 //!
-//! Every step may be repeated and may be done by several at once; what must happen once is a blob created if absent, or
-//! a message whose duplicates are not admitted.
+//! Every step can be repeated, and several processes may take it at once. A step that must happen once is a blob that
+//! is created if absent, or a message whose duplicates do not run.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::name::BlobName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{ETag, PutBlob, Storage, StoreErrorKind as K};
 
-/// The most bytes of a marker or plan.
+/// The maximum size of a marker or plan, in bytes.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
-/// Metadata of the marker of a child that failed, so that a listing tells.
+/// The metadata key on the marker of a failed child, so that a listing shows it.
 pub(super) const FAILED: &str = "failed";
-/// The most tries of a request that the storage could not serve.
+/// The maximum number of attempts of a request that the storage could not serve.
 const TRIES: u32 = 5;
 
 /// A sealed batch.
@@ -30,11 +30,11 @@ pub(super) struct Plan {
     pub(super) children: u64,
     /// The queue of the continuation.
     pub(super) queue: String,
-    /// The continuation as it is put.
+    /// The text of the continuation's message.
     pub(super) text: String,
 }
 
-/// The end of a child.
+/// The marker of an end.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Marker {
@@ -43,7 +43,7 @@ pub(super) enum Marker {
         reason: String,
         detail: String,
     },
-    /// A group: all below it is done.
+    /// A group whose children have all ended.
     Group,
 }
 
@@ -54,7 +54,8 @@ pub(super) struct Ledger<'a> {
 }
 
 impl Ledger<'_> {
-    /// Writes a blob if there is none; tells whether it is new (or was written by a request that got no answer).
+    /// Creates a blob if it is absent. Returns whether it is new, or was written by an earlier request whose answer
+    /// was lost.
     pub(super) async fn create<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<bool, Error> {
         self.write(blob, value, PutBlob::if_absent()).await
     }
@@ -63,7 +64,7 @@ impl Ledger<'_> {
         self.write(blob, value, PutBlob::new()).await.map(drop)
     }
 
-    /// Writes a blob on the condition of `options`; false if the condition is not met.
+    /// Writes a blob under the condition in `options`. Returns false if the condition is not met.
     pub(super) async fn write<T: Serialize>(
         &self,
         blob: &BlobName,
@@ -82,14 +83,14 @@ impl Ledger<'_> {
                 Err(e) => return Err(e.into()),
             }
         }
-        Err(Error::new(ErrorKind::Storage, "the batch could not be written"))
+        Err(Error::new(ErrorKind::Storage, "writing the batch failed"))
     }
 
     pub(super) async fn read<T: DeserializeOwned>(&self, blob: &BlobName) -> Result<Option<T>, Error> {
         Ok(self.read_tagged(blob).await?.map(|(value, _)| value))
     }
 
-    /// Reads a blob and the tag by which it can be changed; `None` if there is none.
+    /// Reads a blob and the tag for changing it; `None` if it does not exist.
     pub(super) async fn read_tagged<T: DeserializeOwned>(
         &self,
         blob: &BlobName,
@@ -97,7 +98,7 @@ impl Ledger<'_> {
         for attempt in 1.. {
             match self.storage.blobs().get_blob(blob, MAX_BYTES).await {
                 Ok(found) => {
-                    let text = "a blob of the batch is not what was written; the batch cannot go on";
+                    let text = "a blob of the batch is damaged; the batch cannot continue";
                     let value = serde_json::from_slice(&found.data)
                         .map_err(|e| Error::new(ErrorKind::Undecodable, text).with_source(e))?;
                     return Ok(Some((value, found.properties.etag)));
@@ -121,7 +122,7 @@ impl Ledger<'_> {
         self.read(&self.id.blob("plan")?).await
     }
 
-    /// Marks a child as ended, the groups that this completes, and sends the continuation if it completes all.
+    /// Marks a child as ended, then the groups that this completes. Sends the continuation if the batch is complete.
     pub(super) async fn end_child(&self, index: u64, marker: &Marker) -> Result<(), Error> {
         let blob = self.id.marker(0, index)?;
         let mut options = PutBlob::if_absent();
@@ -134,7 +135,7 @@ impl Ledger<'_> {
         self.climb(index).await
     }
 
-    /// A child that was dead-lettered and is done after a redrive is done.
+    /// Replaces the failure of a child that was dead-lettered and is done after a redrive.
     async fn replace_failure(&self, blob: &BlobName, marker: &Marker) -> Result<(), Error> {
         match self.read_tagged::<Marker>(blob).await? {
             Some((Marker::Failed { .. }, tag)) => {
@@ -149,13 +150,13 @@ impl Ledger<'_> {
         Ok(matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_))))
     }
 
-    /// Goes up from a marker as far as groups are complete.
+    /// Marks the groups above a marker as far as they are complete.
     async fn climb(&self, index: u64) -> Result<(), Error> {
         let mut plan = None;
         let mut at = index;
         for level in 0.. {
-            // Read after the marker at this level is written: if there is no plan yet, whoever seals the batch later
-            // sees the marker.
+            // Read after the marker at this level was written: if there is no plan yet, the process that seals the
+            // batch later sees the marker.
             if plan.is_none() {
                 plan = self.plan().await?;
             }
@@ -178,7 +179,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Returns what only the one who seals can see: the last group of each level, whose size nobody knew before.
+    /// Marks the groups that only the sealing process can complete: the last group of each level, whose size is known
+    /// only now.
     pub(super) async fn settle(&self, plan: &Plan) -> Result<(), Error> {
         if plan.children == 0 {
             return self.proceed(plan).await;
@@ -205,7 +207,7 @@ impl Ledger<'_> {
         Ok(marked as u64 >= size)
     }
 
-    /// All names below a prefix.
+    /// Returns all blob names with a prefix.
     pub(super) async fn names(&self, prefix: &str) -> Result<Vec<String>, Error> {
         names(self.storage, prefix).await
     }
@@ -233,7 +235,7 @@ pub(super) async fn names(storage: &Storage, prefix: &str) -> Result<Vec<String>
 fn json<T: Serialize>(value: &T) -> Result<Bytes, Error> {
     let data = serde_json::to_vec(value);
     data.map(Bytes::from)
-        .map_err(|e| Error::new(ErrorKind::Invalid, "a result has no JSON form").with_source(e))
+        .map_err(|e| Error::new(ErrorKind::Invalid, "a result cannot be written as JSON").with_source(e))
 }
 
 async fn pause(attempt: u32, asked: Option<Duration>) {

@@ -1,4 +1,4 @@
-//! Defines what the worker does for children and continuations of batches.
+//! The worker's hook for children and continuations of batches.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,20 +13,20 @@ use crate::error::Error;
 use crate::job::JobInfo;
 use crate::worker::{Decision, Hook, HookContext, Waiting};
 
-/// The most batches whose tokens are kept in memory.
+/// The maximum number of batch tokens in memory.
 const MAX_TOKENS: usize = 1_000;
 
 /// Takes part in every delivery whose headers name a batch, and in no other.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
-    /// Tokens of batches that were asked for already: they never change.
+    /// The tokens of batches, which never change.
     tokens: Mutex<BTreeMap<String, String>>,
 }
 
-/// The claim of the continuation.
+/// The claim name of the continuation.
 const THEN: &str = "then";
 
-/// The claim of a child.
+/// Returns the claim name of a child.
 fn claim(index: u64) -> String {
     format!("{index:010}")
 }
@@ -38,7 +38,8 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Returns whether the child ends with the continuation of a batch, and this job, which continues `own` if anything, is not that.
+    /// Returns whether the child ends with the continuation of a batch other than `own`, the batch that this job
+    /// continues, if any.
     async fn ends_elsewhere(&self, own: Option<&BatchId>) -> Result<bool, Error> {
         let handed_over = self.ledger.handed_over_to(self.index).await?;
         Ok(handed_over.is_some_and(|inner| own.is_none_or(|own| own.as_str() != inner)))
@@ -46,7 +47,7 @@ impl Child<'_> {
 }
 
 impl Membership {
-    /// The batch that these headers name, if the token shows that it wrote them.
+    /// Returns the batch that these headers name, if the token proves that the batch wrote them.
     async fn batch<'a>(
         &self,
         hook_context: HookContext<'a>,
@@ -73,7 +74,7 @@ impl Membership {
         Ok((known == *token).then_some(ledger))
     }
 
-    /// The batch this job is a child of.
+    /// Returns the batch of which this job is a child.
     async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Child<'a>>, Error> {
         let headers = &hook_context.job.headers;
         let Some(ledger) = self.batch(hook_context, (BATCH, TOKEN)).await? else { return Ok(None) };
@@ -82,7 +83,7 @@ impl Membership {
         Ok(index.filter(|index| *index < MAX_CHILDREN).map(|index| Child { ledger, index, waits }))
     }
 
-    /// The batch this job continues.
+    /// Returns the batch that this job continues.
     async fn continued<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Ledger<'a>>, Error> {
         self.batch(hook_context, (OF, OF_TOKEN)).await
     }
@@ -97,7 +98,7 @@ impl Hook for Membership {
     async fn admit(&self, hook_context: HookContext<'_>, _: Waiting<'_>) -> Result<Decision, Error> {
         let (message, delivery) = (hook_context.message, hook_context.job.dequeue_count);
         if let Some(ledger) = self.continued(hook_context).await? {
-            // Its membership in a batch above is that of the job it continues, and takes no turn of its own.
+            // Its membership in a batch above is that of the job it continues; it takes no turn of its own there.
             return Ok(match ledger.take_turn(THEN, message, delivery).await? {
                 Turn::First => Decision::Run,
                 _ if ledger.read::<bool>(&ledger.id.blob("done")?).await?.is_some() => Decision::Duplicate,
@@ -112,7 +113,7 @@ impl Hook for Membership {
         if turn == Turn::First {
             return Ok(Decision::Run);
         }
-        // A copy of a child that is done, or one that had ended, but whose end perhaps led no further.
+        // Either a copy of a child that is done, or a child that has ended without completing the groups above.
         if ledger.is_done(index).await? {
             return Ok(Decision::Finished);
         }
@@ -134,7 +135,7 @@ impl Hook for Membership {
         {
             let JobInfo { dequeue_count, attempt, .. } = *hook_context.job;
             let had_turns = dequeue_count > 1 || attempt > 1;
-            // An earlier attempt may have handed the end over, and this one not have come there again.
+            // An earlier attempt may have handed the end over, without this attempt repeating that.
             let own = continued.as_ref().map(|ledger| &ledger.id);
             if !had_turns || !child.ends_elsewhere(own).await? {
                 let marker = Marker::Done(result.map(ToOwned::to_owned));
@@ -156,14 +157,14 @@ impl Hook for Membership {
         let message = hook_context.message;
         let (continued, child) = (self.continued(hook_context).await?, self.child(hook_context).await?);
         if let Some(Child { ledger, index, waits: false }) = &child
-            // A copy that is not the one that runs has not failed for it.
+            // A copy that does not have the turn cannot fail the child.
             && (continued.is_some() || ledger.may_end(&claim(*index), message).await?)
             && !ledger.is_done(*index).await?
         {
             let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
             ledger.end_child(*index, &failed).await?;
         }
-        // It may be redriven, and then is another message.
+        // A redrive would send it as another message.
         match (continued, child) {
             (Some(ledger), _) => ledger.end_turn(THEN, message).await,
             (None, Some(Child { ledger, index, .. })) => ledger.end_turn(&claim(index), message).await,

@@ -1,23 +1,28 @@
-//! Fan-out with a join: many jobs, and one that runs once when all of them are done.
+//! Batches: many jobs, and a continuation that runs once when all of them are done.
 //!
-//! Knows queues, blobs and the headers by which a job says that it belongs to a batch; knows nothing of handlers.
+//! This module knows queues, blobs and the headers that make a job a member of a batch. It knows nothing of handlers.
 //!
-//! # How it holds
-//! - **No hot blob.** Each child that ends writes a marker of its own; the one that completes a group of 100 writes the
-//!   group's marker, and so on up. A child's end costs one write, three reads and a listing of at most 100 names.
-//! - **Named, not counted.** Children are announced before they are sent: their digests stand in a record, and a restart
-//!   compares what it sends. A random token in their headers tells them from events that only say that they belong.
-//! - **Restartable.** Children have ids `<batch>/<n>`. A cursor says how many were certainly sent, and a restart begins there.
-//! - **A copy is ended by proof alone.** Of a child that was sent twice one message runs and the other waits; that the child is
-//!   done ends both. A message that waited for a minute runs as well.
-//! - **Once.** The end of a child is written before its message is deleted; so a crash in between is healed by the
-//!   redelivery, which does not run the handler again but goes on from the marker. The continuation may be put twice, by
-//!   two children that end together or by a crash between putting it and saying so; its copies are treated as a child's are.
+//! # How it works
+//! - **No hot blob.** Each child that ends writes a marker of its own. The child that completes a group of 100 writes
+//!   the group's marker, and so on up. The end of a child costs one write, three reads and a listing of at most 100
+//!   names.
+//! - **Named, not counted.** Children are announced before they are sent: a record holds their digests, and a restart
+//!   compares what it sends. A random token in their headers distinguishes them from events that merely claim to
+//!   belong to the batch.
+//! - **Restartable.** Children have the ids `<batch>/<n>`. A cursor holds how many were certainly sent, and a restart
+//!   begins there.
+//! - **Only a proof ends a copy.** If a child was sent twice, one message runs and the other waits. The record that
+//!   the child is done ends both. A message that has waited for a minute runs too.
+//! - **Once.** The end of a child is recorded before its message is deleted. If the process crashes in between, the
+//!   next delivery does not run the handler again, but continues from the marker. The continuation may be put twice:
+//!   by two children that end together, or by a crash between the put and its record. Its copies take turns like
+//!   those of a child.
 //! - As everywhere, a message is delivered *at least* once.
 //!
-//! # What to know
-//! Children must be run by a [`Worker`](crate::Worker): a [`Delivery`](crate::Delivery) completed by hand ends no child.
-//! A child that vanishes (its time to live, a cleared queue) never ends, and its batch waits.
+//! # Limits
+//! A [`Worker`](crate::Worker) must run the children: a [`Delivery`](crate::Delivery) that is completed by hand ends
+//! no child. A child that vanishes (its time to live has passed, or its queue was cleared) never ends, and its batch
+//! waits forever.
 
 mod claim;
 mod continuation;
@@ -49,13 +54,14 @@ use crate::worker::Context;
 use ledger::{Ledger, Plan};
 use names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 
-/// The source of children and continuations: one that is sent again by another program is the same job.
+/// The source of children and continuations. It is the same for all programs, so that a repeated send is the same
+/// job.
 const SOURCE: &str = "/jobqueue/batch";
 
-/// The number of children that are sent with one request and one step of the cursor.
+/// The number of children that are sent with one request and one update of the cursor.
 const CHUNK: usize = 100;
 
-/// The meaning of a child's dead letter to its batch.
+/// The effect of a dead-lettered child on its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDeadLetters {
@@ -66,10 +72,11 @@ pub enum OnDeadLetters {
     Continue,
 }
 
-/// A fan-out under way: send children, then say what follows.
+/// A batch whose children are being sent. It sends the children, then the continuation when all of them have ended.
 ///
-/// Give a batch an id that is the same when the fan-out is started again, and send the same children in the same order:
-/// then it can be interrupted anywhere and started again, and no child is doubled. An id is good for one batch.
+/// Give a batch an id that is the same if the program starts again, and send the same children in the same order. The
+/// program can then be interrupted anywhere and started again, without doubling a child. Use each id for one batch
+/// only.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -105,42 +112,43 @@ pub struct Batch {
     storage: Storage,
     id: BatchId,
     on_dead: OnDeadLetters,
-    /// The job that fans out, if it is one.
+    /// The job that sends this batch, if a job does.
     context: Option<Context>,
     /// The number of the next child.
     next: u64,
-    /// The number of were that sent by an earlier start.
+    /// The number of children that an earlier start has certainly sent.
     sent_before: u64,
-    /// The number of the that batch was sealed with by an earlier start.
+    /// The number of children with which an earlier start has sealed the batch.
     sealed: Option<u64>,
-    /// The token in the headers of its children, once it was read.
+    /// The token in the headers of the children, read once.
     token: Option<String>,
 }
 
 impl Storage {
-    /// Begins a batch, or goes on with one that was interrupted. `id`: 1–128 ASCII letters, digits, dashes, underscores.
+    /// Begins a batch, or continues one that was interrupted. The `id` has 1–128 ASCII letters, digits, dashes and
+    /// underscores.
     ///
     /// # Errors
-    /// An id that is not allowed, or what the storage says.
+    /// [`Invalid`](ErrorKind::Invalid) for a bad id, [`Storage`](ErrorKind::Storage) if the batch cannot be read.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.clone(), id, None).await
     }
 }
 
 impl Context {
-    /// Begins a batch within a job, or goes on with one that an earlier attempt began.
+    /// Begins a batch within a job, or continues one that an earlier attempt began.
     ///
-    /// If the job is itself a child of a batch, it ends there when the continuation of this one is done, with the
-    /// continuation's result: batches nest.
+    /// Batches nest: if the job is itself a child of a batch, it ends there when the continuation of this batch is
+    /// done, with the result of that continuation.
     ///
     /// # Errors
-    /// An id that is not allowed, or what the storage says.
+    /// [`Invalid`](ErrorKind::Invalid) for a bad id, [`Storage`](ErrorKind::Storage) if the batch cannot be read.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.storage().clone(), id, Some(self.clone())).await
     }
@@ -157,31 +165,35 @@ impl Batch {
         Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, token: None })
     }
 
-    /// Sets what the dead letter of a child sent from now on means. The default is to wait.
+    /// Sets the effect of a dead letter for children that are sent from now on. The default is
+    /// [`Wait`](OnDeadLetters::Wait).
     pub fn on_dead_letters(&mut self, policy: OnDeadLetters) -> &mut Self {
         self.on_dead = policy;
         self
     }
 
-    /// The batch's id.
+    /// Returns the batch's id.
     pub fn id(&self) -> &str {
         self.id.as_str()
     }
 
-    /// Returns how many children have been given so far, those of an earlier start that were passed over included.
+    /// Returns the number of children so far, including those that were skipped because an earlier start had sent
+    /// them.
     pub fn children(&self) -> u64 {
         self.next
     }
 
-    /// Sends children, 100 at a time; those that an earlier start has certainly sent are passed over. May be called
+    /// Sends children, 100 at a time, and skips those that an earlier start has certainly sent. You can call it
     /// several times, with different types.
     ///
     /// # Errors
-    /// A message that is not valid, or what the storage says. Start again with the same children: the id is the same, so
-    /// that none is doubled.
+    /// - [`Invalid`](ErrorKind::Invalid): a message breaks a rule of its type, or the batch has too many children.
+    /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sent other children.
+    /// - [`Rejected`](ErrorKind::Rejected), [`Unknown`](ErrorKind::Unknown) or [`Storage`](ErrorKind::Storage): the
+    ///   storage failed. Start again with the same children and the same id; no child is doubled.
     ///
     /// # Cancel safety
-    /// As an interruption: start again.
+    /// Dropping the future is an interruption: start again with the same children.
     pub fn send_all<'a, M: QueueMessage>(
         &'a mut self,
         children: impl IntoIterator<Item = M, IntoIter: Send + 'a>,
@@ -189,7 +201,7 @@ impl Batch {
         self.send_stream(stream::iter(children))
     }
 
-    /// The same for children that come one after the other; at most 100 are held in memory.
+    /// Like [`send_all`](Self::send_all), for a stream of children. It holds at most 100 of them in memory.
     ///
     /// # Errors
     /// As [`send_all`](Self::send_all).
@@ -200,7 +212,7 @@ impl Batch {
         &'a mut self,
         children: impl Stream<Item = M> + Send + 'a,
     ) -> impl Future<Output = Result<(), Error>> + Send {
-        // Without its type: the compiler cannot see that a future which keeps a borrowing closure is `Send`.
+        // Boxed, because the compiler cannot see that a future that keeps a borrowing closure is `Send`.
         let mut chunks = children.chunks(CHUNK).boxed();
         async move {
             let core = self.core::<M>().await?;
@@ -260,16 +272,18 @@ impl Batch {
             .header(ON_DEAD, policy)
     }
 
-    /// Seals the batch: no more children, and `continuation` is sent once when all have ended (at once if they have, or
-    /// if there are none). Its handler reads the results by [`Context::batch_results`]. If an earlier start has sealed the
-    /// batch, what it said holds.
+    /// Seals the batch: it accepts no more children. The `continuation` is sent once when all children have ended; at
+    /// once if they have ended already or if there are none. Its handler reads the results with
+    /// [`Context::batch_results`]. If an earlier start has sealed the batch, its continuation holds.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if an earlier start sealed it with another number of children; a continuation that
-    /// is not valid or does not fit into one message; or what the storage says.
+    /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sealed the batch with another number of children.
+    /// - [`Invalid`](ErrorKind::Invalid) or [`TooLarge`](ErrorKind::TooLarge): the continuation breaks a rule of its
+    ///   type, or does not fit into one message.
+    /// - [`Storage`](ErrorKind::Storage): the storage failed. Start again.
     ///
     /// # Cancel safety
-    /// As an interruption: start again.
+    /// Dropping the future is an interruption: start again with the same children.
     pub async fn then<C: QueueMessage>(mut self, continuation: &C) -> Result<(), Error> {
         let core = self.core::<C>().await?;
         core.fresh_settings().await;
@@ -285,7 +299,7 @@ impl Batch {
         ledger.check_announced(self.next).await?;
         self.record_handover().await?;
         ledger.create(&self.id.blob("plan")?, &plan).await?;
-        // What was written first holds.
+        // The plan that was written first holds.
         let plan = ledger.plan().await?.unwrap_or(plan);
         if plan.children != self.next {
             let text = format!(
@@ -318,7 +332,7 @@ impl Batch {
         options
     }
 
-    /// Before the batch is sealed, so that a later attempt of the job that fans out knows that it ends elsewhere.
+    /// Recorded before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
     async fn record_handover(&self) -> Result<(), Error> {
         let Some(context) = &self.context else { return Ok(()) };
         let headers = &context.info().headers;
@@ -326,7 +340,7 @@ impl Batch {
         let index = headers.get(INDEX).and_then(|index| index.parse().ok());
         let (Some(outer), Some(index)) = (outer, index) else { return Ok(()) };
         let ledger = Ledger { storage: &self.storage, id: outer };
-        // Without its token the headers are a stranger's, and there is nothing to hand over.
+        // Without the batch's token, the headers were written by somebody else, and there is nothing to hand over.
         if ledger.token().await?.as_deref() != headers.get(TOKEN).map(String::as_str) {
             return Ok(());
         }

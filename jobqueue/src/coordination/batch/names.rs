@@ -1,15 +1,15 @@
-//! The names of a batch's blobs, and the tree that its markers make.
+//! The blob names of a batch, and the tree of its markers.
 //!
 //! ```text
-//! <id>/token                what the headers of its children carry besides the id, so that strangers are told apart
+//! <id>/token                the secret in the children's headers, which tells them from other events
 //! <id>/names/<leaf>         digests of the children with these numbers, written before they are sent
-//! <id>/plan                 the count and the continuation, written once when the batch is sealed
-//! <id>/cursor               how many children were certainly sent
-//! <id>/sent                 somebody sends the continuation, or it was sent
+//! <id>/plan                 the number of children and the continuation, written once when the batch is sealed
+//! <id>/cursor               the number of children that were certainly sent
+//! <id>/sent                 a process is sending the continuation, or has sent it
 //! <id>/done                 the continuation has run
-//! <id>/claim/<who>          which copy of a child, or of the continuation (`then`), runs
+//! <id>/claim/<who>          the copy of a child, or of the continuation (`then`), that runs
 //! <id>/handover/<index>     the batch with whose continuation this child ends
-//! <id>/0/<leaf>/<place>     a child is done: its result or failure (then with metadata that says so)
+//! <id>/0/<leaf>/<place>     a child has ended: its result, or its failure (with metadata that says so)
 //! <id>/1/<group>/<place>    a leaf of 100 children is done, <id>/2/… a hundred leaves, and so on up to one
 //! ```
 
@@ -19,16 +19,16 @@ use crate::storage::StoreErrorKind;
 
 /// The container of all batches.
 pub(crate) const CONTAINER: &str = "jobqueue-batches";
-/// The number of markers that a group has: what is listed when one of them is written.
+/// The number of markers in a group, and so the names that are listed when one of them is written.
 pub(super) const FAN: u64 = 100;
-/// The most children of a batch.
+/// The maximum number of children of a batch.
 pub(super) const MAX_CHILDREN: u64 = 100_000_000;
 
 /// Header: the batch that a child belongs to.
 pub(super) const BATCH: &str = "batchid";
 /// Header: the child's number.
 pub(super) const INDEX: &str = "batchindex";
-/// Header: what a dead letter means, `wait` or `continue`.
+/// Header: the effect of a dead letter, `wait` or `continue`.
 pub(super) const ON_DEAD: &str = "batchondead";
 /// Header of a continuation: the batch whose results it reads.
 pub(super) const OF: &str = "batchof";
@@ -62,17 +62,17 @@ impl BatchId {
         Ok(BlobName::new(container()?, format!("{}/{rest}", self.0))?)
     }
 
-    /// The marker of child or group `index` at a level.
+    /// Returns the name of the marker of child or group `index` at a level.
     pub(super) fn marker(&self, level: u32, index: u64) -> Result<BlobName, Error> {
         self.blob(&format!("{level}/{:08}/{:02}", index / FAN, index % FAN))
     }
 
-    /// The digests of the children of a group.
+    /// Returns the name of the record with the digests of a group's children.
     pub(super) fn roster(&self, group: u64) -> Result<BlobName, Error> {
         self.blob(&format!("names/{group:08}"))
     }
 
-    /// Returns what the names of a group's markers begin with.
+    /// Returns the prefix of the names of a group's markers.
     pub(super) fn group(&self, level: u32, group: u64) -> String {
         format!("{}/{level}/{group:08}/", self.0)
     }
@@ -82,12 +82,13 @@ pub(super) fn container() -> Result<ContainerName, Error> {
     Ok(ContainerName::new(CONTAINER)?)
 }
 
-/// Returns how many markers a level has in a batch of `children`.
+/// Returns the number of markers at a level in a batch of `children`.
 pub(super) fn width(children: u64, level: u32) -> u64 {
     (0..level).fold(children, |width, _| width.div_ceil(FAN))
 }
 
-/// Returns how many markers a group at a level has when it is complete; `None` if that is not known before the batch is sealed.
+/// Returns the number of markers of a complete group at a level. Before the batch is sealed, `children` is `None`,
+/// and every group counts as full.
 pub(super) fn group_size(children: Option<u64>, level: u32, group: u64) -> u64 {
     children.map_or(FAN, |children| (width(children, level).saturating_sub(group * FAN)).min(FAN))
 }

@@ -1,43 +1,46 @@
-//! Defines how far a batch has come, counted from its markers by whoever wants to know.
+//! The progress of a batch, counted from its markers.
 
 use super::ledger::{FAILED, Ledger, Plan};
 use super::names::{BatchId, container, is};
 use crate::error::Error;
 use crate::storage::{Storage, StoreErrorKind as K};
 
-/// The progress of a [batch](crate::Batch). Read by [`Storage::batch_progress`].
+/// The progress of a [batch](crate::Batch), returned by [`Storage::batch_progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct BatchProgress {
-    /// Children that were certainly sent; up to 100 more may have been while the fan-out is under way.
+    /// The number of children that were certainly sent. While the batch is being sent, up to 100 more may have been.
     pub children: u64,
-    /// True if the batch is sealed by [`then`](crate::Batch::then), and `children` with it.
+    /// True if [`then`](crate::Batch::then) has sealed the batch, so that `children` is final.
     pub sealed: bool,
-    /// Children that are done.
+    /// The number of children that are done.
     pub done: u64,
-    /// Children that were dead-lettered and count as ended ([`OnDeadLetters::Continue`](crate::OnDeadLetters::Continue)). One that
-    /// is redriven later stays counted here. Under [`OnDeadLetters::Wait`](crate::OnDeadLetters::Wait) a dead letter is left to do.
+    /// The number of children that were dead-lettered and count as ended
+    /// ([`OnDeadLetters::Continue`](crate::OnDeadLetters::Continue)). A child that is redriven later stays in this
+    /// count. With [`OnDeadLetters::Wait`](crate::OnDeadLetters::Wait), a dead-lettered child has not ended.
     pub failed: u64,
     /// True if the continuation has run.
     pub finished: bool,
 }
 
 impl BatchProgress {
-    /// Children that have not ended yet.
+    /// Returns the number of children that have not ended yet.
     pub fn left(&self) -> u64 {
         self.children.saturating_sub(self.done + self.failed)
     }
 }
 
 impl Storage {
-    /// Returns how far the batch with this id has come; `None` if nothing of it is in the storage: never begun, no children sent
-    /// yet, or [swept](crate::sweep_batches). For dashboards and progress bars, from any process.
+    /// Returns the progress of the batch with this id, for dashboards and progress bars. Any process can call it.
+    /// Returns `None` if the storage has nothing of the batch: it was never begun, no child was sent yet, or it was
+    /// [swept](crate::sweep_batches).
     ///
-    /// Every child that ends writes a blob of its own, and these are counted; there is no counter that all would have to
-    /// write. So the cost is the reader's: three small blobs are read, and the names of the children that have ended are
-    /// listed, 5,000 with a request: 203 requests for a million. On Azure a listing is billed as a write, about ten times
-    /// a read ([prices]); ask every few seconds, not in a loop. The numbers are as new as the listing: children that end meanwhile may or may
-    /// not be in it, and one that is counted is not taken back.
+    /// Every child that ends writes a blob of its own, and these are counted; there is no counter that all children
+    /// would have to write. So the reader pays: it reads three small blobs and lists the names of the ended children,
+    /// 5,000 per request, which is 203 requests for a million children. Azure bills a listing like a write, about ten
+    /// times a read ([prices]); call this every few seconds, not in a loop.
+    ///
+    /// Children that end during the listing may or may not be counted. A child that was counted stays counted.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,13 +63,14 @@ impl Storage {
     /// [prices]: https://azure.microsoft.com/pricing/details/storage/blobs/
     ///
     /// # Errors
-    /// An id that is not allowed, or what the storage says.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch
+    /// cannot be read.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn batch_progress(&self, id: &str) -> Result<Option<BatchProgress>, Error> {
         let ledger = Ledger { storage: self, id: BatchId::new(id)? };
-        // Before the children are counted, so that a batch is never shown as finished with children left.
+        // Read before the children are counted, so that a batch is never shown as finished with children left.
         let finished = ledger.read::<bool>(&ledger.id.blob("done")?).await?.unwrap_or(false);
         let plan: Option<Plan> = ledger.plan().await?;
         let cursor: Option<u64> = ledger.read(&ledger.id.blob("cursor")?).await?;
@@ -81,7 +85,7 @@ impl Storage {
     }
 }
 
-/// Returns how many children are done, and how many have failed.
+/// Returns the number of children that are done, and of those that have failed.
 async fn ended(ledger: &Ledger<'_>) -> Result<(u64, u64), Error> {
     let (container, prefix) = (container()?, format!("{}/0/", ledger.id.as_str()));
     let (mut done, mut failed) = (0, 0);

@@ -1,4 +1,4 @@
-//! Defines what a continuation reads: how the children ended.
+//! The results of the children, which a continuation reads.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::de::DeserializeOwned;
@@ -9,40 +9,45 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::Reason;
 use crate::worker::Context;
 
-/// The number of results that are read at once.
+/// The number of results that are read concurrently.
 const AT_ONCE: usize = 16;
 
-/// The end of one child.
+/// The result of one child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChildResult<T> {
     /// The child's number, from 0, in the order of sending.
     pub index: u64,
-    /// The value that its handler gave to [`Context::set_result`] (`None`: nothing), or why it was dead-lettered.
+    /// The value that its handler gave to [`Context::set_result`] (`None` if it gave none), or the reason for its
+    /// dead letter.
     pub outcome: Result<Option<T>, ChildFailure>,
 }
 
-/// The reason why a child was dead-lettered.
+/// The failure of a child that was dead-lettered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the child was dead-lettered ({reason}): {detail}")]
 #[non_exhaustive]
 pub struct ChildFailure {
-    /// The dead letter's reason.
+    /// The reason for dead-lettering.
     pub reason: Reason,
     /// The last error.
     pub detail: String,
 }
 
 impl Context {
-    /// In the handler of a batch's continuation: how the children ended, in the order in which they were sent.
+    /// Returns the results of the children in the order in which they were sent. For the handler of a batch's
+    /// continuation.
     ///
-    /// All results are held in memory; let children of large batches return small ones, keys of blobs for instance.
+    /// All results are held in memory. Let the children of large batches return small results, for instance the names
+    /// of blobs.
     ///
     /// # Errors
-    /// A job that continues no batch, a result that is not a `T`, or what the storage says.
+    /// - [`Invalid`](ErrorKind::Invalid): the job is not the continuation of a batch.
+    /// - [`Undecodable`](ErrorKind::Undecodable): a result is not a `T`.
+    /// - [`Storage`](ErrorKind::Storage): the results cannot be read, or were swept.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn batch_results<T: DeserializeOwned>(&self) -> Result<Vec<ChildResult<T>>, Error> {
         let none = || Error::new(ErrorKind::Invalid, "this job is not the continuation of a batch");
         let id = BatchId::new(self.info().headers.get(OF).ok_or_else(none)?)?;
@@ -65,7 +70,7 @@ impl Context {
     }
 }
 
-/// `<id>/0/<leaf>/<place>`.
+/// Returns the child's number from a name `<id>/0/<leaf>/<place>`.
 fn index(name: &str) -> Option<u64> {
     let mut parts = name.rsplit('/');
     let (place, leaf) = (parts.next()?, parts.next()?);
@@ -78,7 +83,7 @@ fn outcome<T: DeserializeOwned>(marker: Marker) -> Result<Result<Option<T>, Chil
         Marker::Done(None) | Marker::Group => Ok(Ok(None)),
         Marker::Done(Some(raw)) => {
             serde_json::from_str(raw.get()).map(|result| Ok(Some(result))).map_err(|e| {
-                Error::new(ErrorKind::Undecodable, "a child's result is not of the type asked for")
+                Error::new(ErrorKind::Undecodable, "a child's result is not of the requested type")
                     .with_source(e)
             })
         }

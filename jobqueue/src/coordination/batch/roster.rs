@@ -1,8 +1,8 @@
-//! The children of a batch: announced before they are sent, and told from strangers by a token.
+//! The children of a batch: announced before they are sent, and identified by a token.
 //!
-//! Membership is named, not counted. Before a child is sent, the digest of its content stands in the record of its group; a
-//! restart compares what it sends with it. The token of the batch is random and travels in the children's headers. An event
-//! that names the batch without the token is an ordinary job: it runs, and ends nothing.
+//! Membership is named, not counted. Before a child is sent, the record of its group holds the digest of its content;
+//! a restart compares what it sends with it. The token of the batch is random and travels in the headers of the
+//! children. An event that names the batch without the token is an ordinary job: it runs, and ends no child.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -13,13 +13,13 @@ use super::names::{BatchId, FAN};
 use crate::error::{Error, ErrorKind};
 use crate::storage::PutBlob;
 
-/// The most tries to write a record that others change at the same time.
+/// The maximum number of attempts to write a record that others change at the same time.
 const TRIES: u32 = 10;
 
 /// The digest of a child's content: 32 hexadecimal digits.
 pub(super) type ChildDigest = String;
 
-/// Returns the digest of a child. Of JSON, the order of an object's members does not count: maps have none.
+/// Returns the digest of a child. The order of members in a JSON object does not matter, because maps have none.
 pub(super) fn digest(kind: &str, payload: &[u8]) -> ChildDigest {
     let mut hash = Sha256::new();
     hash.update(kind.as_bytes());
@@ -58,7 +58,7 @@ fn canonical(value: &Value, hash: &mut Sha256) {
 }
 
 impl Ledger<'_> {
-    /// Returns the batch's token, and makes one if the batch is new.
+    /// Returns the batch's token. Creates one if the batch is new.
     pub(super) async fn make_token(&self) -> Result<String, Error> {
         let blob = self.id.blob("token")?;
         let new = crate::entropy::uuid_v4().simple().to_string();
@@ -69,7 +69,7 @@ impl Ledger<'_> {
         self.token().await?.ok_or_else(missing)
     }
 
-    /// Returns the batch's token; `None` if there is no such batch.
+    /// Returns the batch's token; `None` if the batch does not exist.
     pub(super) async fn token(&self) -> Result<Option<String>, Error> {
         self.read(&self.id.blob("token")?).await
     }
@@ -77,8 +77,8 @@ impl Ledger<'_> {
     /// Announces the children from number `first` on, before they are sent.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced other children under these numbers; what the
-    /// storage says.
+    /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced other children under these numbers,
+    /// [`Storage`](ErrorKind::Storage) if the storage fails.
     pub(super) async fn announce(&self, first: u64, digests: &[ChildDigest]) -> Result<(), Error> {
         let mut at = first;
         let mut rest = digests;
@@ -111,10 +111,10 @@ impl Ledger<'_> {
                 return Ok(());
             }
         }
-        Err(Error::new(ErrorKind::Storage, "the batch is sent by several at once").with_retryable(true))
+        Err(Error::new(ErrorKind::Storage, "several processes send this batch at once").with_retryable(true))
     }
 
-    /// Checks that exactly `children` were announced.
+    /// Checks that exactly this number of children was announced.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced more.
@@ -133,7 +133,7 @@ fn other_children(id: &BatchId) -> Error {
     Error::new(ErrorKind::Conflict, text)
 }
 
-/// The payload of a child as it is digested: what its message carries.
+/// Returns the bytes of a child's payload, as in its message, for its digest.
 pub(super) fn payload<M: crate::message::QueueMessage>(child: &M) -> Result<Bytes, Error> {
     Ok(Bytes::from(crate::codec::encode_message(child)?))
 }

@@ -1,4 +1,4 @@
-//! Removing what finished batches leave.
+//! Removes the blobs of old batches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::storage::{Storage, StoreErrorKind as K};
 
-/// The batches that [`sweep_batches`] removes.
+/// Selects the batches that [`sweep_batches`] removes.
 #[derive(Debug, Clone)]
 pub struct BatchSweepOptions {
     finished: Duration,
@@ -24,21 +24,21 @@ impl Default for BatchSweepOptions {
 }
 
 impl BatchSweepOptions {
-    /// Batches whose continuation ended 14 days ago; unfinished ones are kept for ever.
+    /// Selects batches whose continuation ended at least 14 days ago. Unfinished batches are kept forever.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Batches that finished this long ago. Longer than a message can wait in a queue, visibility and redeliveries
-    /// included, is safe; 8 days are, unless jobs are sent with longer delays.
+    /// Sets the age at which finished batches are removed. It must be longer than a message can stay in a queue,
+    /// including delays and redeliveries: 8 days are enough, unless jobs are sent with longer delays.
     #[must_use]
     pub fn finished(mut self, age: Duration) -> Self {
         self.finished = age;
         self
     }
 
-    /// Also batches that are not finished and in which nothing has happened for this long. What is left of them in queues
-    /// still runs; its end leads nowhere.
+    /// Also removes unfinished batches in which nothing has happened for this time. Their remaining jobs still run,
+    /// but end no child.
     #[must_use]
     pub fn abandoned(mut self, age: Duration) -> Self {
         self.abandoned = Some(age);
@@ -53,16 +53,17 @@ impl BatchSweepOptions {
     }
 }
 
-/// Removes what old batches have left; returns how many batches. Safe to run anywhere, by several at once, and to interrupt.
+/// Removes the blobs of old batches and returns the number of removed batches. It can run on any machine,
+/// concurrently with itself, and can be interrupted.
 ///
-/// A batch's blobs stay after its continuation, so that late copies of its messages are recognised. Run a sweep once a
-/// day, on a schedule for instance; [`sweep`](crate::sweep) leaves batches alone.
+/// The blobs of a batch stay for a while after its continuation, so that late copies of its messages are recognised.
+/// Run this once a day, for instance on a schedule; [`sweep`](crate::sweep) does not remove batches.
 ///
 /// # Errors
-/// What the storage says.
+/// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
 ///
 /// # Cancel safety
-/// What is removed stays removed, a batch by half perhaps; the next run goes on.
+/// If the future is dropped, a batch may be half removed; the next call removes the rest.
 pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
     let now = options.clock.now();
     let container = container()?;
@@ -75,7 +76,7 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
         };
         for (name, properties) in page.blobs {
             let Some((id, rest)) = name.split_once('/') else { continue };
-            // What another program has put there is not ours.
+            // A blob of another program.
             if BatchId::new(id).is_err() {
                 continue;
             }
@@ -116,7 +117,7 @@ async fn remove(storage: &Storage, id: &str) -> Result<(), Error> {
     let done = id.blob("done")?;
     for name in ledger.names(&format!("{}/", id.as_str())).await? {
         let blob = crate::name::BlobName::new(container()?, name)?;
-        // Last, so that a sweep that is interrupted finds the rest.
+        // Deleted last, so that an interrupted sweep finds the rest.
         if blob != done {
             ledger.remove(&blob).await?;
         }

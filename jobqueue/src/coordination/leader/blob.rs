@@ -16,17 +16,17 @@ use crate::storage::{
 
 const TERM: &str = "term";
 
-/// The place of the blob for a leadership.
+/// Returns the name of the blob for a leadership.
 pub(super) fn name(name: &str) -> Result<BlobName, NameError> {
     BlobName::new(ContainerName::new(super::CONTAINER)?, name)
 }
 
-/// The result of a try to become leader.
+/// The result of an attempt to become leader.
 #[derive(Debug)]
 pub(super) enum Attempt {
-    /// The lease counts from `requested`.
+    /// This process leads. The lease counts from `requested`.
     Acquired { requested: Instant, term: u64 },
-    /// Another leads.
+    /// Another candidate leads.
     Taken,
 }
 
@@ -42,7 +42,7 @@ impl LeaderBlob {
         Self { blobs, name, lease }
     }
 
-    /// Takes the lease under `proposed` and raises the term.
+    /// Acquires the lease under the id `proposed` and raises the term.
     pub(super) async fn acquire(
         &self,
         proposed: LeaseId,
@@ -50,7 +50,7 @@ impl LeaderBlob {
         clock: &dyn Clock,
     ) -> Result<Attempt, Error> {
         let mut failure = None;
-        // A missing container, a missing blob, a lost answer, and one of them again.
+        // Up to five attempts: a missing container, a missing blob, a lost answer, and one of them again.
         for _ in 0..5 {
             let requested = Instant::now();
             let call = self.blobs.acquire_lease(&self.name, LeaseDuration::Finite(self.lease), &proposed);
@@ -68,7 +68,7 @@ impl LeaderBlob {
                     self.create(seen, clock).await.map_err(unavailable)?;
                     failure = Some(e);
                 }
-                // Repeating it under the same id is safe, and tells whether the first was applied.
+                // Repeating the request with the same id is safe, and shows whether the first one was applied.
                 Err(e) if e.is_ambiguous() => failure = Some(e),
                 Err(e) => return Err(unavailable(e)),
             }
@@ -93,13 +93,13 @@ impl LeaderBlob {
         Ok(())
     }
 
-    /// Writes the next term under the lease, on condition that nobody else has written since it was read.
+    /// Writes the next term under the lease, provided that nobody else has written since it was read.
     async fn raise_term(&self, lease: LeaseId, seen: u64, clock: &dyn Clock) -> Result<u64, StoreError> {
         let mut tries = 0;
         loop {
             let found = self.in_time("read term", self.blobs.blob_properties(&self.name)).await?;
             let stored = found.metadata.get(TERM).and_then(|text| text.parse().ok());
-            // Somebody has written over the blob.
+            // Somebody has overwritten the blob.
             let stored = stored.unwrap_or_else(|| first_term(clock));
             let term = seen.max(stored).saturating_add(1);
             let options = PutBlob::new()
@@ -109,14 +109,14 @@ impl LeaderBlob {
             let put = self.blobs.put_blob(&self.name, Bytes::new(), options);
             match self.in_time("write term", put).await {
                 Ok(_) => return Ok(term),
-                // Whether or not it was written: a higher one will be nobody else's.
+                // Written or not, a higher term belongs to nobody else.
                 Err(e) if tries < 2 && (e.is_ambiguous() || e.kind() == Kind::ConditionNotMet) => tries += 1,
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Gives the lease up. What fails is left to its expiry.
+    /// Releases the lease. If that fails, the lease expires.
     pub(super) async fn release(&self, lease: LeaseId) {
         for _ in 0..2 {
             match self.in_time("release lease", self.blobs.release_lease(&self.name, &lease)).await {
@@ -136,7 +136,7 @@ impl LeaderBlob {
     }
 }
 
-/// The seconds since 1970, so that terms go on growing if the one before is lost, as far as clocks agree.
+/// Returns the seconds since 1970, so that terms grow even if the last one is lost, provided that clocks agree.
 fn first_term(clock: &dyn Clock) -> u64 {
     clock.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -146,9 +146,9 @@ fn term_metadata(term: u64) -> Metadata {
 }
 
 fn unavailable(error: StoreError) -> Error {
-    // Permissions come and go; only a call that is wrong in itself stays wrong.
+    // Permissions may change; only a call that is wrong in itself stays wrong.
     let lasting = matches!(error.kind(), Kind::Unsupported | Kind::InvalidInput);
-    Error::new(ErrorKind::Storage, "the lease that decides who leads cannot be taken")
+    Error::new(ErrorKind::Storage, "acquiring the leader's lease failed")
         .with_retryable(!lasting)
         .with_source(error)
 }

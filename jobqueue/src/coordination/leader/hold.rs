@@ -1,4 +1,4 @@
-//! A lease that is held: its renewal, and the moments at which it ends.
+//! A lease that is held: its renewal, and the times at which it ends.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::sync::lock;
 /// The reason why leadership ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// It could not be renewed in time.
+    /// The lease could not be renewed in time.
     Expired,
     /// An operator has broken the lease.
     Broken,
-    /// Another has the lease, or the blob is gone.
+    /// Another candidate has the lease, or the blob is gone.
     Taken,
 }
 
@@ -27,15 +27,15 @@ pub(super) struct Hold {
     lease: LeaseId,
     term: u64,
     state: Mutex<State>,
-    /// Fires when the work is to end.
+    /// Fires when the work must end.
     pub(super) ending: CancellationToken,
-    /// Fires when nobody wants the lease any more.
+    /// Fires when the lease is no longer needed.
     pub(super) closed: CancellationToken,
 }
 
 #[derive(Debug)]
 struct State {
-    /// From before the request that began the lease.
+    /// The time before the request that began the current lease.
     begun: Instant,
     end: Option<End>,
 }
@@ -70,12 +70,12 @@ impl Hold {
         !lost && !self.is_closed() && Instant::now() < state.begun + self.blob.lease.mul_f64(0.95)
     }
 
-    /// Returns when control ends if nothing is renewed.
+    /// Returns when control ends unless the lease is renewed.
     pub(super) fn control_until(&self) -> Instant {
         self.state().begun + self.blob.lease.mul_f64(0.95)
     }
 
-    /// Renews every third of the lease; releases when closed.
+    /// Renews the lease every third of its duration; releases it when closed.
     pub(super) async fn renew_until_closed(self: Arc<Self>) {
         let lease = self.blob.lease;
         let mut next = self.state().begun + lease / 3;
@@ -111,7 +111,7 @@ impl Hold {
         self.ending.cancel();
     }
 
-    /// Returns when the lease was begun anew; `None` if that is not known.
+    /// Renews the lease. Returns the time before the request; `None` if the answer was lost.
     async fn renew(&self, step_down: Instant) -> Result<Option<Instant>, End> {
         let requested = Instant::now();
         let limit = (self.blob.lease / 6).min(step_down - requested).max(Duration::from_millis(10));
@@ -119,7 +119,7 @@ impl Hold {
         let error = match timeout(limit, call).await {
             Err(_) => return Ok(None),
             Ok(Ok(id)) if id == self.lease => return Ok(Some(requested)),
-            // F82: a storage that renews somebody else's lease in our name.
+            // F82: the storage has renewed somebody else's lease under our name.
             Ok(Ok(_)) => return Err(End::Taken),
             Ok(Err(error)) => error,
         };
@@ -130,7 +130,7 @@ impl Hold {
             | StoreErrorKind::BlobNotFound
             | StoreErrorKind::ContainerNotFound => Err(End::Taken),
             _ => {
-                tracing::debug!(%error, "leadership not renewed; trying again");
+                tracing::debug!(%error, "renewing the leadership failed; trying again");
                 Ok(None)
             }
         }

@@ -1,4 +1,4 @@
-//! Leadership, as those who lead see it.
+//! Leadership, as the leader sees it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -10,12 +10,12 @@ use tokio_util::sync::CancellationToken;
 use super::hold::{End, Hold};
 use crate::sync::lock;
 
-/// One term of leadership. The lease is renewed as long as this exists, and released in the background when it is
-/// dropped; [`release`](Self::release) waits for it.
+/// One term of leadership. The lease is renewed as long as this value exists. Dropping it releases the lease in the
+/// background; [`release`](Self::release) waits for that.
 #[must_use = "a leadership that is dropped is released"]
 pub struct Leadership {
     hold: Arc<Hold>,
-    /// Of the one that releases when it is dropped.
+    /// The renewal task; only in the value that releases the lease when it is dropped.
     renewals: Option<Mutex<Option<JoinHandle<()>>>>,
 }
 
@@ -24,33 +24,36 @@ impl Leadership {
         Self { hold, renewals: Some(Mutex::new(Some(renewals))) }
     }
 
-    /// For the work: sees everything and ends nothing when it is dropped.
+    /// Returns a copy for the work. Dropping the copy does not end the leadership.
     pub(super) fn share(&self) -> Self {
         Self { hold: Arc::clone(&self.hold), renewals: None }
     }
 
-    /// The number of this term. It grows with every change of the leader, and no two leaders ever have the same, which makes
-    /// it a fence: whoever refuses a lower term than it has seen cannot be changed by a leader of the past.
+    /// Returns the number of this term. It grows with every change of the leader, and no two leaders ever have the
+    /// same. Use it as a fence: a resource that refuses a lower term than it has seen cannot be changed by a former
+    /// leader.
     ///
-    /// Terms begin at the seconds since 1970, not at 1: if the blob that keeps them is deleted or written over, the next is still higher, as
-    /// long as there was less than a change a second and clocks agree.
+    /// Terms begin at the seconds since 1970, not at 1. If the blob that holds the term is deleted or overwritten,
+    /// the next term is still higher, provided that clocks agree and leaders changed less than once a second.
     pub fn term(&self) -> u64 {
         self.hold.term()
     }
 
-    /// Fires when the work has to end: a sixth of the lease before it can expire, or when it is lost.
+    /// Returns a token that fires when the work must end: one sixth of the lease before the lease can expire, or when
+    /// the lease is lost.
     pub fn token(&self) -> &CancellationToken {
         &self.hold.ending
     }
 
-    /// Returns whether the lease cannot have expired yet, by the monotonic clock. To be asked before every step that only a leader
-    /// may take.
+    /// Returns whether the lease certainly has not expired yet, by the monotonic clock. Ask before every step that
+    /// only a leader may take.
     pub fn has_control(&self) -> bool {
         self.hold.has_control()
     }
 
-    /// Gives leadership up and waits until others can take it. Without effect on the copy that
-    /// [`run_while_leader`](super::Leader::run_while_leader) gives to the work, which ends it by returning.
+    /// Releases the leadership and waits until others can take it. It has no effect on the copy that
+    /// [`run_while_leader`](super::Leader::run_while_leader) gives to the work; the work ends its leadership by
+    /// returning.
     ///
     /// # Cancel safety
     /// The lease is released even if the future is dropped.
@@ -64,7 +67,7 @@ impl Leadership {
         }
     }
 
-    /// Waits until there is no control any more.
+    /// Waits until control has ended.
     pub(super) async fn over(&self) {
         loop {
             let until = self.hold.control_until();
@@ -84,7 +87,7 @@ impl Leadership {
     }
 }
 
-/// The time between the token and the end.
+/// Sleeps from the token's firing to the end of control.
 async fn sleep_while_controlled(hold: &Hold) {
     if hold.has_control() {
         sleep_until(hold.control_until().max(Instant::now())).await;

@@ -1,16 +1,16 @@
-//! One holder among many processes.
+//! Leader election: one leader among many processes.
 //!
 //! ```text
 //!            acquire, raise the term            token fires       work is dropped     lease expires
 //! candidate ─────────────────────────► leader ──────────────────────────────────────────────────► candidate
 //!     ▲                                  │ ▲          5/6 of the lease     19/20           1
-//!     └── poll ── taken by another       │ └── renewed every third of the lease, which begins anew
+//!     └── poll ── taken by another       │ └── renewed every third of the lease, which starts again
 //!                                        └── released, broken, taken: at once
 //! ```
 //!
-//! All times are monotonic and count from before the request that began the lease was sent, so this process believes to
-//! lead for less time than the storage does. Belief is no proof: a machine that is suspended may find its clock standing
-//! still. What must never happen twice has to be fenced by the [term](Leadership::term).
+//! All times are monotonic and count from before the request that began the lease was sent, so this process believes
+//! that it leads for less time than the storage does. That is no proof: on a machine that was suspended, the clock
+//! may have stood still. Fence what must never happen twice by the [term](Leadership::term).
 
 mod blob;
 mod hold;
@@ -42,15 +42,16 @@ use crate::task;
 use blob::{Attempt, LeaderBlob};
 use hold::{End, Hold};
 
-/// The container of the blobs whose leases decide who leads.
+/// The container of the blobs whose leases elect leaders.
 pub(super) const CONTAINER: &str = "jobqueue-leaders";
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// A candidate for the leadership that a name stands for, among all processes that use the storage.
+/// A candidate for one named leadership, among all processes that use the storage.
 ///
-/// Leadership is the lease of a blob. When its holder stops, the lease is released and another candidate leads after at
-/// most its poll interval. When the holder dies, another leads after at most the lease and a poll interval: 36 seconds
-/// with the defaults. Azure says that it may take a minute more until an expired lease can be taken.
+/// The leader is the holder of a blob's lease. When the leader stops, it releases the lease, and another candidate
+/// leads after at most one poll interval. When the leader dies, another candidate leads after at most the lease and a
+/// poll interval: 36 seconds with the defaults. Azure documents that it may take a minute more until an expired lease
+/// can be acquired.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -69,25 +70,25 @@ pub struct Leader {
     poll: Option<Duration>,
     clock: Arc<dyn Clock>,
     renewer: Option<LeaseRenewer>,
-    /// The highest term this process has seen.
+    /// The highest term that this process has seen.
     seen: AtomicU64,
-    /// Held by an attempt until it has really come to its end, even if nobody waits for it any more.
+    /// Locked by an attempt until it has ended, even if its caller was dropped.
     candidacy: Arc<tokio::sync::Mutex<Candidacy>>,
     current: Mutex<Weak<Hold>>,
 }
 
 #[derive(Debug)]
 struct Candidacy {
-    /// Kept until an acquisition is answered, so that repeating it is safe.
+    /// The proposed lease id, kept until an acquisition is answered, so that repeating it is safe.
     proposed: LeaseId,
     not_before: Option<Instant>,
 }
 
 impl Leader {
-    /// A candidate for the leadership called `name`: 1–200 ASCII letters, digits and `-_.=/`.
+    /// Returns a candidate for the leadership called `name`: 1–200 ASCII letters, digits and `-_.=/`.
     ///
     /// # Errors
-    /// A name that is not allowed.
+    /// [`Invalid`](ErrorKind::Invalid) if the name is not allowed.
     pub fn new(storage: &Storage, name: impl Into<String>) -> Result<Self, Error> {
         let name = name.into();
         if name.len() > 200 {
@@ -110,23 +111,24 @@ impl Leader {
         })
     }
 
-    /// Sets how long the lease lasts: 15–60 whole seconds; the default is 30. It is renewed every third of that. Another duration
-    /// is reported by [`try_lead`](Self::try_lead) and what is built on it.
+    /// Sets the duration of the lease: 15–60 whole seconds; the default is 30. The lease is renewed every third of
+    /// that. [`try_lead`](Self::try_lead) and the methods built on it fail for another duration.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets how often a candidate tries while another leads, give or take a fifth. The default is a sixth of the lease.
+    /// Sets the interval at which a candidate tries while another leads, with a jitter of one fifth. The default is
+    /// one sixth of the lease.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll = Some(interval.clamp(Duration::from_millis(10), WITHOUT_END));
         self
     }
 
-    /// Renews on the current runtime instead of a thread of its own, and takes the time from `clock`: for tests on paused
-    /// time.
+    /// Renews on the current runtime instead of a separate thread, and takes the time from `clock`. For tests on
+    /// paused time.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn virtual_time(self, clock: Arc<dyn Clock>) -> Self {
@@ -138,17 +140,18 @@ impl Leader {
         self
     }
 
-    /// The leadership's name.
+    /// Returns the leadership's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns whether this candidate leads now, by its own monotonic clock. Says no shortly before the lease can expire.
+    /// Returns whether this candidate leads now, by its own monotonic clock. Returns false shortly before the lease
+    /// can expire.
     pub fn has_control(&self) -> bool {
         self.held().is_some_and(|hold| hold.has_control())
     }
 
-    /// The term this candidate leads in, if it leads.
+    /// Returns the term of this candidate while it leads.
     pub fn term(&self) -> Option<u64> {
         self.held().filter(|hold| hold.has_control()).map(|hold| hold.term())
     }
@@ -157,13 +160,16 @@ impl Leader {
         lock(&self.current).upgrade()
     }
 
-    /// Tries once to become the leader; `None` while another leads, or this candidate does already.
+    /// Tries once to become the leader. Returns `None` while another candidate leads, or while this candidate leads
+    /// already.
     ///
     /// # Errors
-    /// A [lease](Self::lease) that cannot be had, or what the storage says.
+    /// [`Invalid`](ErrorKind::Invalid) for a [lease](Self::lease) outside 15–60 seconds,
+    /// [`Configuration`](ErrorKind::Configuration) if the renewing thread cannot be started,
+    /// [`Storage`](ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped after the lease was taken, the lease is taken up by the next call, or expires.
+    /// If the future is dropped after the lease was acquired, the next call uses that lease, or it expires.
     pub async fn try_lead(&self) -> Result<Option<Leadership>, Error> {
         check_lease(self.lease)?;
         let candidacy = Arc::clone(&self.candidacy).lock_owned().await;
@@ -183,8 +189,8 @@ impl Leader {
         let blob = LeaderBlob::new(self.storage.blobs_apart(), blob::name(&self.name)?, self.lease);
         let (seen, clock, standing) =
             (self.seen.load(Ordering::Acquire), Arc::clone(&self.clock), blob.clone());
-        // Where renewals run: through connections of their own, which neither the application's runtime nor a call of its
-        // that hangs can hold up.
+        // Runs where renewals run, with connections of its own: neither the application's runtime nor a hanging call
+        // of it can delay it.
         let attempt = task::spawn_on(renewer.runtime(), async move {
             let attempt = standing.acquire(candidacy.proposed, seen, &*clock).await;
             (attempt, candidacy)
@@ -202,11 +208,11 @@ impl Leader {
         Ok(Some(Leadership::new(hold, renewals)))
     }
 
-    /// Waits until this candidate leads. What goes wrong on the way is logged and tried again.
+    /// Waits until this candidate leads. Logs failures on the way and tries again.
     ///
     /// # Errors
-    /// What no waiting will mend: a [lease](Self::lease) that cannot be had, a storage without leases, a thread that cannot be
-    /// started.
+    /// Only errors that no waiting can fix: a [lease](Self::lease) outside 15–60 seconds, a storage without leases, a
+    /// thread that cannot be started.
     ///
     /// # Cancel safety
     /// As [`try_lead`](Self::try_lead).
@@ -216,7 +222,7 @@ impl Leader {
                 Ok(Some(leadership)) => return Ok(leadership),
                 Ok(None) => {}
                 Err(error) if error.is_retryable() => {
-                    tracing::warn!(leader = %self.name, error = %chain(&error), "could not stand for leader; trying again");
+                    tracing::warn!(leader = %self.name, error = %chain(&error), "trying to become leader failed; trying again");
                 }
                 Err(error) => return Err(error),
             }
@@ -224,13 +230,13 @@ impl Leader {
         }
     }
 
-    /// Waits for leadership, runs `work` while it lasts, and returns what `work` returns. When leadership is lost, `work`
-    /// is dropped and called anew in the next term this candidate leads.
+    /// Waits for leadership, runs `work` while it lasts, and returns the result of `work`. When leadership is lost,
+    /// `work` is dropped, and called again in the next term that this candidate leads.
     ///
-    /// The token of the [`Leadership`] fires a sixth of the lease before the lease can expire, and the work is dropped before
-    /// it does. When the lease turns out to be broken or taken, the work is dropped at once. It is also never polled
-    /// once the time is over, for instance after the process was stopped and continued; what it has handed to other tasks or
-    /// threads has to watch [`Leadership::has_control`] or the token itself.
+    /// The token of the [`Leadership`] fires one sixth of the lease before the lease can expire, and `work` is
+    /// dropped before that moment. If the lease turns out to be broken or taken, `work` is dropped at once. After its
+    /// time is over `work` is never polled again, for instance when the process was suspended and continued. Tasks or
+    /// threads that `work` has started must watch [`Leadership::has_control`] or the token themselves.
     ///
     /// To stop, drop this future; the lease is then released in the background.
     ///
@@ -253,7 +259,7 @@ impl Leader {
             }
             tracing::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
             if end == Some(End::Broken) {
-                // Somebody broke it on purpose: let another candidate lead, if there is one.
+                // Somebody broke the lease on purpose: let another candidate lead, if there is one.
                 self.candidacy.lock().await.not_before = Some(Instant::now() + self.lease * 2);
             }
         }
@@ -265,12 +271,12 @@ impl Leader {
     }
 }
 
-/// Polls `work` as long as there is control; `None` if control ended first.
+/// Polls `work` while this process has control; `None` if control ended first.
 async fn while_leading<T>(leadership: &Leadership, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     let mut over = pin!(leadership.over());
     std::future::poll_fn(|context| {
-        // The clock first: after a pause of the process the work must not get another turn.
+        // The clock is checked first: after a suspension of the process, `work` must not be polled again.
         if !leadership.has_control() || over.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);
         }

@@ -20,7 +20,7 @@ async fn one_of_two_candidates_leads_and_terms_grow() {
     let (a, b) = (candidate(&storage), candidate(&storage));
     let first = a.lead().await.unwrap();
     assert!(a.has_control() && b.try_lead().await.unwrap().is_none());
-    // Renewed for much longer than a lease.
+    // The lease is renewed for much longer than one term of it.
     tokio::time::sleep(LEASE * 10).await;
     assert!(a.has_control() && b.try_lead().await.unwrap().is_none());
     first.release().await;
@@ -52,7 +52,7 @@ async fn broken_lease_ends_the_work_and_backs_off() {
         .await
         .unwrap();
     assert_eq!(runs, 2);
-    assert!(again - began >= LEASE * 2, "taken back after {:?}", again - began);
+    assert!(again - began >= LEASE * 2, "led again after {:?}", again - began);
 }
 
 #[tokio::test(start_paused = true)]

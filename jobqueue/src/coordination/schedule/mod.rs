@@ -1,11 +1,11 @@
-//! Messages that are sent when it is time, once for all workers.
+//! Schedules: messages that are sent at given times, once for all workers.
 //!
 //! ```text
 //! leader of the schedule: wait for the next slot ─► write "slot pending" ─► send ─► write "slot done" ─► …
 //! ```
 //!
-//! Both writes are conditional on nobody having written since. After a crash between them the next leader finds the slot
-//! pending and sends it again under the same job id, unless it sees the message still waiting.
+//! Both writes are conditional: they fail if another process has written since. After a crash between them, the next
+//! leader finds the slot pending and sends it again under the same job id, unless it sees the message still waiting.
 
 mod run;
 mod state;
@@ -25,42 +25,45 @@ use crate::worker::WorkerBuilder;
 use run::Runner;
 use timetable::Timetable;
 
-/// The container of the schedules' states.
+/// The container of the states of schedules.
 const CONTAINER: &str = "jobqueue-schedules";
 
 /// The policy for slots that passed while no worker was running.
 ///
-/// A slot that is less than a minute late is not missed yet and is sent under every policy, so that a fail-over, which takes
-/// half a minute, leaves none out.
+/// A slot less than a minute late does not count as missed: it is sent under every policy. A fail-over takes half a
+/// minute, so it loses no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CatchUp {
-    /// They are left out: what is more than a minute late is not sent.
+    /// Skips missed slots: a slot more than a minute late is not sent.
     Skip,
-    /// The newest of them is sent, late, unless a slot after them is still on time.
+    /// Sends the latest missed slot, unless a later slot is still on time.
     #[default]
     Once,
-    /// The newest of them, at most this many, are sent in order. `All(0)` is [`Skip`](Self::Skip).
+    /// Sends the latest missed slots in order, at most this many. `All(0)` is [`Skip`](Self::Skip).
     All(u32),
 }
 
-/// The time to send: a cron expression in a time zone, or an interval.
+/// The times at which a message is sent: a cron expression in a time zone, or an interval.
 ///
 /// # Names
-/// State and job ids belong to a schedule's name. Workers that give the same name are one schedule; change the expression under
-/// one name, and it goes on from the slot that was sent last. Without [`name`](Self::name), the name comes from the kind
-/// of message and the expression, so changing the expression begins a new schedule.
+/// State and job ids belong to a schedule's name. Workers that use the same name run one schedule. If you change the
+/// expression but keep the name, the schedule continues after the slot that was sent last. Without
+/// [`name`](Self::name), the name is made from the message kind and the expression, so that another expression is a
+/// new schedule.
 ///
 /// # Summer time
-/// An expression that names hours (`30 2 * * *`) fires once a day: a time that is skipped in spring fires at the first instant
-/// after the gap, and a time that comes twice in autumn fires the first time. One that goes through hours or minutes
-/// (`*/15 * * * *`) follows real time: what falls into the gap does not exist, what comes twice fires twice.
+/// An expression that names hours (`30 2 * * *`) fires once a day. A time that is skipped in spring fires at the
+/// first instant after the gap; a time that occurs twice in autumn fires the first time. An expression that steps
+/// through hours or minutes (`*/15 * * * *`) follows real time: times in the gap do not exist, and times that occur
+/// twice fire twice.
 ///
 /// # Clocks
-/// Slots are judged by the leader's wall clock. One that is set back sends nothing twice; one that is set forward makes
-/// the slots in between missed ones. A schedule that was led by a clock far ahead has done the slots up to there: when the
-/// clock is right again, nothing is sent until time has caught up, and the worker warns. To begin anew from now, delete the
-/// schedule's blob in the container `jobqueue-schedules`, or give it another name.
+/// The leader's wall clock decides which slots are due. A clock that is set back sends nothing twice. A clock that is
+/// set forward makes the slots in between missed ones. If the clock of a leader was far ahead, its slots up to that
+/// time are done: with a correct clock nothing is sent until time has caught up, and the worker logs a warning. To
+/// start again from now, delete the schedule's blob in the container `jobqueue-schedules`, or give the schedule
+/// another name.
 ///
 /// ```
 /// # fn main() -> Result<(), jobqueue::Error> {
@@ -80,16 +83,16 @@ pub enum CatchUp {
 pub struct Schedule {
     name: Option<String>,
     timetable: Result<Timetable, String>,
-    /// The text that the name is made of if none is given.
+    /// The text from which the name is made if none is given.
     definition: String,
     missed: CatchUp,
-    /// Of the schedule's leader; its default if `None`.
+    /// The lease of the schedule's leader; `None` for the leader's default.
     lease: Option<Duration>,
 }
 
 impl Schedule {
-    /// By a cron expression of five fields, or six with seconds first, in an IANA time zone such as `Europe/Berlin`. Mistakes
-    /// are reported by [`build`](WorkerBuilder::build).
+    /// Returns a schedule from a cron expression in an IANA time zone such as `Europe/Berlin`. The expression has
+    /// five fields, or six with seconds first. [`build`](WorkerBuilder::build) reports mistakes.
     pub fn cron(expression: &str, zone: &str) -> Self {
         Self {
             name: None,
@@ -100,7 +103,8 @@ impl Schedule {
         }
     }
 
-    /// Every `interval`, at least a second, counted from 1970, so that all processes agree.
+    /// Returns a schedule that fires at every multiple of `interval` since 1970, so that all processes agree. The
+    /// interval is at least a second.
     pub fn every(interval: Duration) -> Self {
         Self {
             name: None,
@@ -118,15 +122,16 @@ impl Schedule {
         self
     }
 
-    /// The policy for slots that passed while no worker was running. The default is [`CatchUp::Once`].
+    /// Sets the policy for slots that passed while no worker was running. The default is [`CatchUp::Once`].
     #[must_use]
     pub fn missed(mut self, policy: CatchUp) -> Self {
         self.missed = policy;
         self
     }
 
-    /// Sets how long a worker that died while it led the schedule may stand in the way: 15–60 whole seconds; the default is 30.
-    /// Slots that come meanwhile are sent when another leads. Mistakes are reported by [`build`](WorkerBuilder::build).
+    /// Sets the lease of the schedule's leader: 15–60 whole seconds; the default is 30. If the leading worker dies,
+    /// this is the time for which it blocks the schedule; another leader then sends the slots of that time.
+    /// [`build`](WorkerBuilder::build) reports mistakes.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
@@ -161,15 +166,15 @@ impl Schedule {
 }
 
 impl WorkerBuilder {
-    /// Sends what `make` returns to its queue at the times of a cron expression in a time zone, once for all workers that use
-    /// the storage. See [`Schedule`] for names, summer time and clocks.
+    /// Sends the message that `make` returns at the times of a cron expression in a time zone, once for all workers
+    /// that use the storage. See [`Schedule`] for names, summer time and clocks.
     ///
-    /// If `make` panics, or what it returns breaks the rules of its type, that is logged, and the slot is tried again every 5
-    /// seconds while the slots behind it wait. After 6 tries it is left out, with an error in the log, and they go on. When
-    /// the storage fails, slots are not left out for that.
+    /// The job's id is `schedule/<name>/<slot>`. A slot is sent once; after a crash at the wrong moment there may be
+    /// two messages with the same id. A worker needs no handler for the message, nor any handler at all.
     ///
-    /// The job's id is `schedule/<name>/<slot>`. A slot is sent once; after a crash at the wrong moment there may be two messages of
-    /// the same id. Runs also in processes that do not handle the message, or nothing at all.
+    /// If `make` panics, or returns a message that breaks the rules of its type, the worker logs that and tries the
+    /// slot again every 5 seconds, while the slots behind it wait. After 6 attempts it logs an error, skips the slot
+    /// and continues with the next. A failure of the storage never skips a slot.
     pub fn schedule<M: QueueMessage>(
         self,
         expression: &str,
@@ -179,7 +184,7 @@ impl WorkerBuilder {
         self.schedule_by(Schedule::cron(expression, zone), make)
     }
 
-    /// The same at every multiple of `interval` since 1970.
+    /// Like [`schedule`](Self::schedule), at every multiple of `interval` since 1970.
     pub fn every<M: QueueMessage>(
         self,
         interval: Duration,
@@ -188,8 +193,8 @@ impl WorkerBuilder {
         self.schedule_by(Schedule::every(interval), make)
     }
 
-    /// The same with a name or a policy for missed slots. Where the message depends on the time it is for, as a report on a
-    /// day does, see [`schedule_with_slot`](Self::schedule_with_slot).
+    /// Like [`schedule`](Self::schedule), for a [`Schedule`] with a name or a policy for missed slots. If the message
+    /// depends on its slot's time, as a daily report does, use [`schedule_with_slot`](Self::schedule_with_slot).
     pub fn schedule_by<M: QueueMessage>(
         self,
         schedule: Schedule,
@@ -198,8 +203,8 @@ impl WorkerBuilder {
         self.schedule_with_slot(schedule, move |_| make())
     }
 
-    /// The same with the slot's own time given to `make`: the time the message is for, which is not the time at which it is
-    /// made when slots were missed ([`CatchUp`]) or one leader takes over from another.
+    /// Like [`schedule_by`](Self::schedule_by), but passes the slot's time to `make`: the time for which the message
+    /// is sent. That can differ from the present time if slots were missed ([`CatchUp`]) or another leader took over.
     ///
     /// ```
     /// # use jobqueue::{JobError, QueueMessage, Schedule, Storage, Worker}; use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Running a schedule on its leader.
+//! Runs a schedule on its leader.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,29 +18,30 @@ use crate::name::BlobName;
 use crate::queue::{Identity, Queue, SendOptions};
 use crate::worker::BackgroundContext;
 
-/// The source of all scheduled jobs: of two leaders that send the same slot, whatever their programs are, the job is one.
+/// The source of all scheduled jobs. It is the same for all programs: if two leaders send the same slot, it is one
+/// job.
 const SOURCE: &str = "/jobqueue/schedule";
 
-/// The wall clock is looked at this often, in case it was set.
+/// The interval at which the wall clock is read, in case it was set.
 const LOOK: Duration = Duration::from_secs(30);
-/// The delay up to which a slot is not missed yet: longer than a fail-over.
+/// The delay up to which a slot is on time: longer than a fail-over.
 const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
-/// By how much the clocks of workers may differ without a word.
+/// The difference between the clocks of workers that is not logged.
 const AHEAD: SignedDuration = SignedDuration::from_secs(300);
-/// Between two tries after an error.
+/// The pause after an error.
 const RETRY: Duration = Duration::from_secs(5);
-/// The most tries to make the message of a slot before the slot is left out. Half a minute, so that the slots behind it are still
-/// on time.
+/// The maximum number of attempts to make the message of a slot before the slot is skipped. It takes half a minute,
+/// so that the slots behind it are still on time.
 const TRIES: u32 = 6;
 
-/// One schedule, put together.
+/// A schedule with all that is needed to run it.
 pub(super) struct Runner<M> {
     pub(super) name: String,
     pub(super) state: BlobName,
     pub(super) timetable: Timetable,
     pub(super) missed: CatchUp,
     pub(super) lease: Option<Duration>,
-    /// From the slot's time to its message.
+    /// Makes the message of a slot from its time.
     pub(super) make: Arc<dyn Fn(SystemTime) -> M + Send + Sync>,
 }
 
@@ -64,7 +65,7 @@ impl<M: QueueMessage> Runner<M> {
                 }
                 Err(error) => error,
             };
-            tracing::error!(schedule = %self.name, error = %chain(&error), "the schedule does not run; trying again");
+            tracing::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
             tokio::time::sleep(RETRY).await;
         }
     }
@@ -78,18 +79,18 @@ impl<M: QueueMessage> Runner<M> {
         Ok(leader.with(context.clock(), context.renewer()))
     }
 
-    /// Sends slots for as long as leadership lasts.
+    /// Sends slots while leadership lasts.
     async fn lead(&self, context: &BackgroundContext, leadership: Leadership) {
         let clock = context.clock();
         if let Err(error) = self.warn_of_the_future(context, &*clock).await {
-            tracing::debug!(schedule = %self.name, error = %chain(&error), "the state was not looked at");
+            tracing::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
         let mut failures = Failures::default();
         while !leadership.token().is_cancelled() {
             let pause = match self.step(context, &*clock, &leadership, &mut failures).await {
                 Ok(pause) => pause,
                 Err(error) => {
-                    tracing::warn!(schedule = %self.name, error = %chain(&error), "a slot was not sent; trying again");
+                    tracing::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
                     RETRY
                 }
             };
@@ -97,7 +98,7 @@ impl<M: QueueMessage> Runner<M> {
         }
     }
 
-    /// Slots that were sent and have not come yet are the work of a clock that was ahead.
+    /// Warns if slots were sent whose time has not come yet: a clock was ahead.
     async fn warn_of_the_future(&self, context: &BackgroundContext, clock: &dyn Clock) -> Result<(), Error> {
         let now = timestamp(clock)?;
         let state = State::load(context.storage().blobs(), &self.state, now).await?;
@@ -111,7 +112,7 @@ impl<M: QueueMessage> Runner<M> {
         Ok(())
     }
 
-    /// Sends what is due; returns how long to wait.
+    /// Sends the due slots. Returns how long to wait.
     async fn step(
         &self,
         context: &BackgroundContext,
@@ -123,7 +124,7 @@ impl<M: QueueMessage> Runner<M> {
         let mut state = State::load(context.storage().blobs(), &self.state, now).await?;
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
-            // Whoever led before may have sent it.
+            // The former leader may have sent it.
             if !self.is_waiting(&queue, slot).await {
                 self.send_or_skip(&queue, slot, failures).await?;
             }
@@ -138,7 +139,7 @@ impl<M: QueueMessage> Runner<M> {
             state.finish(slot).await?;
         }
         if let Some(slot) = self.timetable.last_until(now).filter(|slot| *slot > state.done) {
-            // CatchUp and left out.
+            // A missed slot that the policy skips.
             state.finish(slot).await?;
         }
         let next = self.timetable.next_after(state.done.max(now));
@@ -148,7 +149,7 @@ impl<M: QueueMessage> Runner<M> {
 
     fn due(&self, done: Timestamp, now: Timestamp) -> Vec<Timestamp> {
         let since = now.checked_sub(ON_TIME).unwrap_or(Timestamp::MIN);
-        // At most one a second.
+        // At most one slot per second.
         let on_time = self.timetable.due(done.max(since), now, usize::MAX);
         match self.missed {
             CatchUp::Skip => on_time,
@@ -158,8 +159,8 @@ impl<M: QueueMessage> Runner<M> {
         }
     }
 
-    /// Sends a slot. One whose message cannot be made is left out in the end: what is wrong with it may concern no other slot,
-    /// and must not hold them up for ever. A storage that fails is waited for.
+    /// Sends a slot. If its message cannot be made, skips the slot in the end: the cause may concern no other slot,
+    /// and must not delay the others forever. If the storage fails, it waits.
     async fn send_or_skip(
         &self,
         queue: &Queue<M>,
@@ -173,13 +174,13 @@ impl<M: QueueMessage> Runner<M> {
         }
         tracing::error!(
             schedule = %self.name, %slot, error = %chain(&error), tries = TRIES,
-            "the slot is left out: its message cannot be made"
+            "the slot is skipped: its message cannot be made"
         );
         Ok(())
     }
 
     async fn send(&self, queue: &Queue<M>, slot: Timestamp) -> Result<(), Error> {
-        // A panic would end the schedule on this worker for good, and without a word.
+        // A panic would silently end the schedule on this worker.
         let made = catch_unwind(AssertUnwindSafe(|| (self.make)(slot.into())));
         let message = made.map_err(|_| {
             Error::new(ErrorKind::Invalid, "the function that makes the message has panicked")
@@ -193,13 +194,13 @@ impl<M: QueueMessage> Runner<M> {
         format!("schedule/{}/{slot}", self.name)
     }
 
-    /// Returns whether the slot's message is seen in the queue; a peek shows the first 32.
+    /// Returns whether the slot's message is visible in the queue, among the first 32 messages that a peek returns.
     async fn is_waiting(&self, queue: &Queue<M>, slot: Timestamp) -> bool {
         queue.core().shows(&Identity::new(SOURCE, self.id(slot))).await
     }
 }
 
-/// The number of failures of this leader to make the message of a slot.
+/// Counts the failures of this leader to make the message of a slot.
 #[derive(Debug, Default)]
 struct Failures {
     slot: Option<Timestamp>,
@@ -207,7 +208,7 @@ struct Failures {
 }
 
 impl Failures {
-    /// Counts one more of `slot`.
+    /// Counts one more failure of `slot`, and returns their number.
     fn another(&mut self, slot: Timestamp) -> u32 {
         if self.slot != Some(slot) {
             *self = Self { slot: Some(slot), count: 0 };

@@ -1,4 +1,4 @@
-//! Defines how far a schedule has come: a small blob, changed only by whoever has read its newest version.
+//! The progress of a schedule: a small blob that only a process with its latest version can change.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ pub(super) fn name(schedule: &str) -> Result<BlobName, NameError> {
     BlobName::new(ContainerName::new(super::CONTAINER)?, schedule)
 }
 
-/// Moments are milliseconds since 1970.
+/// The stored form. Times are milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
-    /// Up to here nothing is to be done any more.
+    /// Every slot up to this time is done.
     done: i64,
-    /// A slot that was about to be sent.
+    /// A slot that is about to be sent.
     pending: Option<i64>,
 }
 
-/// The state as it was read or written last.
+/// The state as it was last read or written.
 #[derive(Debug)]
 pub(super) struct State {
     blobs: Arc<dyn BlobStore>,
@@ -36,7 +36,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads the state; a schedule that is new begins `now`.
+    /// Reads the state. A new schedule begins `now`.
     pub(super) async fn load(
         blobs: &Arc<dyn BlobStore>,
         name: &BlobName,
@@ -69,16 +69,16 @@ impl State {
                 Err(e) => return Err(e.into()),
             }
         }
-        Err(Error::new(ErrorKind::Storage, "the state of a schedule is deleted again and again")
+        Err(Error::new(ErrorKind::Storage, "the state of a schedule keeps being deleted")
             .with_retryable(true))
     }
 
-    /// Writes that `slot` is about to be sent.
+    /// Records that `slot` is about to be sent.
     pub(super) async fn begin(&mut self, slot: Timestamp) -> Result<(), Error> {
         self.write(self.done, Some(slot)).await
     }
 
-    /// Writes that everything up to `slot` is done.
+    /// Records that everything up to `slot` is done.
     pub(super) async fn finish(&mut self, slot: Timestamp) -> Result<(), Error> {
         self.write(slot.max(self.done), None).await
     }

@@ -16,11 +16,11 @@ pub(super) enum Timetable {
 impl Timetable {
     pub(super) fn cron(expression: &str, zone: &str) -> Result<Self, String> {
         let cron = Cron::from_str(expression)
-            .map_err(|e| format!("`{expression}` is no cron expression such as `0 6 * * *`: {e}"))?;
+            .map_err(|e| format!("`{expression}` is not a cron expression such as `0 6 * * *`: {e}"))?;
         let zone = TimeZone::get(zone)
-            .map_err(|_| format!("`{zone}` is no IANA time zone such as `Europe/Berlin` or `UTC`"))?;
+            .map_err(|_| format!("`{zone}` is not an IANA time zone such as `Europe/Berlin` or `UTC`"))?;
         let table = Self::Cron { cron: Box::new(cron), zone };
-        // Such as 30 February.
+        // For example 30 February.
         let never = table.next_after(Timestamp::UNIX_EPOCH).is_none();
         if never { Err(format!("`{expression}` never comes")) } else { Ok(table) }
     }
@@ -34,7 +34,7 @@ impl Timetable {
         }
     }
 
-    /// The first slot after `moment`; `None` at the end of the calendar.
+    /// Returns the first slot after `moment`; `None` at the end of the calendar.
     pub(super) fn next_after(&self, moment: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Cron { cron, zone } => {
@@ -48,7 +48,7 @@ impl Timetable {
         }
     }
 
-    /// The last slot at or before `moment`.
+    /// Returns the last slot at or before `moment`.
     pub(super) fn last_until(&self, moment: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Cron { cron, zone } => {
@@ -62,7 +62,7 @@ impl Timetable {
         }
     }
 
-    /// The newest slots after `done` and until `now`, at most `most`, oldest first.
+    /// Returns the latest slots after `done` and up to `now`, at most `most` of them, the oldest first.
     pub(super) fn due(&self, done: Timestamp, now: Timestamp, most: usize) -> Vec<Timestamp> {
         let Some(first) = self.next_after(done).filter(|first| *first <= now) else { return Vec::new() };
         let mut due = Vec::new();
