@@ -36,9 +36,9 @@ mod tests;
 const METADATA: &str = "writes";
 /// The number of writes that a blob remembers.
 const MARKS: usize = 32;
-/// The number of times a change is tried while others are faster or answers are lost.
+/// The maximum number of attempts while others are faster or answers are lost.
 const TRIES: u32 = 40;
-/// The number of times a change is tried while the storage cannot serve it.
+/// The maximum number of attempts while the storage cannot serve the change.
 const REFUSED_TRIES: u32 = 5;
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -125,11 +125,12 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         Ok(Some(Version { value, tag: blob.properties.etag, marks }))
     }
 
-    /// Changes the document, starting from the caller's knowledge, and writes it on condition that nobody else has changed it
-    /// meanwhile; otherwise reads it and tries again. A change that [keeps](Edit::Keep) the document does not check the knowledge.
+    /// Changes the document, starting from the version that the caller knows. Writes it only if nobody else has
+    /// changed it in the meantime; otherwise reads it and tries again. A change that [keeps](Edit::Keep) the document
+    /// does not check whether the known version is still current.
     ///
-    /// `change` is called once for each try. It sees its own effect only if the answer to a write was lost and the
-    /// document was changed more than [`MARKS`] times before it was read again.
+    /// `change` is called once for each attempt. It sees its own effect only if the answer to a write was lost and
+    /// the document was changed more than [`MARKS`] times before it was read again.
     ///
     /// # Errors
     /// Those of the storage, the last one of all tries; it [is ambiguous](StoreError::is_ambiguous) if the change may
@@ -208,7 +209,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     }
 }
 
-/// Returns the result of the unanswered write that `version` shows to be applied.
+/// Returns the result of the unanswered write that was applied, as `version` shows.
 fn take_applied<T, R>(unanswered: &mut Vec<(String, R)>, version: Option<&Version<T>>) -> Option<R> {
     let version = version?;
     let at = unanswered.iter().position(|(mark, _)| version.marks.contains(mark))?;
@@ -224,7 +225,7 @@ fn next_marks<T>(before: Option<&Version<T>>) -> (String, Vec<String>) {
     (mark, marks)
 }
 
-/// The tries of one change: counts them, and waits between them.
+/// The attempts of one change: counts them, and waits between them.
 #[derive(Debug, Default)]
 struct Tries {
     all: u32,
@@ -232,10 +233,10 @@ struct Tries {
 }
 
 impl Tries {
-    /// Waits before the next try.
+    /// Waits before the next attempt.
     ///
     /// # Errors
-    /// Returns `error` if there is no further try; it is ambiguous if any write was not answered.
+    /// Returns `error` if there is no further attempt; it is ambiguous if any write was not answered.
     async fn again(&mut self, error: StoreError, unanswered: bool) -> Result<(), StoreError> {
         self.all += 1;
         let raced = is_raced(error.kind());

@@ -1,4 +1,4 @@
-//! Connects the worker with the hooks of coordination; neither knows the other.
+//! Connects the worker with the hooks of coordination: neither of them knows the other.
 
 use std::sync::Arc;
 

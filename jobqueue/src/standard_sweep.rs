@@ -1,4 +1,4 @@
-//! Connects the sweeper with the modules that write temporary blobs; neither knows the other.
+//! Connects the sweeper with the modules that write temporary blobs: neither of them knows the other.
 
 use crate::claim_check::{PAYLOADS, SweepOptions, SweepReport, SweptContainer, sweep_containers};
 use crate::error::Error;
@@ -14,13 +14,12 @@ pub(crate) const CONTAINERS: &[SweptContainer] = &[
     SweptContainer::new(coordination::batch::CONTAINER),
 ];
 
-/// Removes blobs of the framework that no message can need any more: remains of crashes between two writes, and records
-/// whose time has passed. Workers do it only if [`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every) is
-/// set.
+/// Removes blobs of the framework that no message can need any more: remains of crashes between two writes, and
+/// expired records. Workers do this only if [`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every) is set.
 ///
 /// # Errors
-/// An error when a listing or a queue's count fails; blobs that were removed until then stay removed. A single blob
-/// that cannot be removed is only counted.
+/// [`Storage`](crate::ErrorKind::Storage) if a listing or the count of a queue fails. Blobs that were already removed
+/// stay removed. A single blob that cannot be removed is only counted.
 ///
 /// # Cancel safety
 /// If the future is dropped, the sweep stops; another can be started at any time.

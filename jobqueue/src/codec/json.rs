@@ -36,7 +36,7 @@ impl Codec for Json {
 // Both error paths are functions of their own, so that they are not compiled again for each type of message.
 
 fn no_form(error: serde_json::Error) -> CodecError {
-    CodecError::with_source("the message has no JSON form", error)
+    CodecError::with_source("the message cannot be written as JSON", error)
 }
 
 fn unreadable(error: &serde_json::Error) -> CodecError {

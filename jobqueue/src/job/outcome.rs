@@ -171,7 +171,7 @@ impl Reason {
     /// The payload is larger than this program accepts.
     pub const PAYLOAD_TOO_LARGE: Self = Self(Cow::Borrowed("payload_too_large"));
 
-    /// The job's coordination (its place in an order, its part in a batch) failed permanently.
+    /// The job's coordination (its FIFO group or its batch) failed permanently.
     pub const COORDINATION_FAILED: Self = Self(Cow::Borrowed("coordination_failed"));
     /// Another program put the message there without a reason.
     pub const UNKNOWN: Self = Self(Cow::Borrowed("unknown"));

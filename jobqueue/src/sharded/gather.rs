@@ -115,7 +115,7 @@ impl Gathered {
             // A shard that is missing while the home queue exists holds no messages.
             Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => false,
             Err(e) => {
-                tracing::warn!(shard = shard.number, generation = shard.generation, error = %e, "shard not read");
+                tracing::warn!(shard = shard.number, generation = shard.generation, error = %e, "reading a shard failed");
                 // A failure that waiting does not repair must not look like an empty shard.
                 if self.error.as_ref().is_none_or(|first| first.is_retryable()) {
                     self.error = Some(e);

@@ -116,10 +116,10 @@ impl Maps {
         match timeout(PATIENCE, self.fresh(queue)).await {
             Ok(Ok(map)) => return Ok(map),
             Ok(Err(error)) => {
-                tracing::warn!(%queue, %error, "shard map not read; the last one known is used")
+                tracing::warn!(%queue, %error, "reading the shard map failed; the last known map is used")
             }
             Err(_) => {
-                tracing::warn!(%queue, "no answer to reading the shard map; the last one known is used")
+                tracing::warn!(%queue, "reading the shard map got no answer; the last known map is used")
             }
         }
         if let Some(known) = lock(&self.known).get_mut(queue) {

@@ -51,8 +51,8 @@ pub(super) struct Finished {
     pub(super) ids: Ids,
 }
 
-/// The greatest age of the newest time in the file, in milliseconds. After the wall clock is set back, a process that
-/// starts then may observe up to so much time twice.
+/// The maximum age of the latest time in the file, in milliseconds. After the wall clock is set back, a process that
+/// starts then may observe up to this much time twice.
 const NOTE_EVERY: i64 = 1_000;
 
 impl<'c> Batch<'c> {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::error::Cause;
 use crate::storage::StoreErrorKind;
 
-/// The id of the process that has stores open (upper half) and their number (lower half). It is one number, since a
-/// child of `fork` would wait for ever for a mutex that another thread held.
+/// The id of the process that has stores open (upper half) and their number (lower half). It is one number, because a
+/// child of `fork` would wait forever for a mutex that another thread held.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 
 /// A guard that every user of the open file holds.

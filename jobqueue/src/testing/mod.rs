@@ -1,6 +1,7 @@
-//! Tools for tests of handlers and of storages: runs of one handler, the conformance suite, planned faults, simulated processes.
+//! Tools for testing handlers and storages: single runs of a handler, the conformance suite, planned faults,
+//! simulated processes.
 //!
-//! Behind the feature `testing`, which is off by default; nothing in here is meant for production.
+//! The module needs the feature `testing`, which is off by default. Do not use it in production.
 
 pub mod conformance;
 

@@ -45,7 +45,7 @@ pub(super) async fn put(
     })
 }
 
-/// Returns delay and time to live in seconds, −1 for ever.
+/// Returns the delay and the time to live in seconds; −1 means forever.
 fn times(call: Call<'_>, message: &PutMessage) -> Result<(i32, i32), StoreError> {
     let delay = time::seconds(call, "a delay", message.visibility_delay)?;
     let Some(ttl) = message.ttl else { return Ok((delay, -1)) };

@@ -85,7 +85,7 @@ pub(super) async fn list(connection: &Connection, prefix: &str) -> Result<Vec<Qu
         names.sort();
         names.dedup();
         marker = page.next_marker.filter(|marker| !marker.is_empty());
-        // A storage that pages in circles (Azurite does) must not hold the caller for ever.
+        // A storage that pages in circles (Azurite does) must not hold the caller forever.
         if marker.is_none() || names.len() == before {
             break;
         }

@@ -138,8 +138,8 @@ mod tests {
     use super::*;
     use rusqlite::{Connection, StatementStatus};
 
-    /// Returns a queue with so many messages, a third each visible, leased and expired, surrounded by messages of
-    /// another queue.
+    /// Returns a queue with this number of messages, a third each visible, leased and expired, surrounded by messages
+    /// of another queue.
     fn filled(messages: u32) -> Connection {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();

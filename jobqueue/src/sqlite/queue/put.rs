@@ -152,7 +152,7 @@ mod tests {
         }
         let queues: [QueueName; 2] = ["first".parse().unwrap(), "second".parse().unwrap()];
         let clock = StoreClock::new(Arc::new(ManualClock::new()));
-        // So many that each of the statements is needed, alternating between two queues by 27.
+        // Enough rows that every statement is needed, alternating between two queues by 27.
         let mut batch = Batch::begin(&connection, &clock, Ids::in_blocks()).unwrap();
         let mut answers = Vec::new();
         for number in 0..108 {

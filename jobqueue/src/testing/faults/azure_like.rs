@@ -1,4 +1,4 @@
-//! Defines how Azure Storage behaves when it is far away and busy, from a seed.
+//! A seeded model of a distant and busy Azure Storage account.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,13 +32,13 @@ pub struct AzureLike {
 }
 
 impl AzureLike {
-    /// Latency alone, drawn from `seed`.
+    /// Returns a profile with latency only, drawn from `seed`.
     pub fn seeded(seed: u64) -> Self {
         Self { seed, rate: 0.0 }
     }
 
-    /// The share of calls that fail: lost requests and lost answers, some of them after many seconds; failures of the service
-    /// and throttling with `Retry-After`, which may or may not have been applied.
+    /// Sets the share of calls that fail: lost requests; lost answers, some of them after many seconds; failures of
+    /// the service; and throttling with `Retry-After`. A failed call may or may not have been applied.
     #[must_use]
     pub fn faults(mut self, rate: f64) -> Self {
         self.rate = rate.clamp(0.0, 1.0);
@@ -50,7 +50,7 @@ impl AzureLike {
     }
 }
 
-/// The draws of a profile.
+/// The random draws of a profile.
 pub(in crate::testing) struct Behaviour {
     rng: StdRng,
     rate: f64,
@@ -69,7 +69,7 @@ impl Behaviour {
     fn fail(&mut self, operation: Operation, faults: &mut Vec<Fault>) {
         let is_change = operation.is_change();
         match self.rng.random_range(0..10) {
-            // Nothing comes back, and the client gives up after a while.
+            // No answer arrives, and the client gives up after a while.
             0 => faults.extend([Fault::DelayBefore(self.patience()), lost(is_change, false)]),
             1 | 2 => faults.extend([Fault::DelayAfter(self.patience()), lost(is_change, true)]),
             // The connection breaks at once.
@@ -94,7 +94,7 @@ impl Behaviour {
     }
 }
 
-/// An answer that does not come. A read has changed nothing, whatever became of it.
+/// Returns the fault of a missing answer. A read has changed nothing in either case.
 fn lost(is_change: bool, applied: bool) -> Fault {
     match (is_change, applied) {
         (false, _) => Fault::Refuse(StoreErrorKind::Unavailable),
@@ -104,10 +104,11 @@ fn lost(is_change: bool, applied: bool) -> Fault {
 }
 
 impl Faulty {
-    /// Wraps `storage` so that it behaves as Azure Storage does: it announces no arrivals, deletes messages one by one, leaves it
-    /// to the caller to refuse an expired receipt, answers after a while, and fails at the profile's rate.
+    /// Wraps `storage` so that it behaves as Azure Storage does: it sends no notifications, deletes messages one by
+    /// one, leaves it to the caller to refuse an expired receipt, answers after a delay, and fails at the profile's
+    /// rate.
     ///
-    /// Needs tokio's clock: use it on paused time. Planned faults take the place of the profile's own.
+    /// It needs tokio's clock: use it on paused time. Planned faults replace the profile's own.
     pub fn azure_like(storage: &Storage, profile: AzureLike) -> Self {
         let faulty = Self::wrap(storage, Shape::AZURE);
         let behaviour = Arc::new(Mutex::new(profile.start()));
@@ -123,7 +124,8 @@ mod tests {
     use crate::settings::metadata::Metadata;
     use crate::storage::PutMessage;
 
-    /// Returns how many of 1,000 puts were answered, refused for certain and left open, and how many messages there are.
+    /// Returns how many of 1,000 puts were acknowledged, refused and left uncertain, and the number of stored
+    /// messages.
     async fn puts(profile: AzureLike) -> (u32, u32, u32, u64) {
         let inner = Storage::memory();
         let queue = QueueName::new("jobs").unwrap();

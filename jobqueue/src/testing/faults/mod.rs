@@ -106,7 +106,8 @@ impl Faulty {
         self.plan.hook(operation, Box::new(hook));
     }
 
-    /// Calls `behaviour` for each call and does what it says, in its order; a planned fault takes the place of all but delays.
+    /// Calls `behaviour` for each call and applies the faults that it returns, in order. A planned fault replaces all
+    /// of them except delays.
     pub fn behave(&self, behaviour: impl Fn(&Call) -> Vec<Fault> + Send + Sync + 'static) {
         self.plan.behave(Arc::new(behaviour));
     }

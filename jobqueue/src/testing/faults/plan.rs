@@ -25,9 +25,9 @@ pub enum Fault {
     Throttle(Duration),
     /// The call is performed or not; the storage asks to slow down without saying which.
     ThrottleInDoubt {
-        /// The time to come back.
+        /// The pause that the storage asks for.
         retry_after: Duration,
-        /// True if it is performed.
+        /// True if the call is performed.
         applied: bool,
     },
     /// The call is performed after this time.
@@ -121,7 +121,7 @@ impl Plan {
         drop(script);
         let mut own = behaviour.map(|behaviour| behaviour(&call)).unwrap_or_default();
         if !faults.is_empty() {
-            // A planned fault comes as late as an answer would.
+            // A planned fault is as late as an answer would be.
             own.retain(|fault| matches!(fault, Fault::DelayBefore(_)));
         }
         own.extend(faults);

@@ -13,7 +13,7 @@ use crate::storage::{
 };
 
 impl Queues {
-    /// Returns what the storage does with an expired receipt: one that does not check allows it.
+    /// Returns how the storage treats an expired receipt: one that does not check accepts it.
     fn expired(&self, asked: ExpiredReceipt) -> ExpiredReceipt {
         if self.shape.checks_expiry { asked } else { ExpiredReceipt::Allow }
     }

@@ -1,4 +1,4 @@
-//! Putting a world together, running it and judging it.
+//! Builds a world, runs it and judges its history.
 
 use std::fmt;
 use std::future::Future;
@@ -22,20 +22,20 @@ use crate::entropy::seeded::seed as enter_seed;
 use crate::error::Error;
 use crate::worker::WorkerBuilder;
 
-/// The longest time for which a dead letter is held.
+/// The maximum time for which a dead letter is held.
 const HELD: Duration = Duration::from_secs(11 * 60);
 
 type Scenario = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> + Send + Sync>;
 type Judge = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Vec<Finding>> + Send>> + Send + Sync>;
 
-/// Something that must not be.
+/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The promise that was broken, in a few words: the same for all findings of a sort.
+    /// The promise that was broken, in a few words: the same text for all findings of one sort.
     pub what: &'static str,
-    /// The job, key or blob it concerns.
+    /// The job, key or blob that the finding concerns.
     pub subject: String,
-    /// The events that were seen.
+    /// The events that led to it.
     pub detail: String,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A world that has run.
+/// The result of a world.
 #[derive(Debug)]
 #[must_use]
 pub struct Run {
@@ -53,18 +53,18 @@ pub struct Run {
     pub findings: Vec<Finding>,
     /// The history.
     pub history: Vec<Entry>,
-    /// Every storage call, if they were kept.
+    /// All storage calls, if they were recorded.
     pub calls: String,
 }
 
 impl Run {
-    /// The findings and what led to them, short enough to read.
+    /// Returns the findings and the events that led to them, in a readable length.
     pub fn report(&self) -> String {
         trace(&self.findings, &self.history)
     }
 }
 
-/// Collects what a world is made of. Begun by [`World::builder`].
+/// Builds a world. Returned by [`World::builder`].
 #[derive(Clone)]
 #[must_use = "a world is run by `check`, `run` or `run_with`"]
 pub struct Builder {
@@ -79,7 +79,7 @@ pub struct Builder {
 }
 
 impl World {
-    /// Begins to put a world together: azure-like, two minutes of trouble, no workers yet.
+    /// Returns a builder: the profile [`azure_like`](Profile::azure_like), two minutes of incidents, no workers yet.
     pub fn builder() -> Builder {
         Builder {
             profile: Profile::azure_like(),
@@ -104,7 +104,7 @@ impl Builder {
         self.workers_with(count, move |worker, _| make(worker))
     }
 
-    /// The same with the process given to `make`.
+    /// Like [`workers`](Self::workers), but also passes the process to `make`.
     pub fn workers_with(
         mut self,
         count: usize,
@@ -115,13 +115,14 @@ impl Builder {
         self
     }
 
-    /// Sets how hard the world is. The default is [`Profile::azure_like`].
+    /// Sets the profile: how often calls fail and incidents happen. The default is [`Profile::azure_like`].
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
         self
     }
 
-    /// Sets how long incidents happen, at least as long as the scenario runs faults do. The default is two minutes.
+    /// Sets how long incidents happen. Faults last at least as long, and at least as long as the scenario runs. The
+    /// default is two minutes.
     pub fn span(mut self, span: Duration) -> Self {
         self.span = span;
         self
@@ -139,7 +140,8 @@ impl Builder {
         self
     }
 
-    /// Sets what happens besides the work: sends, dead letters looked after. An error is a finding.
+    /// Sets the scenario, which runs beside the workers: it sends messages and looks after dead letters. An error
+    /// that it returns is a finding.
     pub fn scenario<F>(mut self, scenario: impl Fn(World) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -148,7 +150,8 @@ impl Builder {
         self
     }
 
-    /// Judges the history and what is stored by rules of your own, when all is quiet and the workers have ended.
+    /// Judges the history and the stored data by rules of your own, after all work is done and the workers have
+    /// ended.
     pub fn judge<F>(mut self, judge: impl Fn(World) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Vec<Finding>> + Send + 'static,
@@ -157,13 +160,13 @@ impl Builder {
         self
     }
 
-    /// Keeps every storage call in [`Run::calls`]. Off by default.
+    /// Records all storage calls in [`Run::calls`]. The default is off.
     pub fn keep_calls(mut self) -> Self {
         self.logs = true;
         self
     }
 
-    /// Runs one world with the incidents that its seed draws.
+    /// Runs one world with the incidents that `seed` determines.
     pub fn run(&self, seed: u64) -> Run {
         self.run_with(seed, &self.incidents(seed))
     }
@@ -172,10 +175,10 @@ impl Builder {
         Incident::draw_all(seed, self.span, self.profile.incidents_per_minute)
     }
 
-    /// Runs one world with incidents of your own.
+    /// Runs one world with the given incidents.
     ///
     /// # Panics
-    /// When the runtime cannot be started.
+    /// If the runtime cannot be started.
     pub fn run_with(&self, seed: u64, incidents: &[(Duration, Incident)]) -> Run {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let Ok(runtime) = runtime else { panic!("the runtime of the world does not start") };
@@ -191,7 +194,8 @@ impl Builder {
     /// Runs a world for each seed.
     ///
     /// # Panics
-    /// At the first seed with a finding, with a trace of what led to it, shortened by leaving out incidents that it does not need.
+    /// At the first seed with a finding. The text holds the seed and a trace; incidents that the failure does not
+    /// need are left out of the run.
     pub fn check(&self, seeds: Range<u64>) {
         for seed in seeds {
             let run = self.run(seed);
@@ -220,7 +224,7 @@ impl Builder {
         shared.end_faults();
         shared.ledger.note(&"storage".into(), Fact::Incident("all faults end".to_owned()));
         for slot in &slots {
-            // Those that died last have been started again by now, or will be.
+            // The processes that died last have been restarted by now, or will be.
             slot.start_after(Duration::from_secs(30));
         }
         let drained = timeout(self.patience, checks::drained(&shared)).await.is_ok();
@@ -232,16 +236,16 @@ impl Builder {
             findings.extend(checks::waiting(&shared).await);
         }
         if shared.is_overrun() && findings.is_empty() {
-            findings.push(mistake("too many storage calls: something goes in circles".to_owned()));
+            findings.push(mistake("too many storage calls: something runs in a circle".to_owned()));
         }
         slots.iter().for_each(|slot| slot.close());
         sleep(Duration::from_secs(40)).await;
         shared.end();
-        // What a process held that died comes back.
+        // Messages of a process that died become visible again.
         sleep(HELD).await;
         findings.extend(checks::all(&shared).await);
         for judge in &self.judges {
-            // What the last one has looked at is visible again.
+            // Messages of the last look are visible again.
             sleep(Duration::from_secs(10)).await;
             findings.extend(judge(world.clone()).await);
         }

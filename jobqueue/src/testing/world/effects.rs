@@ -1,4 +1,4 @@
-//! Effects that handlers have on the outside.
+//! The effects that handlers have outside the framework.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use super::ledger::Fact;
 use super::shared::Shared;
 use crate::job::JobInfo;
 
-/// Takes note of what a handler does to the outside: an extractor, as `State<Effects>`. An effect that happens twice without a
-/// cause is a finding.
+/// Records a handler's effects outside the framework. It is an extractor: `State<Effects>`. An effect that happens
+/// twice without a cause is a finding.
 #[derive(Clone)]
 pub struct Effects {
     pub(super) shared: Arc<Shared>,
@@ -16,7 +16,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Notes an effect of a job.
+    /// Records an effect of a job.
     pub fn happened(&self, name: &str, job: &JobInfo) {
         let (name, id) = (name.into(), Arc::clone(&job.id));
         self.shared.ledger.note(&self.node, Fact::Effect { name, id });

@@ -1,4 +1,4 @@
-//! Defines what breaks besides single calls.
+//! Incidents: failures of processes, clocks and accounts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,43 +9,43 @@ use rand::{RngExt, SeedableRng};
 use super::shared::Shared;
 use super::worker::Slot;
 
-/// Something that breaks. Workers are numbered from 0, and so are accounts; numbers beyond the last begin anew.
+/// An incident. Workers and accounts are numbered from 0; numbers beyond the last wrap around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Incident {
-    /// A worker process is killed, and another starts after a while.
+    /// A worker process is killed, and another starts later.
     Kill {
         /// The worker.
         worker: usize,
-        /// Until the next process starts.
+        /// The time until the next process starts.
         down: Duration,
     },
     /// A worker process dies in one of its next storage calls.
     KillAtCall {
         /// The worker.
         worker: usize,
-        /// The number of the call from now.
+        /// The number of the call, counted from now.
         call: u64,
         /// True if the call is performed.
         applied: bool,
-        /// Until the next process starts, from now.
+        /// The time from now until the next process starts.
         down: Duration,
     },
-    /// A worker process is stopped and goes on later.
+    /// A worker process is frozen, and continues later.
     Freeze {
         /// The worker.
         worker: usize,
-        /// For how long.
+        /// The duration of the freeze.
         time: Duration,
     },
     /// A worker's wall clock is set.
     Skew {
         /// The worker.
         worker: usize,
-        /// The amount by which it is ahead.
+        /// The time by which the clock is ahead, in milliseconds.
         millis: i64,
     },
-    /// A worker is told to end, and another process starts.
+    /// A worker is told to stop, and another process starts.
     Restart {
         /// The worker.
         worker: usize,
@@ -54,14 +54,14 @@ pub enum Incident {
     QueuesOut {
         /// The account.
         account: usize,
-        /// For how long.
+        /// The duration of the outage.
         time: Duration,
     },
     /// The blobs of an account do not answer.
     BlobsOut {
         /// The account.
         account: usize,
-        /// For how long.
+        /// The duration of the outage.
         time: Duration,
     },
 }
@@ -89,7 +89,7 @@ impl Incident {
         }
     }
 
-    /// Draws the incidents of a time, as many a minute as are asked for.
+    /// Draws the incidents of a time span, `per_minute` on average.
     pub fn draw_all(seed: u64, span: Duration, per_minute: f64) -> Vec<(Duration, Self)> {
         let mut rng = StdRng::seed_from_u64(seed);
         let count = (span.as_secs_f64() / 60.0 * per_minute).round() as u64;
@@ -153,7 +153,7 @@ impl Incident {
     }
 }
 
-/// Starts the next process a while after this one has died.
+/// Starts the next process some time after this one has died.
 fn revive(slot: &Arc<Slot>, down: Duration) {
     let slot = Arc::clone(slot);
     let Some(node) = slot.node() else { return };

@@ -1,4 +1,4 @@
-//! Defines what happened in a world, in order.
+//! The ledger: everything that happened in a world, in order.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -33,7 +33,7 @@ pub enum RunEnd {
     Dropped,
 }
 
-/// Something that happened.
+/// An event in a world.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Fact {
@@ -50,7 +50,7 @@ pub enum Fact {
         id: Arc<str>,
         /// The answer to the send.
         verdict: Verdict,
-        /// The time at which it may vanish at the earliest.
+        /// The earliest time at which the message may expire.
         expires: Option<Duration>,
     },
     /// A handler started.
@@ -61,11 +61,11 @@ pub enum Fact {
         id: Arc<str>,
         /// Its source.
         source: Arc<str>,
-        /// Its dequeue count.
+        /// The dequeue count of its message.
         delivery: u32,
         /// The number of the attempt.
         attempt: u32,
-        /// The most attempts.
+        /// The maximum number of attempts.
         max_attempts: u32,
     },
     /// A handler ended.
@@ -77,7 +77,7 @@ pub enum Fact {
         /// The end.
         end: RunEnd,
     },
-    /// A worker told what became of a delivery.
+    /// A worker reported the outcome of a delivery.
     Settled {
         /// The job's id; empty if the message could not be read.
         id: Arc<str>,
@@ -98,11 +98,11 @@ pub enum Fact {
         /// The job's id.
         id: Arc<str>,
     },
-    /// A job was taken away on purpose: it was cancelled, purged, cleared.
+    /// A job was removed on purpose: it was cancelled, purged or cleared.
     TakenAway {
         /// The job's id.
         id: Arc<str>,
-        /// By what.
+        /// The operation that removed it.
         why: &'static str,
     },
     /// A storage call failed, or was slow to fail.
@@ -111,25 +111,25 @@ pub enum Fact {
         operation: Operation,
         /// The queue or blob.
         subject: String,
-        /// The outcome of the call.
+        /// The fault of the call.
         fault: Fault,
     },
-    /// A process was killed, stopped, resumed or started; a part of the storage went out.
+    /// A process was killed, frozen, resumed or started, or an account failed.
     Incident(String),
     /// A note of the scenario.
     Noted(String),
 }
 
-/// A fact with its place in time.
+/// A fact, with its time and its process.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Its place in the order of all facts.
+    /// Its position in the order of all facts.
     pub number: usize,
     /// The time since the world began.
     pub at: Duration,
-    /// The process it concerns.
+    /// The process that it concerns.
     pub node: Arc<str>,
-    /// The event.
+    /// The fact.
     pub fact: Fact,
 }
 
@@ -149,7 +149,7 @@ impl Ledger {
         self.begun.elapsed()
     }
 
-    /// Writes a fact down and returns its number.
+    /// Records a fact and returns its number.
     pub(super) fn note(&self, node: &Arc<str>, fact: Fact) -> usize {
         let at = self.now();
         let mut entries = lock(&self.entries);

@@ -1,15 +1,17 @@
 //! Simulated worlds: your handlers on several processes that crash, freeze and lose answers, all from one seed.
 //!
-//! A world is a storage in memory and a number of simulated processes on one runtime, under virtual time: workers with your
-//! handlers, and whatever the scenario starts. One `u64` decides everything: latencies, faults, crashes, jitter, ids. A
-//! ledger keeps what was sent, run and settled, and judges it at the end:
+//! A world consists of a storage in memory and a number of simulated processes on one runtime, under virtual time:
+//! workers with your handlers, and further processes that the scenario starts. One `u64` determines everything:
+//! latencies, faults, crashes, jitter, ids. A ledger records what was sent, run and settled, and judges it at the
+//! end. These are findings:
 //!
-//! - an acknowledged job that neither ran to its end nor is among the dead letters is **lost**;
+//! - an acknowledged job that neither ran to its end nor is among the dead letters: it is **lost**;
 //! - a job that was refused and runs all the same;
-//! - an [effect](Effects) or a run that is **doubled without a cause**: without a failed attempt, a crash, a frozen process, a lost
-//!   answer or a redrive in between;
-//! - a message that waits for ever;
-//! - more attempts than the queue's settings allow; a worker that settles a message that is not its own any more.
+//! - an [effect](Effects) or a run that is **doubled without a cause**, that is, without a failed attempt, a crash, a
+//!   frozen process, a lost answer or a redrive in between;
+//! - a message that waits forever;
+//! - more attempts than the queue's settings allow;
+//! - a worker that settles a message whose lease it has lost.
 //!
 //! ```
 //! # use jobqueue::{JobError, JobInfo, QueueMessage, State}; use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A simulated process: its tasks, its handles of the storage, its clock.
+//! A simulated process: its tasks, its storage handles, its clock.
 
 use std::fmt;
 use std::future::Future;
@@ -50,37 +50,37 @@ impl Node {
         Self { name, shared: Arc::clone(shared), process, storage, clock, crash }
     }
 
-    /// The process's name.
+    /// Returns the name of the process.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The world it belongs to.
+    /// Returns the world of the process.
     pub fn world(&self) -> World {
         World { shared: Arc::clone(&self.shared) }
     }
 
-    /// The process itself, to be stopped or killed.
+    /// Returns the process itself, to freeze or kill it.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// The storage as this process sees it: far away, and failing.
+    /// Returns the storage as this process sees it: with latency and faults.
     pub fn storage(&self) -> Storage {
         self.storage.clone()
     }
 
-    /// The clock of this process, which may be wrong.
+    /// Returns the clock of this process, which may be wrong.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock) as Arc<dyn Clock>
     }
 
-    /// Sets the clock ahead of the right time, or behind it.
+    /// Sets the clock ahead of the true time, or behind it.
     pub fn skew(&self, millis: i64) {
         self.clock.ahead.store(millis, Ordering::Relaxed);
     }
 
-    /// Kills the process at its `calls`-th storage call from now, before or after that is performed.
+    /// Kills the process at its `calls`-th storage call from now. `applied`: the call is still performed.
     pub fn kill_at_call(&self, calls: u64, applied: bool) {
         *lock(&self.crash) = Some(CrashPoint { calls, applied });
     }
@@ -91,7 +91,7 @@ impl Node {
         self.shared.ledger.note(&self.name, Fact::Incident("killed".to_owned()));
     }
 
-    /// Stops the process for `time`.
+    /// Freezes the process for `time`.
     pub fn freeze(&self, time: Duration) {
         self.process.stop();
         self.shared.ledger.note(&self.name, Fact::Incident(format!("frozen for {time:?}")));
@@ -99,7 +99,7 @@ impl Node {
         drop(tokio::spawn(async move {
             tokio::time::sleep(time).await;
             node.process.resume();
-            node.shared.ledger.note(&node.name, Fact::Incident("goes on".to_owned()));
+            node.shared.ledger.note(&node.name, Fact::Incident("continues".to_owned()));
         }));
     }
 
@@ -111,13 +111,13 @@ impl Node {
         tokio::spawn(self.process.run(future))
     }
 
-    /// The queue of `M`, as [`Storage::queue_on_virtual_time`] opens it. While the storage fails it is tried again for a minute.
+    /// Opens the queue of `M` like [`Storage::queue_on_virtual_time`]. Retries for a minute while the storage fails.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Those of [`Storage::queue_on_virtual_time`].
     ///
     /// # Cancel safety
-    /// The queue may have been created; nothing else is begun.
+    /// If the future is dropped, the queue may have been created; nothing else has changed.
     pub async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
         let mut tries = 0;
         loop {
@@ -129,7 +129,7 @@ impl Node {
         }
     }
 
-    /// Sends a message and notes what this process was told.
+    /// Sends a message and records the answer.
     ///
     /// # Errors
     /// As [`Queue::send`].
@@ -163,34 +163,34 @@ impl Node {
         sent
     }
 
-    /// Notes that a send begins that is not made by [`send`](Self::send).
+    /// Records the start of a send that is not made by [`send`](Self::send).
     pub fn send_begins(&self, id: &str, queue: &str) {
         self.shared.ledger.note(&self.name, Fact::SendBegan { id: id.into(), queue: queue.into() });
     }
 
-    /// Notes that a dead letter is put back.
+    /// Records that a dead letter is redriven.
     pub fn redriven(&self, id: &str) {
         self.shared.ledger.note(&self.name, Fact::Redriven { id: id.into() });
     }
 
-    /// Notes that a job is taken away on purpose, so that it may be gone without having run.
+    /// Records that a job is removed on purpose, so that it may be gone without having run.
     pub fn account_for(&self, id: &str, why: &'static str) {
         self.shared.ledger.note(&self.name, Fact::TakenAway { id: id.into(), why });
     }
 
-    /// Notes what the sender of a message was told.
+    /// Records the answer that the sender of a message received.
     pub fn was_told(&self, id: &str, verdict: Verdict, expires: Option<Duration>) {
         self.shared.ledger.note(&self.name, Fact::Sent { id: id.into(), verdict, expires });
     }
 }
 
-/// Returns what the answer to a send says.
+/// Returns the verdict in the answer to a send.
 pub(super) fn verdict<T>(answer: &Result<T, Error>) -> Verdict {
     match answer {
         Ok(_) => Verdict::Acknowledged,
         Err(error) if error.is_rejected() => Verdict::Refused,
         Err(error) if error.is_outcome_unknown() => Verdict::Unknown,
-        // Invalid, too large, a conflict: not stored.
+        // Invalid, too large or a conflict: not stored.
         Err(_) => Verdict::Refused,
     }
 }
@@ -211,7 +211,7 @@ fn spread(accounts: Vec<Storage>, shards: u32, clock: &Arc<SkewedClock>) -> Stor
 #[derive(Debug)]
 struct SkewedClock {
     right: Arc<dyn Clock>,
-    /// In milliseconds.
+    /// The error of the clock in milliseconds.
     ahead: AtomicI64,
 }
 

@@ -1,4 +1,4 @@
-//! Defines what the ledger learns from a worker: its handlers' runs, and what became of its deliveries.
+//! Records the runs of a worker's handlers and the outcomes of its deliveries.
 
 use std::fmt;
 use std::future::Future;
@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::handler::{Job, JobService};
 use crate::worker::Event;
 
-/// Notes the begin and the end of every run.
+/// Records the start and the end of every run.
 #[derive(Clone)]
 pub(super) struct Observer {
     pub(super) shared: Arc<Shared>,
@@ -21,7 +21,7 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Notes what became of a delivery.
+    /// Records the outcome of a delivery.
     pub(super) fn hear(&self, event: &Event) {
         let Event::Finished { job, outcome, .. } = event else { return };
         let (id, delivery) = match job {
@@ -40,7 +40,7 @@ impl<S> Layer<S> for Observer {
     }
 }
 
-/// A handler under observation.
+/// A handler whose runs are recorded.
 #[derive(Clone)]
 pub(super) struct Observed<S> {
     inner: S,
@@ -82,7 +82,7 @@ impl Service<Job> for Observed<JobService> {
     }
 }
 
-/// Notes the end, also of a handler that is dropped or panics.
+/// Records the end, also of a handler that is dropped or panics.
 struct Ending {
     shared: Arc<Shared>,
     node: Arc<str>,

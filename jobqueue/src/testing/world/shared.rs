@@ -1,4 +1,4 @@
-//! Defines what all parts of a world share, and its handle for scenarios.
+//! The state that all parts of a world share, and its handle for scenarios.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::sync::lock;
 use crate::task::process::Process;
 use crate::testing::faults::Call;
 
-/// More calls than a world of some minutes can need.
+/// The maximum number of storage calls: more than a world of some minutes can need.
 const MAX_CALLS: u64 = 25_000;
 
 pub(super) struct Shared {
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     calls: AtomicU64,
     runs: AtomicU64,
     processes: Mutex<Vec<Process>>,
-    /// Every storage call, if they are kept.
+    /// All storage calls, if they are recorded.
     log: Option<Mutex<String>>,
 }
 
@@ -58,7 +58,7 @@ impl Shared {
         }
     }
 
-    /// A number of the world's own, apart from those that the library draws.
+    /// Returns a random number of the world's own sequence, independent of those that the library draws.
     pub(super) fn draw(&self) -> u64 {
         lock(&self.rng).random()
     }
@@ -76,7 +76,7 @@ impl Shared {
         lock(&self.processes).iter().for_each(Process::kill);
     }
 
-    /// Returns whether faults still happen.
+    /// Returns whether faults still occur.
     pub(super) fn has_faults(&self) -> bool {
         !self.quiet.load(Ordering::Relaxed)
     }
@@ -110,37 +110,37 @@ pub struct World {
 }
 
 impl World {
-    /// Starts a simulated process: its own handles of the storage, its own clock. Workers have theirs already.
+    /// Starts a simulated process with storage handles and a clock of its own. Workers already have theirs.
     pub fn node(&self, name: impl Into<Arc<str>>) -> Node {
         Node::start(&self.shared, name.into())
     }
 
-    /// The time since the world began.
+    /// Returns the time since the world began.
     pub fn now(&self) -> Duration {
         self.shared.ledger.now()
     }
 
-    /// Writes a fact of your own into the history and returns its place in it.
+    /// Records a fact of your own and returns its number.
     pub fn note(&self, node: &Arc<str>, text: impl Into<String>) -> usize {
         self.shared.ledger.note(node, Fact::Noted(text.into()))
     }
 
-    /// A random number that the seed decides.
+    /// Returns a random number that the seed determines.
     pub fn draw(&self) -> u64 {
         self.shared.draw()
     }
 
-    /// The history so far.
+    /// Returns the history so far.
     pub fn history(&self) -> Vec<Entry> {
         self.shared.ledger.entries()
     }
 
-    /// The storage accounts themselves, without faults and latency: for judging, not for working.
+    /// Returns the storage accounts themselves, without faults and latency: for judging, not for working.
     pub fn accounts(&self) -> &[Storage] {
         &self.shared.accounts
     }
 
-    /// The time by the storage's clock, which is right.
+    /// Returns the storage's clock, which is right.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.shared.clock)
     }

@@ -1,4 +1,4 @@
-//! A history short enough to read.
+//! A readable extract of a history.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use super::builder::Finding;
 use super::ledger::{Entry, Fact};
 use crate::storage::Operation;
 
-/// The most lines of a trace.
+/// The maximum number of lines in a trace.
 const MOST: usize = 160;
 
-/// The findings, and what happened to what they concern.
+/// Returns the findings and the entries that concern them.
 pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
     let mut text = String::new();
     for finding in findings.iter().take(8) {
@@ -46,7 +46,7 @@ pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
     text
 }
 
-/// The job that an entry is about.
+/// Returns the job that an entry concerns.
 fn job(entry: &Entry) -> Option<&Arc<str>> {
     match &entry.fact {
         Fact::SendBegan { id, .. }
@@ -61,7 +61,8 @@ fn job(entry: &Entry) -> Option<&Arc<str>> {
     }
 }
 
-/// Failures of polling and of what goes on beside the jobs are many, and hardly ever the cause.
+/// Returns whether failures of this operation are worth showing. Those of polling and of background work are many,
+/// and hardly ever the cause.
 fn is_telling(operation: Operation) -> bool {
     operation.is_change()
         && !matches!(operation, Operation::Get | Operation::AcquireLease | Operation::RenewLease)

@@ -1,4 +1,4 @@
-//! Decides which calls fail: the profile's own faults, outages, and the call at which a process dies.
+//! Decides which calls fail: by the faults of the profile, by outages, and by the call at which a process dies.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -13,28 +13,28 @@ use crate::sync::lock;
 use crate::task::process::Process;
 use crate::testing::faults::{AzureLike, Call, Fault, Faulty};
 
-/// The severity of a world.
+/// The rates of faults and incidents in a world.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// The share of storage calls that fail.
     pub faults: f64,
-    /// Incidents in a minute: crashes, frozen processes, clocks set wrong, outages, restarts.
+    /// The number of incidents per minute: crashes, frozen processes, wrong clocks, outages, restarts.
     pub incidents_per_minute: f64,
 }
 
 impl Profile {
-    /// Latency and nothing else: whatever is doubled here has no cause.
+    /// Returns a profile with latency only: a doubled run in it has no cause.
     pub fn quiet() -> Self {
         Self { faults: 0.0, incidents_per_minute: 0.0 }
     }
 
-    /// One call in thirty fails, and something breaks twice in a minute.
+    /// Returns a profile in which one call in thirty fails, with two incidents per minute.
     pub fn azure_like() -> Self {
         Self { faults: 0.03, incidents_per_minute: 2.0 }
     }
 }
 
-/// The present faults of a storage account.
+/// The present outages of a storage account.
 #[derive(Debug, Default)]
 pub(super) struct Weather {
     queues_out: Mutex<Option<Instant>>,
@@ -65,7 +65,7 @@ impl Weather {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CrashPoint {
     pub(super) calls: u64,
-    /// True if that call is performed.
+    /// True if the call is performed.
     pub(super) applied: bool,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// A storage that fails as this view says.
+    /// Returns a storage that fails as this view determines.
     pub(super) fn of(self, storage: &Storage) -> Storage {
         let seed = self.shared.draw();
         let rate = self.shared.profile.faults;
@@ -128,7 +128,7 @@ impl View {
         *faults = vec![Fault::DelayBefore(delay), if applied { Fault::HangAfter } else { Fault::Hang }];
         let (process, shared, node) =
             (self.process.clone(), Arc::clone(&self.shared), Arc::clone(&self.node));
-        // Not one of the process's own tasks.
+        // The task must not belong to the process.
         drop(tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             process.kill();

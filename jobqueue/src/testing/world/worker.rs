@@ -1,4 +1,4 @@
-//! Worker processes that come back when they die or end.
+//! Worker processes that are restarted when they die or end.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) type Make = Arc<dyn Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send 
 /// The pause before a worker that could not start is started again.
 const RESTART: Duration = Duration::from_secs(3);
 
-/// A place for a worker process: one at a time runs there.
+/// The slot of a worker process: one process at a time runs there.
 pub(super) struct Slot {
     this: Weak<Self>,
     name: Arc<str>,
@@ -33,9 +33,9 @@ struct State {
     node: Option<Node>,
     stop: CancellationToken,
     starts: u32,
-    /// Nothing is started any more.
+    /// True if no further process starts.
     closed: bool,
-    /// The reason why a worker could not be built, which no restart mends.
+    /// The reason why a worker could not be built; a restart cannot fix it.
     mistake: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl Slot {
         slot
     }
 
-    /// The process that runs here now.
+    /// Returns the process that runs now.
     pub(super) fn node(&self) -> Option<Node> {
         lock(&self.state).node.clone()
     }
@@ -100,7 +100,7 @@ impl Slot {
         });
     }
 
-    /// Starts the next process here, outside of any process.
+    /// Starts the next process of this slot, from outside any process.
     pub(super) fn start_after(&self, pause: Duration) {
         let slot = Weak::clone(&self.this);
         drop(tokio::spawn(async move {
@@ -113,13 +113,13 @@ impl Slot {
         }));
     }
 
-    /// Tells the worker to end; another starts when it has.
+    /// Tells the worker to stop; another starts after it has ended.
     pub(super) fn restart(&self) {
         let stop = lock(&self.state).stop.clone();
         stop.cancel();
     }
 
-    /// Ends the worker for good.
+    /// Ends the worker permanently.
     pub(super) fn close(&self) {
         lock(&self.state).closed = true;
         self.restart();

@@ -26,7 +26,7 @@ promises! { "expiry";
         ensure_eq!(blob.lease_state().await?, LeaseState::Expired, "state after 15 seconds");
     }
 
-    /// A renewal begins the lease's time anew.
+    /// A renewal restarts the lease's duration.
     @slow async fn is_put_off_by_renewal(subject) {
         let blob = subject.blob().await?;
         let id = LeaseId::random();
@@ -37,7 +37,7 @@ promises! { "expiry";
         ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state after 18 seconds");
     }
 
-    /// A change of id does not begin the lease's time anew.
+    /// A change of id does not restart the lease's duration.
     @slow async fn is_not_put_off_by_change(subject) {
         let blob = subject.blob().await?;
         let id = LeaseId::random();

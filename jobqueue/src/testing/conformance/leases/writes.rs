@@ -104,7 +104,7 @@ promises! { "write";
         refused(blob.read().await, &[K::BlobNotFound])?;
     }
 
-    /// A blob that is written anew after its deletion is not leased.
+    /// A blob that is written again after its deletion is not leased.
     async fn after_a_deletion_starts_without_lease(subject) {
         let blob = subject.blob().await?;
         let id = blob.leased().await?;

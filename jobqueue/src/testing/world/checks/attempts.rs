@@ -18,7 +18,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                     });
                 }
                 Fact::Settled { outcome: Outcome::Retried(_), .. } => failures += 1,
-                // It may be redriven, and then has all its attempts again.
+                // The job may be redriven, and then has all its attempts again.
                 Fact::Settled { outcome: Outcome::DeadLettered(_), .. } => failures = 0,
                 _ => {}
             }

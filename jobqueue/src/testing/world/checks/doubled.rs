@@ -1,4 +1,4 @@
-//! Each run after the first has a cause (I2, I5, I6).
+//! Each further run of a job has a cause (I2, I5, I6).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use crate::job::outcome::Outcome;
 use crate::storage::Operation;
 use crate::testing::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
-/// The time that before its handler starts a process may have got a message, and been stopped since.
+/// The maximum time between leasing a message and starting its handler, in a process that was frozen in between.
 const LEASED: Duration = Duration::from_secs(120);
-/// The time that before a message expires its lease may end.
+/// The time before a message's expiry at which its lease may end.
 const LAST_MOMENT: Duration = Duration::from_secs(3);
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
@@ -59,16 +59,16 @@ fn runs<'a>(entries: &[&'a Entry]) -> Vec<Run<'a>> {
     runs
 }
 
-/// Returns whether something explains that a job runs again that was done.
+/// Returns whether an event explains that a job ran again after it was done.
 fn has_cause(evidence: &Evidence, entries: &[&Entry], first: &Run<'_>, second: &Run<'_>) -> bool {
-    // Something broke in its process, or in a call of its process, before the second began.
+    // A fault occurred in its process, or in a call of its process, before the second run began.
     let broke = evidence.history.iter().any(|entry| {
         entry.node == *first.node
             && entry.at + LEASED > first.began.at
             && entry.number < second.began.number
             && matches!(entry.fact, Fact::Fault { .. } | Fact::Incident(_))
     });
-    // The two overlap, because the first had lost its lease: then something broke before, too.
+    // The two runs overlap because the first had lost its lease; a fault occurred before that too.
     let settled = entries.iter().any(|entry| {
         entry.node == *first.node
             && matches!(&entry.fact, Fact::Settled { delivery, outcome: Outcome::Completed, .. } if *delivery == first.delivery)
@@ -78,12 +78,12 @@ fn has_cause(evidence: &Evidence, entries: &[&Entry], first: &Run<'_>, second: &
     let redriven = entries
         .iter()
         .any(|entry| matches!(entry.fact, Fact::Redriven { .. }) && entry.number < second.began.number);
-    // A process that was stopped goes on with what it had got before the first run began.
+    // A frozen process continues with a message that it leased before the first run began.
     let is_late = second.delivery < first.delivery;
     copies || redriven || is_late || is_about_to_expire(entries, second) || (broke && !settled)
 }
 
-/// Returns whether the run began when its message was about to expire: a lease cannot be renewed up to the last moment.
+/// Returns whether the run began shortly before its message expired: a lease cannot be renewed up to the last moment.
 fn is_about_to_expire(entries: &[&Entry], run: &Run<'_>) -> bool {
     entries.iter().any(|entry| match &entry.fact {
         Fact::Sent { expires: Some(expires), .. } => run.began.at + LAST_MOMENT > *expires,
@@ -91,7 +91,7 @@ fn is_about_to_expire(entries: &[&Entry], run: &Run<'_>) -> bool {
     })
 }
 
-/// Returns whether there may be two messages of the job: it was sent twice, or a put was in doubt.
+/// Returns whether two messages of the job may exist: it was sent twice, or the answer to a put was lost.
 pub(super) fn has_copies(evidence: &Evidence, entries: &[&Entry], before: usize) -> bool {
     let sends: Vec<&&Entry> =
         entries.iter().filter(|entry| matches!(entry.fact, Fact::SendBegan { .. })).collect();
@@ -101,7 +101,7 @@ pub(super) fn has_copies(evidence: &Evidence, entries: &[&Entry], before: usize)
         return true;
     }
     let until = told.map_or(before, |told| told.number);
-    // Its sender's put failed, or a dead letter's on the way there and back.
+    // The put of its sender failed, or a put of a dead letter on the way there or back.
     evidence.history.iter().any(|entry| {
         let is_put = |operation| matches!(operation, Operation::Put | Operation::PutAll);
         let failed = matches!(&entry.fact, Fact::Fault { operation, .. } if is_put(*operation));

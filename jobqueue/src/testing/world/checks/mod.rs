@@ -1,4 +1,4 @@
-//! Judging the history of a world: one promise a file.
+//! Judges the history of a world: one promise per file.
 
 mod attempts;
 mod doubled;
@@ -22,12 +22,12 @@ pub(super) struct Evidence {
     pub(super) history: Vec<Entry>,
     /// The ids in the dead-letter queues at the end.
     pub(super) dead: BTreeSet<String>,
-    /// The ids of which something was taken away on purpose: cancelled, purged, cleared.
+    /// The ids of jobs that were removed on purpose: cancelled, purged, cleared.
     pub(super) accounted: BTreeSet<String>,
 }
 
 impl Evidence {
-    /// The entries of each job, in order.
+    /// Returns the entries of each job, in order.
     pub(super) fn by_job(&self) -> BTreeMap<Arc<str>, Vec<&Entry>> {
         let mut jobs: BTreeMap<Arc<str>, Vec<&Entry>> = BTreeMap::new();
         for entry in &self.history {
@@ -53,7 +53,7 @@ fn id_of(fact: &Fact) -> Option<&Arc<str>> {
     }
 }
 
-/// All findings, of each promise.
+/// Returns the findings of all promises.
 pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
     let history = shared.ledger.entries();
     let accounted = history.iter().filter_map(|entry| match &entry.fact {
@@ -70,7 +70,7 @@ pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
     findings
 }
 
-/// The ids of all dead letters. Nothing else uses the queues by now.
+/// Returns the ids of all dead letters. Nothing else uses the queues by now.
 async fn dead(accounts: &[Storage]) -> BTreeSet<String> {
     let mut ids = BTreeSet::new();
     for account in accounts {

@@ -1,4 +1,4 @@
-//! Nothing waits for ever.
+//! No message waits forever.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::name::QueueName;
 use crate::storage::{GetMessages, MAX_MESSAGES, Storage};
 use crate::testing::world::shared::Shared;
 
-/// Waits until no message is left in any queue that workers read.
+/// Waits until every queue that workers read is empty.
 pub(in crate::testing::world) async fn drained(shared: &Shared) {
     let mut quiet = 0;
     while quiet < 2 {
@@ -22,23 +22,23 @@ pub(in crate::testing::world) async fn drained(shared: &Shared) {
     }
 }
 
-/// The messages that still wait.
+/// Returns the messages that still wait.
 pub(in crate::testing::world) async fn waiting(shared: &Shared) -> Vec<Finding> {
     let mut found = Vec::new();
     for account in &shared.accounts {
         for queue in worked_on(account).await {
-            // Those that are visible now, and those that would be.
+            // Messages that are visible now, and those that would become visible.
             let get = GetMessages { count: MAX_MESSAGES, visibility: Duration::from_secs(1) };
             let got = account.queues().get(&queue, get).await.map(|got| got.messages).unwrap_or_default();
             let texts = got.iter().filter_map(|message| message.text.as_deref().ok());
-            // A schedule goes on sending.
+            // A schedule continues to send.
             let ids = texts.filter_map(super::id).filter(|id| !id.starts_with("schedule/"));
             let mut subjects: Vec<String> = ids.collect();
             if subjects.is_empty() && count(account, &queue).await > 0 {
                 subjects.push(queue.to_string());
             }
             found.extend(subjects.into_iter().map(|subject| Finding {
-                what: "a message waits for ever",
+                what: "a message waits forever",
                 subject,
                 detail: format!("it is still in `{queue}` long after the last fault"),
             }));

@@ -1,4 +1,4 @@
-//! Defines what was refused does not run (I3).
+//! A job whose send was refused does not run (I3).
 
 use super::{Evidence, Finding};
 use crate::testing::world::ledger::{Fact, Verdict};

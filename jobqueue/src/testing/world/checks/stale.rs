@@ -1,4 +1,4 @@
-//! Decides who is no longer the owner settles nothing (I5).
+//! A process that has lost its lease settles nothing (I5).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::testing::world::ledger::{Entry, Fact};
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     for (id, entries) in evidence.by_job() {
-        // Deliveries of several copies are counted apart.
+        // Deliveries of several copies are counted separately.
         let redriven = entries.iter().any(|entry| matches!(entry.fact, Fact::Redriven { .. }));
         if redriven || has_copies(evidence, &entries, usize::MAX) {
             continue;
@@ -38,8 +38,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns whether only the owner may tell this outcome. What a process did before it was stopped it may tell when it goes on, but
-/// what it deleted nobody has got since.
+/// Returns whether only the owner of the message may report this outcome. A frozen process may report after it
+/// continues what it did before. But if it deleted the message, nobody has received it since.
 fn is_of_the_owner(evidence: &Evidence, settled: &Entry, outcome: &Outcome) -> bool {
     let stopped = || {
         let before = evidence.history[..settled.number].iter().rev();
