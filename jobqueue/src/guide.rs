@@ -30,6 +30,9 @@ pub mod storages {}
 #[doc = include_str!("docs/running_on_azure.md")]
 pub mod running_on_azure {}
 
+#[doc = include_str!("docs/other_crates.md")]
+pub mod other_crates {}
+
 #[doc = include_str!("docs/testing.md")]
 pub mod testing {}
 

@@ -53,7 +53,7 @@ pub use coordination::batch::{
 };
 pub use coordination::{CatchUp, Leader, Leadership, Schedule};
 pub use error::{Error, ErrorKind};
-pub use handler::{Extension, ExtractError, FromJob, Handler, Job, State, States};
+pub use handler::{Extension, ExtractError, FromJob, Handler, Job, JobService, State, States};
 pub use job::JobInfo;
 pub use job::outcome::{BoxError, JobError, Outcome, Reason, Verdict};
 pub use job::retry::Backoff;

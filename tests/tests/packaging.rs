@@ -69,6 +69,15 @@ fn without_sqlite_there_is_no_sqlite() {
     assert!(crates("sqlite").contains("rusqlite"), "the test reads the tree wrongly");
 }
 
+/// With `tower` itself, each feature of it that an application switches on would compile the library again.
+#[test]
+fn features_of_tower_do_not_reach_the_library() {
+    for features in ["", "sqlite", "testing"] {
+        none_of(&crates(features), &["tower"]);
+    }
+    assert!(crates("sqlite").contains("tower_service"), "the test reads the tree wrongly");
+}
+
 #[test]
 fn no_feature_brings_test_tools() {
     none_of(&crates("sqlite,azure,testing"), TESTS_ONLY);

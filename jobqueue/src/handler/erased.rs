@@ -3,17 +3,13 @@
 use std::any::Any;
 use std::fmt;
 
-use tower::util::BoxCloneSyncService;
-
 use super::extract::{ExtractError, States};
 use super::function::Handler;
 use super::job::Job;
+use super::service::JobService;
 use crate::codec::decode_any_version;
 use crate::job::outcome::{BoxError, JobError};
 use crate::message::{DecodeError, MessageDefaults, QueueMessage};
-
-/// A handler and the layers around it.
-pub(crate) type JobService = BoxCloneSyncService<Job, (), BoxError>;
 
 /// Decodes a payload of a given version, or of an unknown one, as the handler's message; returns the version too.
 type Decode = fn(Option<u32>, &[u8]) -> Result<(u32, Box<dyn Any + Send>), DecodeError>;
@@ -32,19 +28,19 @@ pub(crate) struct Registration {
 
 impl Registration {
     pub(crate) fn new<A: 'static, H: Handler<A>>(handler: H) -> Self {
-        let service = tower::service_fn(move |mut job: Job| {
+        let service = JobService::from_fn(move |mut job: Job| {
             let started = match job.take_message::<H::Message>() {
                 Some(message) => handler.call(message, &job).map_err(JobError::retry),
                 // A layer called its service twice; the first call has consumed the message.
                 None => Err(JobError::retry("a layer ran the handler twice; retry by the queue instead")),
             };
-            async move {
+            Box::pin(async move {
                 let outcome = match started {
                     Ok(running) => running.await,
                     Err(error) => Err(error),
                 };
                 outcome.map_err(|error| Box::new(Failure(error)) as BoxError)
-            }
+            })
         });
         Self {
             queue: H::Message::QUEUE,
@@ -57,7 +53,7 @@ impl Registration {
                     .map(|(version, message)| (version, Box::new(message) as Box<dyn Any + Send>))
             },
             check: H::check,
-            service: JobService::new(service),
+            service,
         }
     }
 }

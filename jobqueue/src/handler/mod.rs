@@ -7,9 +7,11 @@ mod erased;
 mod extract;
 mod function;
 mod job;
+mod service;
 
 pub use extract::{Extension, ExtractError, FromJob, State, States};
 pub use function::Handler;
 pub use job::Job;
+pub use service::JobService;
 
-pub(crate) use erased::{JobService, Registration, recover};
+pub(crate) use erased::{Registration, recover};

@@ -64,6 +64,12 @@ mod upkeep;
 mod watch;
 mod writer;
 
+/// The `rusqlite` whose connections and transactions this crate takes.
+///
+/// This crate accepts a range of its versions, and Cargo links one of them. An application that depends on `rusqlite` too
+/// must get the same one; with this re-export it needs no dependency of its own.
+pub use rusqlite;
+
 pub use backup::backup;
 pub use options::{Options, Synchronous};
 pub use transaction::{put_blob_in, put_in};

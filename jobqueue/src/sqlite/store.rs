@@ -205,11 +205,11 @@ fn start(options: Options, guard: Arc<ProcessGuard>, opened: oneshot::Sender<Res
 }
 
 fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer), Cause> {
-    let (mut connection, file) = open::writer(&options)?;
+    let (connection, file) = open::writer(&options)?;
     let health = Arc::new(Health::new());
     let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
     let space = Space::new(&connection, folder, options.max_bytes).map_err(from_sql)?;
-    let upkeep = Upkeep::new(&mut connection, Arc::clone(&health), space).map_err(from_sql)?;
+    let upkeep = Upkeep::new(&connection, Arc::clone(&health), space).map_err(from_sql)?;
     let (tasks, inbox) = mpsc::channel();
     let (questions, asked) = mpsc::channel::<Question>();
     let clock = Arc::new(StoreClock::new(options.clock));

@@ -4,10 +4,9 @@
 //! that a log under constant load can be finished and begun anew.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 
 use super::clock::StoreClock;
 use super::error::{Cause, from_sql};
@@ -30,7 +29,7 @@ const SLOW: Duration = Duration::from_secs(60);
 /// The state of the chores.
 pub(super) struct Upkeep {
     /// The number of pages in the log after the last commit.
-    pages: Arc<AtomicU32>,
+    pages: u32,
     /// The number of pages at which to checkpoint next.
     next_checkpoint: u32,
     next_warning: u32,
@@ -43,19 +42,10 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// Takes over the checkpointing of `connection`.
-    pub(super) fn new(
-        connection: &mut Connection,
-        health: Arc<Health>,
-        space: Space,
-    ) -> rusqlite::Result<Self> {
-        let pages = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&pages);
-        connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: i32| {
-            counted.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
-            Ok(())
-        }))?;
+    pub(super) fn new(connection: &Connection, health: Arc<Health>, space: Space) -> rusqlite::Result<Self> {
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         Ok(Self {
-            pages,
+            pages: 0,
             next_checkpoint: space.checkpoint_pages(),
             next_warning: WARN_PAGES,
             last_purge: Instant::now(),
@@ -93,7 +83,8 @@ impl Upkeep {
 
     fn after_commit(&mut self, connection: &Connection, clock: &StoreClock) {
         self.pending = true;
-        if self.pages.load(Ordering::Relaxed) >= self.next_checkpoint {
+        self.pages = self.pages_to_copy(connection);
+        if self.pages >= self.next_checkpoint {
             self.checkpoint(connection);
         }
         if self.last_purge.elapsed() >= PURGE_EVERY {
@@ -101,11 +92,25 @@ impl Upkeep {
         }
     }
 
+    /// Returns the number of pages in the log, or zero if the file has all of them.
+    ///
+    /// A hook on commits would tell the first number too. But each range of versions of `rusqlite` has another one, and
+    /// the oldest that this crate accepts has none.
+    fn pages_to_copy(&self, connection: &Connection) -> u32 {
+        let counted = connection
+            .prepare_cached("PRAGMA wal_checkpoint(NOOP)")
+            .and_then(|mut statement| statement.query_row([], progress));
+        match counted {
+            Ok((_, pages, done)) if done < pages => pages,
+            Ok(_) => 0,
+            // The next checkpoint meets the same error and decides what it means.
+            Err(_) => self.next_checkpoint,
+        }
+    }
+
     fn when_idle(&mut self, connection: &Connection, clock: &StoreClock) {
         self.pending = self.purge(connection, clock);
-        if self.pages.load(Ordering::Relaxed) > 0
-            && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|(busy, _, _)| !busy)
-        {
+        if self.pages > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|(busy, _, _)| !busy) {
             self.cut(connection);
         }
     }
@@ -154,7 +159,7 @@ impl Upkeep {
     }
 
     fn cut(&mut self, connection: &Connection) {
-        self.pages.store(0, Ordering::Relaxed);
+        self.pages = 0;
         let looked = self.space.look(connection);
         self.note_space(looked);
         self.next_checkpoint = self.space.checkpoint_pages();
@@ -167,9 +172,10 @@ type Progress = (bool, u32, u32);
 
 /// Copies the log into the file.
 pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<Progress, Cause> {
-    let numbers = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-        Ok((row.get::<_, i64>(0)? != 0, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
-    });
-    let (busy, pages, done) = numbers.map_err(from_sql)?;
-    Ok((busy, u32::try_from(pages).unwrap_or(0), u32::try_from(done).unwrap_or(0)))
+    connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], progress).map_err(from_sql)
+}
+
+fn progress(row: &Row<'_>) -> rusqlite::Result<Progress> {
+    let (pages, done): (i64, i64) = (row.get(1)?, row.get(2)?);
+    Ok((row.get::<_, i64>(0)? != 0, u32::try_from(pages).unwrap_or(0), u32::try_from(done).unwrap_or(0)))
 }

@@ -6,7 +6,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tower::{Layer, Service, ServiceExt};
+use tower_layer::Layer;
+use tower_service::Service;
 
 use super::background::{Background, BackgroundContext};
 use super::circuit::CircuitBreaker;
@@ -117,11 +118,10 @@ impl WorkerBuilder {
         self
     }
 
-    /// Wraps every handler in a [`tower::Layer`]. The layer added last is outermost, as in axum.
+    /// Wraps every handler in a [layer of tower](tower_layer::Layer). The layer added last is outermost, as in axum.
     ///
-    /// The layer wraps tower's [`BoxCloneSyncService<Job, (), BoxError>`](tower::util::BoxCloneSyncService); a layer
-    /// for any service fits. It receives a [`Job`] and returns `()` or an error. An error of the layer itself, for
-    /// instance a timeout, counts as a failed attempt.
+    /// The layer wraps a [`JobService`]; a layer for any service fits. It receives a [`Job`] and returns `()` or an
+    /// error. An error of the layer itself, for instance a timeout, counts as a failed attempt.
     ///
     /// A layer must not call its service twice, as tower's `Retry` does: the first call consumes the message. Use the
     /// queue's own retries.
@@ -132,7 +132,7 @@ impl WorkerBuilder {
         <L::Service as Service<Job>>::Future: Send + 'static,
         <L::Service as Service<Job>>::Error: Into<BoxError>,
     {
-        self.layers.push(Arc::new(move |inner| JobService::new(layer.layer(inner).map_err(Into::into))));
+        self.layers.push(Arc::new(move |inner| JobService::new(layer.layer(inner))));
         self
     }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 use tracing::Instrument;
 
 use super::context::{Context, HandlerOutput};

@@ -195,7 +195,9 @@ fn check_library(version: i32) -> Result<(), Cause> {
     Err(Cause::new(
         StoreErrorKind::Unsupported,
         format!(
-            "the SQLite library is {}, which can damage a write-ahead log; link 3.51.3 or newer",
+            "the SQLite library is {}, which can damage a write-ahead log; link 3.51.3 or newer: a crate in your program \
+             keeps `libsqlite3-sys` below 0.37 (`cargo tree -i libsqlite3-sys` names it; update it, such as sqlx to \
+             0.9), or build with LIBSQLITE3_SYS_USE_PKG_CONFIG=1 where the system has a newer library",
             rusqlite::version()
         ),
     ))
