@@ -61,6 +61,10 @@ pub enum ErrorKind {
     Configuration,
     /// Another process has already done it or holds it.
     Conflict,
+    /// The queue, the schedule or the job that the call names does not exist.
+    NotFound,
+    /// The operator's access level does not allow the action; nothing was changed.
+    Forbidden,
 }
 
 impl Error {

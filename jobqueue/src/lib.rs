@@ -8,6 +8,7 @@
 
 #[doc(hidden)]
 pub mod __private;
+pub mod admin;
 #[cfg(feature = "azure")]
 pub mod azure;
 mod claim_check;

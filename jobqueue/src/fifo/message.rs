@@ -39,6 +39,11 @@ pub(crate) fn restamp(envelope: &mut Envelope) -> Option<u64> {
     Some(copy)
 }
 
+/// Returns whether an event keeps to the order of its key.
+pub(crate) fn is_in_order(envelope: &Envelope) -> bool {
+    envelope.extensions.contains_key(HEADER) && envelope.subject.is_some()
+}
+
 impl InOrder {
     /// Returns the group, job and turn of a delivery; `None` if the event belongs to no FIFO group.
     fn of(envelope: &Envelope, delivery: u32) -> Option<Self> {

@@ -67,6 +67,6 @@ mod store;
 pub(crate) use entry::EntryRef;
 pub(crate) use hook::FifoHook;
 pub(crate) use log::Announced;
-pub(crate) use message::{InOrder, restamp};
+pub(crate) use message::{InOrder, is_in_order, restamp};
 pub(crate) use send::Announcement;
 pub(crate) use store::GroupLogs;

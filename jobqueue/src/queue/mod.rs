@@ -44,12 +44,17 @@ pub use typed::Queue;
 pub use unique::SendUniqueOutcome;
 
 pub(crate) use dead_letter::DEAD_LETTER_RETRY;
+pub(crate) use dead_letter::unwrap_unreadable;
+pub(crate) use dead_letters::past_dead_letters;
+pub(crate) use dead_letters::{DeadLetterQueue, PassAction};
 pub(crate) use decode::{Decoded, Incoming, Kinds, Rejection};
 pub(crate) use deferral::{Cause, Deferred};
 pub(crate) use delivery::{from_json, to_json};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
+pub(crate) use read::payload_error;
 pub(crate) use receive::Idle;
+pub(crate) use send::new_id;
 pub(crate) use unique::CONTAINER as UNIQUE;
 pub(crate) use unreceived::{Stored, Unreceived};
 

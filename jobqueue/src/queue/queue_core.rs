@@ -93,6 +93,32 @@ impl QueueCore {
         let metadata = QueueSettings::initial_metadata(&options.defaults);
         let fifo = GroupLogs::new(Arc::clone(storage.blobs()), name.clone());
         let metadata = ensure(&**storage.queues(), &name, &metadata, Some(&fifo)).await?;
+        Self::with_metadata(storage, name, options, (metadata, fifo))
+    }
+
+    /// Opens a queue that exists, and creates none.
+    pub(crate) async fn open_existing(
+        storage: &Storage,
+        name: QueueName,
+        options: QueueCoreOptions,
+    ) -> Result<Arc<Self>, Error> {
+        let metadata = match storage.queues().queue_metadata(&name).await {
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
+                let text = format!("there is no queue `{name}`");
+                return Err(Error::new(ErrorKind::NotFound, text).with_source(e));
+            }
+            metadata => metadata?,
+        };
+        let fifo = GroupLogs::new(Arc::clone(storage.blobs()), name.clone());
+        Self::with_metadata(storage, name, options, (metadata, fifo))
+    }
+
+    fn with_metadata(
+        storage: &Storage,
+        name: QueueName,
+        options: QueueCoreOptions,
+        (metadata, fifo): (Metadata, GroupLogs),
+    ) -> Result<Arc<Self>, Error> {
         let settings = SettingsCache::new(
             &name,
             &metadata,

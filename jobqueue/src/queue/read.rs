@@ -27,7 +27,7 @@ impl QueueCore {
     }
 }
 
-pub(super) fn payload_error(error: PayloadError) -> Error {
+pub(crate) fn payload_error(error: PayloadError) -> Error {
     match error {
         PayloadError::Unreadable(failed) => Error::from(failed),
         error => {

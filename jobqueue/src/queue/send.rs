@@ -291,7 +291,7 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
     Ok(delay)
 }
 
-fn new_id() -> Arc<str> {
+pub(crate) fn new_id() -> Arc<str> {
     (&*entropy::uuid_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
 }
 

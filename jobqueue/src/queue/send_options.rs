@@ -72,6 +72,11 @@ impl SendOptions {
         self
     }
 
+    /// Returns the id, the source and the key, as far as they were given.
+    pub(crate) fn identity(&self) -> (Option<&str>, Option<Arc<str>>, Option<&str>) {
+        (self.id.as_deref(), self.source.clone(), self.key.as_deref().filter(|key| !key.is_empty()))
+    }
+
     /// The time to live, if one was given.
     #[cfg(feature = "testing")]
     pub(crate) fn time_to_live(&self) -> Option<Duration> {

@@ -155,6 +155,37 @@ impl QueueSettings {
         (settings, reader.warnings)
     }
 
+    /// The names of all settings in the metadata.
+    pub(crate) const NAMES: &'static [&'static str] = &[
+        POISON_THRESHOLD,
+        DEFAULT_TIMEOUT,
+        MESSAGE_ENCODING,
+        PAUSED,
+        MAX_DELIVERIES,
+        UNKNOWN_KIND_SECONDS,
+        TRUST_PRODUCERS,
+        RAW_VERSION,
+    ];
+
+    /// Returns the settings by their names in the metadata, as they would be written there.
+    pub(crate) fn entries(&self) -> Vec<(&'static str, String)> {
+        let encoding = match self.encoding {
+            MessageEncoding::Plain => "none",
+            MessageEncoding::Base64 => "base64",
+        };
+        let mut entries = vec![
+            (POISON_THRESHOLD, self.poison_threshold.to_string()),
+            (DEFAULT_TIMEOUT, self.timeout.as_secs().to_string()),
+            (MESSAGE_ENCODING, encoding.to_owned()),
+            (PAUSED, self.paused.to_string()),
+            (MAX_DELIVERIES, self.max_deliveries.to_string()),
+            (UNKNOWN_KIND_SECONDS, self.unknown_kind_timeout.as_secs().to_string()),
+            (TRUST_PRODUCERS, self.trust_producers.to_string()),
+        ];
+        entries.extend(self.raw_version.map(|version| (RAW_VERSION, version.to_string())));
+        entries
+    }
+
     /// Returns the metadata with which a missing queue is created. It contains the type's defaults, so that an operator
     /// finds and changes them.
     pub fn initial_metadata(defaults: &MessageDefaults) -> Metadata {

@@ -23,6 +23,12 @@ pub(crate) struct Membership {
     tokens: Mutex<BTreeMap<String, String>>,
 }
 
+/// Returns the batch that headers name, and the number of the child. Whether the batch knows the child is not checked.
+pub(crate) fn membership_of(headers: &BTreeMap<String, String>) -> Option<(String, Option<u64>)> {
+    let index = headers.get(INDEX).and_then(|index| index.parse().ok());
+    Some((headers.get(BATCH)?.clone(), index))
+}
+
 /// The claim name of the continuation.
 const THEN: &str = "then";
 

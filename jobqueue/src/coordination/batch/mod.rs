@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt, stream};
 
-pub(crate) use membership::Membership;
+pub(crate) use membership::{Membership, membership_of};
 pub(crate) use names::CONTAINER;
 pub use progress::BatchProgress;
 pub use results::{ChildFailure, ChildResult};

@@ -100,6 +100,11 @@ impl DeadLetter {
         }
     }
 
+    /// Returns the text as it lies in the dead-letter queue.
+    pub(crate) fn raw_text(&self) -> &str {
+        &self.text
+    }
+
     /// Returns the original text of a message that could not be read as a job, byte for byte as it was received.
     ///
     /// Returns `None` for a job: read its message with [`DeadLetters::message`](super::DeadLetters::message). Also

@@ -6,24 +6,24 @@ mod pass;
 pub(super) mod past;
 mod revive;
 mod turn;
+mod untyped;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 pub use letter::DeadLetter;
 pub use options::{PurgeReport, RedriveOptions, RedriveReport, SkippedLetter};
 pub use past::PastDeadLetter;
 
+pub(crate) use pass::PassAction;
+pub(crate) use past::read as past_dead_letters;
+pub(crate) use untyped::DeadLetterQueue;
+
 use super::queue_core::QueueCore;
 use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::name::QueueName;
-use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
-use letter::DeadLetterEntry;
-use pass::Action;
 
 /// The dead-letter queue of a queue: `<queue>-poison`.
 ///
@@ -52,20 +52,18 @@ use pass::Action;
 /// # Ok(()) }
 /// ```
 pub struct DeadLetters<M> {
-    core: Arc<QueueCore>,
-    name: QueueName,
+    letters: DeadLetterQueue,
     message: PhantomData<fn() -> M>,
 }
 
 impl<M: QueueMessage> DeadLetters<M> {
     pub(super) fn new(core: Arc<QueueCore>) -> Result<Self, Error> {
-        let name = core.name.dead_letter()?;
-        Ok(Self { core, name, message: PhantomData })
+        Ok(Self { letters: DeadLetterQueue::new(core, M::KIND)?, message: PhantomData })
     }
 
     /// Returns the name of the dead-letter queue.
     pub fn name(&self) -> &QueueName {
-        &self.name
+        self.letters.name()
     }
 
     /// Returns about how many there are; 0 if the dead-letter queue does not exist yet.
@@ -76,11 +74,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn len(&self) -> Result<u64, Error> {
-        match self.core.store().queue_properties(&self.name).await {
-            Ok(properties) => Ok(properties.approximate_count),
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(0),
-            Err(e) => Err(e.into()),
-        }
+        self.letters.count().await
     }
 
     /// Returns whether there are none.
@@ -102,30 +96,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
-        let peeked = match self.core.store().peek(&self.name, MAX_MESSAGES).await {
-            Ok(peeked) => peeked,
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Vec::new()),
-            Err(e) => return Err(e.into()),
-        };
-        let mut seen = HashSet::new();
-        let letters = peeked.iter().filter_map(|message| {
-            let text = message.text.as_deref().ok()?;
-            Some(self.letter(&DeadLetterEntry::read(text), text, &message.id, message.inserted))
-        });
-        Ok(letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death))).collect())
-    }
-
-    fn letter(
-        &self,
-        dead_lettered: &DeadLetterEntry,
-        text: &str,
-        id: &MessageId,
-        inserted: SystemTime,
-    ) -> DeadLetter {
-        match dead_lettered {
-            DeadLetterEntry::Event(envelope) => DeadLetter::of(envelope, text),
-            DeadLetterEntry::External => DeadLetter::external(id, inserted, M::KIND, &self.core.name, text),
-        }
+        self.letters.peek().await
     }
 
     /// Reads the message of a dead letter as a worker would read it: by the codec of its type, upgraded from a former version,
@@ -164,12 +135,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn message(&self, letter: &DeadLetter) -> Result<M, Error> {
-        if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
-            && let Some(text) = self.kept_text(&envelope).await?
-        {
-            return self.core.read(&text).await;
-        }
-        self.core.read(&letter.text).await
+        self.letters.core.read(&self.letters.text(letter).await?).await
     }
 
     /// Reads the raw text of a dead letter: of one that could not be read as a job, the text as it was received, from its blob if it
@@ -184,12 +150,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn text(&self, letter: &DeadLetter) -> Result<String, Error> {
-        if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
-            && let Some(text) = self.kept_text(&envelope).await?
-        {
-            return Ok(text);
-        }
-        Ok(letter.text.clone())
+        self.letters.text(letter).await
     }
 
     /// Reads all dead letters, each with its text of at most 64 KiB; of many, [`for_each`](Self::for_each) keeps less in memory.
@@ -230,7 +191,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// As of [`list`](Self::list).
     pub async fn for_each(&self, mut look: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
-        self.pass(&RedriveOptions::new(), Action::Tell, &mut look).await.map(drop)
+        self.letters.pass(&RedriveOptions::new(), PassAction::Tell, &mut look).await.map(drop)
     }
 
     /// Puts dead letters back into the queue that this dead-letter queue belongs to, and returns which.
@@ -248,8 +209,8 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// If the future is dropped, dead letters it held come back after at most 10 minutes; the one it was moving may be in
     /// both queues.
     pub async fn redrive(&self, options: RedriveOptions) -> Result<RedriveReport, Error> {
-        let action = if options.dry_run { Action::Tell } else { Action::PutBack };
-        self.pass(&options, action, &mut |_| {}).await
+        let action = if options.dry_run { PassAction::Tell } else { PassAction::PutBack };
+        self.letters.pass(&options, action, &mut |_| {}).await
     }
 
     /// Deletes the dead letters for which `filter` returns true, with their payloads, and returns which. There is no way back:
@@ -267,12 +228,12 @@ impl<M: QueueMessage> DeadLetters<M> {
         filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static,
     ) -> Result<PurgeReport, Error> {
         let options = RedriveOptions::new().filter(filter);
-        Ok(self.pass(&options, Action::Delete, &mut |_| {}).await?.into())
+        Ok(self.letters.pass(&options, PassAction::Delete, &mut |_| {}).await?.into())
     }
 }
 
 impl<M> fmt::Debug for DeadLetters<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DeadLetters").field(&self.name).finish()
+        f.debug_tuple("DeadLetters").field(self.letters.name()).finish()
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use super::letter::DeadLetter;
 
 type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
@@ -25,6 +27,7 @@ pub struct RedriveOptions {
     pub(super) limit: Option<u64>,
     pub(super) per_second: Option<u32>,
     pub(super) dry_run: bool,
+    pub(super) stop: Option<CancellationToken>,
 }
 
 impl RedriveOptions {
@@ -58,6 +61,13 @@ impl RedriveOptions {
     #[must_use]
     pub fn dry_run(mut self, dry: bool) -> Self {
         self.dry_run = dry;
+        self
+    }
+
+    /// Ends the pass before the next letter once `token` fires; what was held becomes visible again at once.
+    #[must_use]
+    pub(crate) fn stop(mut self, token: CancellationToken) -> Self {
+        self.stop = Some(token);
         self
     }
 

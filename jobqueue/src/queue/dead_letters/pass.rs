@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::DeadLetters;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{RedriveOptions, RedriveReport, SkippedLetter};
 use super::revive::Put;
 use super::turn::{Seen, Turn};
+use super::untyped::DeadLetterQueue;
 use crate::envelope::StoredReference;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
-use crate::message::QueueMessage;
 use crate::queue::leased_job::references;
 use crate::storage::{
     ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageId, MessageRef, StoreErrorKind,
@@ -29,13 +29,13 @@ const MAX_NEW_PAGES: u32 = 3;
 
 /// The action on the dead letters that are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum PassAction {
     Tell,
     PutBack,
     Delete,
 }
 
-/// The properties of each letter that is picked.
+/// Told of each letter that was dealt with.
 type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
 
 /// A letter that the pass holds.
@@ -59,7 +59,7 @@ impl Held {
 /// The state of a pass.
 struct Pass<'p> {
     options: &'p RedriveOptions,
-    action: Action,
+    action: PassAction,
     /// The time at which the pass began, by the storage's clock. What is dead-lettered later is not touched.
     began: Option<SystemTime>,
     looked_at: HashSet<MessageId>,
@@ -75,6 +75,7 @@ struct Pass<'p> {
 impl Pass<'_> {
     fn is_full(&self) -> bool {
         self.options.limit.is_some_and(|limit| self.report.moved.len() as u64 >= limit)
+            || self.options.stop.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
     fn leave(&mut self, message: MessageRef) {
@@ -104,12 +105,12 @@ impl Pass<'_> {
     }
 }
 
-impl<M: QueueMessage> DeadLetters<M> {
+impl DeadLetterQueue {
     /// Goes once through all dead letters that are there when it begins.
-    pub(super) async fn pass(
+    pub(crate) async fn pass(
         &self,
         options: &RedriveOptions,
-        action: Action,
+        action: PassAction,
         tell: &mut Listener<'_>,
     ) -> Result<RedriveReport, Error> {
         let mut pass = Pass {
@@ -126,7 +127,7 @@ impl<M: QueueMessage> DeadLetters<M> {
         let done = self.pages(&mut pass, tell).await;
         self.release(pass.held).await;
         match done {
-            Err(error) if pass.looked_at.is_empty() || action == Action::Tell => return Err(error),
+            Err(error) if pass.looked_at.is_empty() || action == PassAction::Tell => return Err(error),
             Err(error) => pass.report.stopped = Some(chain(&error)),
             Ok(()) => {}
         }
@@ -187,7 +188,7 @@ impl<M: QueueMessage> DeadLetters<M> {
         match pass.seen.turn(&held, pass.began) {
             Turn::Leave => pass.leave(held.message),
             Turn::First => self.first(pass, held, tell).await,
-            Turn::Duplicate if pass.action == Action::Tell => pass.held.push(held.message),
+            Turn::Duplicate if pass.action == PassAction::Tell => pass.held.push(held.message),
             // The job that it is a copy of was put back, or deleted.
             Turn::Duplicate => {
                 if let Err(error) = self.discard(&held).await {
@@ -199,9 +200,12 @@ impl<M: QueueMessage> DeadLetters<M> {
 
     async fn first(&self, pass: &mut Pass<'_>, held: Held, tell: &mut Listener<'_>) {
         let done = match pass.action {
-            Action::Tell => Ok(()),
-            Action::Delete => self.discard(&held).await.map_err(|error| (Put::No, error)),
-            Action::PutBack => {
+            PassAction::Tell => Ok(()),
+            PassAction::Delete => {
+                pass.keep_to_the_rate().await;
+                self.discard(&held).await.map_err(|error| (Put::No, error))
+            }
+            PassAction::PutBack => {
                 pass.keep_to_the_rate().await;
                 self.put_back(&held).await
             }
@@ -212,7 +216,7 @@ impl<M: QueueMessage> DeadLetters<M> {
                 pass.seen.done(&held, pass.action);
                 tell(&held.letter);
                 pass.report.moved.push(held.letter.id.clone());
-                if pass.action == Action::Tell {
+                if pass.action == PassAction::Tell {
                     pass.held.push(held.message);
                 }
             }

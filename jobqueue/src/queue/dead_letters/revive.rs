@@ -4,14 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::DeadLetters;
 use super::letter::DeadLetterEntry;
 use super::pass::Held;
 use super::past;
+use super::untyped::DeadLetterQueue;
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::fifo::restamp;
-use crate::message::QueueMessage;
 use crate::queue::dead_letter::{UNREADABLE_KIND, unwrap_unreadable};
 use crate::queue::errors::send_error;
 use crate::queue::read::payload_error;
@@ -36,7 +35,7 @@ struct Revived {
     blobs: Vec<StoredReference>,
 }
 
-impl<M: QueueMessage> DeadLetters<M> {
+impl DeadLetterQueue {
     /// Puts a job into its queue again, with blobs of its own, and then deletes its dead letter.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::SystemTime;
 
 use super::letter::DeadLetterEntry;
-use super::pass::{Action, Held};
+use super::pass::{Held, PassAction};
 use crate::envelope::{EventDigest, Sha256Digest};
 use crate::queue::dead_letter::{DeathOf, UNREADABLE_KIND};
 
@@ -45,9 +45,9 @@ impl Seen {
     }
 
     /// Notes that a letter was dealt with, and whether its job is in its queue again.
-    pub(super) fn done(&mut self, held: &Held, action: Action) {
+    pub(super) fn done(&mut self, held: &Held, action: PassAction) {
         self.deaths.extend(death(held));
-        if action == Action::PutBack {
+        if action == PassAction::PutBack {
             self.put_back.insert(Key::of(held));
         }
     }

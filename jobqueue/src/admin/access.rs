@@ -1,0 +1,152 @@
+//! Defines what an operator may do.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::Serialize;
+
+/// An action of an operator that changes something. Its name in JSON and in [`Display`](fmt::Display) never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Action {
+    /// Creating a queue.
+    CreateQueue,
+    /// Sending a job.
+    Send,
+    /// Cancelling a job.
+    Cancel,
+    /// Pausing a queue.
+    Pause,
+    /// Resuming a queue.
+    Resume,
+    /// Changing the settings of a queue.
+    ChangeSettings,
+    /// Looking through all messages of a queue, which receives them and puts them back: others do not see them meanwhile.
+    Inspect,
+    /// Putting dead letters back into their queue.
+    Redrive,
+    /// Deleting dead letters.
+    Purge,
+    /// Sending the job of a schedule outside its times.
+    TriggerSchedule,
+    /// Pausing a schedule.
+    PauseSchedule,
+    /// Resuming a schedule.
+    ResumeSchedule,
+}
+
+impl Action {
+    /// All actions.
+    pub const ALL: &'static [Self] = &[
+        Self::CreateQueue,
+        Self::Send,
+        Self::Cancel,
+        Self::Pause,
+        Self::Resume,
+        Self::ChangeSettings,
+        Self::Inspect,
+        Self::Redrive,
+        Self::Purge,
+        Self::TriggerSchedule,
+        Self::PauseSchedule,
+        Self::ResumeSchedule,
+    ];
+
+    /// Returns the name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CreateQueue => "create_queue",
+            Self::Send => "send",
+            Self::Cancel => "cancel",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::ChangeSettings => "change_settings",
+            Self::Inspect => "inspect",
+            Self::Redrive => "redrive",
+            Self::Purge => "purge",
+            Self::TriggerSchedule => "trigger_schedule",
+            Self::PauseSchedule => "pause_schedule",
+            Self::ResumeSchedule => "resume_schedule",
+        }
+    }
+
+    /// Returns the action with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|action| action.name() == name)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The actions that an operator may take. Reading is always allowed.
+///
+/// ```
+/// use jobqueue::admin::{AccessLevel, Action};
+///
+/// let night_shift = AccessLevel::only([Action::Pause, Action::Resume, Action::Redrive]);
+/// assert!(night_shift.allows(Action::Redrive) && !night_shift.allows(Action::Purge));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum AccessLevel {
+    /// The operator only looks.
+    #[default]
+    ReadOnly,
+    /// The operator may take these actions.
+    Only(BTreeSet<Action>),
+    /// The operator may take all actions.
+    Operate,
+}
+
+impl AccessLevel {
+    /// Returns the level of these actions.
+    pub fn only(actions: impl IntoIterator<Item = Action>) -> Self {
+        Self::Only(actions.into_iter().collect())
+    }
+
+    /// Returns whether the level allows `action`.
+    pub fn allows(&self, action: Action) -> bool {
+        match self {
+            Self::ReadOnly => false,
+            Self::Only(actions) => actions.contains(&action),
+            Self::Operate => true,
+        }
+    }
+
+    /// Returns the level that allows what both allow.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Operate, level) | (level, Self::Operate) => level.clone(),
+            (Self::ReadOnly, _) | (_, Self::ReadOnly) => Self::ReadOnly,
+            (Self::Only(one), Self::Only(two)) => Self::Only(one.intersection(two).copied().collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for action in Action::ALL {
+            assert_eq!(serde_json::to_string(action).unwrap(), format!("\"{action}\""));
+            assert_eq!(Action::from_name(action.name()), Some(*action));
+        }
+    }
+
+    #[test]
+    fn two_levels_together_allow_no_more_than_each() {
+        let some = AccessLevel::only([Action::Pause, Action::Send]);
+        let other = AccessLevel::only([Action::Purge, Action::Send]);
+        assert_eq!(some.and(&other), AccessLevel::only([Action::Send]));
+        assert_eq!(some.and(&AccessLevel::Operate), some);
+        assert_eq!(AccessLevel::ReadOnly.and(&some), AccessLevel::ReadOnly);
+    }
+}

@@ -1,0 +1,206 @@
+//! Dead letters without their types: listed, selected, and handed to the redrive.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::job::Stored;
+use super::text::read_time;
+use super::{Action, Admin, JobState, RawJob};
+use crate::error::Error;
+use crate::queue::{DeadLetter, DeadLetterQueue, PassAction, RedriveOptions};
+
+/// The dead letters that are meant: those for which all that is set here holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+pub struct DeadLetterFilter {
+    kind: Option<String>,
+    reason: Option<String>,
+    ids: Option<Vec<String>>,
+    text: Option<String>,
+    older_than: Option<Duration>,
+    younger_than: Option<Duration>,
+}
+
+impl DeadLetterFilter {
+    /// Returns a filter that selects all.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Selects those of this kind.
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// Selects those that died for this reason, such as `attempts_exhausted`.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Selects the jobs with these ids.
+    pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
+        self.ids = Some(ids.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Selects those with this text in their id, key, error or message, in upper or lower case.
+    pub fn text(mut self, text: impl Into<String>) -> Self {
+        self.text = Some(text.into()).filter(|text| !text.is_empty());
+        self
+    }
+
+    /// Selects those that died at least this long ago.
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.older_than = Some(age);
+        self
+    }
+
+    /// Selects those that died less than this long ago.
+    pub fn younger_than(mut self, age: Duration) -> Self {
+        self.younger_than = Some(age);
+        self
+    }
+
+    /// Returns whether the filter selects all.
+    pub fn selects_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns whether the filter selects this one.
+    pub(super) fn selects(&self, letter: &DeadLetter, now: SystemTime) -> bool {
+        let is =
+            |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+        let age = || now.duration_since(read_time(&letter.time)?).ok().or(Some(Duration::ZERO));
+        is(&self.kind, &letter.kind)
+            && is(&self.reason, letter.reason.as_str())
+            && self.ids.as_ref().is_none_or(|ids| ids.contains(&letter.id))
+            && self.older_than.is_none_or(|least| age().is_some_and(|age| age >= least))
+            && self.younger_than.is_none_or(|most| age().is_some_and(|age| age < most))
+            && self.text.as_deref().is_none_or(|text| has_text(letter, text))
+    }
+}
+
+fn has_text(letter: &DeadLetter, text: &str) -> bool {
+    let text = text.to_lowercase();
+    let shown =
+        [Some(letter.id.as_str()), letter.key.as_deref(), letter.error.as_deref(), Some(letter.raw_text())];
+    shown.into_iter().flatten().any(|shown| shown.to_lowercase().contains(&text))
+}
+
+/// Dead letters that were found.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct DeadLetterPage {
+    /// The dead letters, at most as many as were asked for.
+    pub letters: Vec<RawJob>,
+    /// The number of those that the filter selects among those that were looked at.
+    pub matching: u64,
+    /// The number of dead letters that were looked at.
+    pub looked_at: u64,
+    /// True if all dead letters were looked at.
+    pub complete: bool,
+}
+
+impl Admin {
+    /// Looks at the first dead letters of a queue, at most 32, without changing anything. [`complete`](DeadLetterPage::complete) says
+    /// whether there are more. Costs two requests.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such queue; [`Storage`](crate::ErrorKind::Storage) when its dead letters
+    /// cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn dead_letters(
+        &self,
+        queue: &str,
+        filter: &DeadLetterFilter,
+    ) -> Result<DeadLetterPage, Error> {
+        let letters = self.dead_letter_queue(queue).await?;
+        let (count, peeked) = (letters.count().await?, letters.peek().await?);
+        let now = self.clock.now();
+        let looked_at = peeked.len() as u64;
+        let found: Vec<RawJob> = peeked
+            .iter()
+            .filter(|letter| filter.selects(letter, now))
+            .map(|letter| raw(queue, letter))
+            .collect();
+        Ok(DeadLetterPage {
+            matching: found.len() as u64,
+            letters: found,
+            looked_at,
+            complete: looked_at >= count,
+        })
+    }
+
+    /// Looks at all dead letters of a queue, and returns the first `limit` of those that the filter selects. Dead letters are invisible
+    /// to others while it looks, for at most 10 minutes. Costs one request for 32 dead letters, and one for each to put it back.
+    ///
+    /// # Errors
+    /// [`Forbidden`](crate::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
+    /// [`dead_letters`](Self::dead_letters).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, dead letters that it held come back after at most 10 minutes.
+    pub async fn search_dead_letters(
+        &self,
+        queue: &str,
+        filter: &DeadLetterFilter,
+        limit: usize,
+    ) -> Result<DeadLetterPage, Error> {
+        let work = async {
+            let letters = self.dead_letter_queue(queue).await?;
+            let mut found = DeadLetterPage { letters: Vec::new(), matching: 0, looked_at: 0, complete: true };
+            let mut tell = |letter: &DeadLetter| {
+                found.matching += 1;
+                if found.letters.len() < limit {
+                    found.letters.push(raw(queue, letter));
+                }
+            };
+            let options = self.selecting(filter);
+            let report = letters.pass(&options, PassAction::Tell, &mut tell).await?;
+            found.looked_at = found.matching + report.left;
+            found.complete = report.stopped.is_none();
+            Ok(found)
+        };
+        let summary = |page: &DeadLetterPage| format!("looked at {} dead letters", page.looked_at);
+        self.act(Action::Inspect, format!("dead letters of {queue}"), work, summary).await
+    }
+
+    /// Returns the options that select what the filter does.
+    pub(super) fn selecting(&self, filter: &DeadLetterFilter) -> RedriveOptions {
+        let (filter, now) = (filter.clone(), self.clock.now());
+        RedriveOptions::new().filter(move |letter| filter.selects(letter, now))
+    }
+
+    pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {
+        DeadLetterQueue::new(Arc::clone(&self.open(queue).await?), "")
+    }
+}
+
+/// Returns a dead letter as raw data.
+fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
+    let stored = Stored {
+        id: None,
+        text: Ok(letter.raw_text()),
+        dequeue_count: letter.deliveries,
+        inserted: None,
+        expires: None,
+    };
+    let mut job = RawJob::read(queue, JobState::Dead, stored);
+    if job.id.is_empty() {
+        job.id.clone_from(&letter.id);
+    }
+    job.inserted = Some(letter.time.clone()).filter(|time| !time.is_empty());
+    job.dead.get_or_insert_with(|| super::RawDeadLetter {
+        reason: letter.reason.to_string(),
+        time: job.inserted.clone(),
+        deliveries: letter.deliveries,
+        worker: letter.worker.clone(),
+    });
+    job
+}

@@ -1,0 +1,278 @@
+//! A job as raw data: what its message says, without its type.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::payload::{RawCheckpoint, RawPayload};
+use super::text::time;
+use crate::envelope::{DeadLetterNote, Envelope, Parsed, parse};
+use crate::queue::{PastDeadLetter, past_dead_letters, unwrap_unreadable};
+use crate::storage::{LeasedMessage, PeekedMessage};
+
+/// The place in which a message was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum JobState {
+    /// The message is in its queue and visible.
+    Waiting,
+    /// The message is in the dead-letter queue.
+    Dead,
+}
+
+/// The queue, the source and the id of a job: what identifies it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[non_exhaustive]
+pub struct JobReference {
+    /// The queue; for a dead letter the queue that it came from.
+    pub queue: String,
+    /// The sender; `None` if the caller does not know it.
+    pub source: Option<String>,
+    /// The id.
+    pub id: String,
+}
+
+impl JobReference {
+    /// Returns a reference to the job with this id, whoever sent it.
+    pub fn new(queue: impl Into<String>, id: impl Into<String>) -> Self {
+        Self { queue: queue.into(), source: None, id: id.into() }
+    }
+
+    /// Sets the sender, to tell jobs of several senders with one id apart.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<String>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
+
+/// A message as raw data. Anybody may have written its texts: show them as data.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct RawJob {
+    /// The queue; for a dead letter the queue that it came from.
+    pub queue: String,
+    /// The place in which the message was found.
+    pub state: JobState,
+    /// The storage's own id of the message, where it is known.
+    pub message_id: Option<String>,
+    /// The job's id; the storage's id of a message that is not an event.
+    pub id: String,
+    /// The sender; empty if the message is not an event.
+    pub source: String,
+    /// The kind; empty if the message is not an event.
+    pub kind: String,
+    /// The version of the payload's form, if the message says it.
+    pub version: Option<u32>,
+    /// The key.
+    pub key: Option<String>,
+    /// The number of failed attempts.
+    pub attempts: u32,
+    /// The number of times the message was received, since it was put into the queue in which it was found.
+    pub dequeue_count: u32,
+    /// The time of insertion, by the storage's clock.
+    pub inserted: Option<String>,
+    /// The time at which the message expires; `None` is never.
+    pub expires: Option<String>,
+    /// The time of sending, as the sender wrote it.
+    pub sent: Option<String>,
+    /// The time before which the job does not run, for delays of more than 7 days.
+    pub not_before: Option<String>,
+    /// The trace in which the job was sent: a W3C `traceparent`.
+    pub trace: Option<String>,
+    /// The media type of the payload.
+    pub content_type: Option<String>,
+    /// The payload, or where it is.
+    pub payload: RawPayload,
+    /// The newest checkpoint, or where it is.
+    pub checkpoint: Option<RawCheckpoint>,
+    /// The attributes that the sender added.
+    pub headers: BTreeMap<String, String>,
+    /// The last failure, in one line.
+    pub last_error: Option<String>,
+    /// The condition that the job waits for, if it was put back for one.
+    pub deferral: Option<RawDeferral>,
+    /// True if the job runs in the order of its key.
+    pub in_order: bool,
+    /// The batch that the job is a child of.
+    pub batch: Option<RawBatch>,
+    /// The reason and the time of the death, for a dead letter.
+    pub dead: Option<RawDeadLetter>,
+    /// Earlier dead letters of the job, oldest first.
+    pub past: Vec<PastDeadLetter>,
+    /// The reason why the message is not an event, if it is none.
+    pub problem: Option<String>,
+}
+
+/// A wait of a job for something outside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RawDeferral {
+    /// The code of the cause, such as `unknown_kind` or `payload_missing`.
+    pub cause: String,
+    /// The time at which the wait began.
+    pub since: String,
+    /// The number of times the message was put back since then.
+    pub count: u32,
+}
+
+/// The batch of a child.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RawBatch {
+    /// The id of the batch.
+    pub id: String,
+    /// The number of the child.
+    pub index: Option<u64>,
+}
+
+/// The end of a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RawDeadLetter {
+    /// The reason.
+    pub reason: String,
+    /// The time of the death.
+    pub time: Option<String>,
+    /// The number of times the message had been received.
+    pub deliveries: u32,
+    /// The worker, or the operator, that dead-lettered it.
+    pub worker: Option<String>,
+}
+
+/// A message as the storage shows it.
+pub(super) struct Stored<'a> {
+    pub(super) id: Option<&'a str>,
+    pub(super) text: Result<&'a str, &'a str>,
+    pub(super) dequeue_count: u32,
+    pub(super) inserted: Option<SystemTime>,
+    pub(super) expires: Option<SystemTime>,
+}
+
+impl<'a> From<&'a PeekedMessage> for Stored<'a> {
+    fn from(message: &'a PeekedMessage) -> Self {
+        let PeekedMessage { id, text, dequeue_count, inserted, expires, .. } = message;
+        let text = text.as_deref().map_err(String::as_str);
+        Self {
+            id: Some(id.as_str()),
+            text,
+            dequeue_count: *dequeue_count,
+            inserted: Some(*inserted),
+            expires: *expires,
+        }
+    }
+}
+
+impl<'a> From<&'a LeasedMessage> for Stored<'a> {
+    fn from(leased: &'a LeasedMessage) -> Self {
+        let LeasedMessage { message, text, dequeue_count, inserted, expires, .. } = leased;
+        let text = text.as_deref().map_err(String::as_str);
+        let id = Some(message.id.as_str());
+        Self { id, text, dequeue_count: *dequeue_count, inserted: Some(*inserted), expires: *expires }
+    }
+}
+
+impl RawJob {
+    /// Reads a message that was found in `queue`, or in the dead-letter queue of `queue`.
+    pub(super) fn read(queue: &str, state: JobState, stored: Stored<'_>) -> Self {
+        let mut job = Self::blank(queue, state, &stored);
+        match stored.text.map(parse) {
+            Ok(Ok(Parsed::Event(event))) => job.fill(&event),
+            Ok(Ok(Parsed::Bare(json))) => {
+                job.payload = RawPayload::read(&json.to_bytes());
+                job.problem = Some("the text is a bare payload without an event around it".to_owned());
+            }
+            Ok(Err(error)) => {
+                job.payload = RawPayload::Text(stored.text.unwrap_or_default().to_owned());
+                job.problem = Some(error.to_string());
+            }
+            Err(problem) => job.problem = Some(problem.to_owned()),
+        }
+        job
+    }
+
+    fn blank(queue: &str, state: JobState, stored: &Stored<'_>) -> Self {
+        Self {
+            queue: queue.to_owned(),
+            state,
+            message_id: stored.id.map(str::to_owned),
+            id: stored.id.unwrap_or_default().to_owned(),
+            source: String::new(),
+            kind: String::new(),
+            version: None,
+            key: None,
+            attempts: 0,
+            dequeue_count: stored.dequeue_count,
+            inserted: stored.inserted.map(time),
+            expires: stored.expires.map(time),
+            sent: None,
+            not_before: None,
+            trace: None,
+            content_type: None,
+            payload: RawPayload::None,
+            checkpoint: None,
+            headers: BTreeMap::new(),
+            last_error: None,
+            deferral: None,
+            in_order: false,
+            batch: None,
+            dead: None,
+            past: Vec::new(),
+            problem: None,
+        }
+    }
+
+    fn fill(&mut self, event: &Envelope) {
+        let history = &event.history;
+        self.id = event.id.to_string();
+        self.source = event.source.to_string();
+        self.kind = event.kind.to_string();
+        self.version = event.version;
+        self.key = event.subject.clone();
+        self.attempts = history.attempts;
+        self.sent = event.time.as_deref().map(str::to_owned);
+        self.not_before = event.not_before.clone();
+        self.trace = event.traceparent.clone();
+        self.content_type = event.content_type.as_deref().map(str::to_owned);
+        self.payload = RawPayload::of(&event.payload);
+        self.checkpoint = history.checkpoint.as_ref().map(RawCheckpoint::of);
+        self.headers = event.headers();
+        self.last_error = history.last_error.clone();
+        self.in_order = crate::fifo::is_in_order(event);
+        self.batch = crate::coordination::batch::membership_of(&self.headers)
+            .map(|(id, index)| RawBatch { id, index });
+        self.deferral = history.deferral.as_ref().map(|deferral| RawDeferral {
+            cause: deferral.cause.clone(),
+            since: deferral.since.clone(),
+            count: deferral.count,
+        });
+        self.past = past_dead_letters(history);
+        if let Some(note) = &event.dead_letter {
+            self.fill_end(note);
+        }
+        if let RawPayload::Json(json) = &self.payload
+            && let Some(text) =
+                unwrap_unreadable(event, &bytes::Bytes::copy_from_slice(json.get().as_bytes()))
+        {
+            self.payload = RawPayload::Text(text);
+            self.problem = Some("the text could not be read as a job; it was kept as it was".to_owned());
+        }
+    }
+
+    fn fill_end(&mut self, note: &DeadLetterNote) {
+        self.dead = Some(RawDeadLetter {
+            reason: note.reason.clone(),
+            time: Some(note.time.clone()).filter(|time| !time.is_empty()),
+            deliveries: note.deliveries,
+            worker: note.worker.clone(),
+        });
+    }
+
+    /// Returns the reference by which the job is found again.
+    pub fn reference(&self) -> JobReference {
+        let source = Some(self.source.clone()).filter(|source| !source.is_empty());
+        JobReference { queue: self.queue.clone(), source, id: self.id.clone() }
+    }
+}

@@ -1,0 +1,198 @@
+//! The operator's view of a storage: what waits, what runs and where, what died and why, and the way to put it right.
+//!
+//! [`Admin`] works on any [`Storage`] and knows no message types: jobs are [raw data](RawJob). The command line and the
+//! dashboard are thin layers over it. All data types implement [`serde::Serialize`]; their names in JSON do not change
+//! within a major version, and fields may be added.
+//!
+//! Reading is always allowed. Each change is an [`Action`]: the [`AccessLevel`] must allow it, and an [`OperatorEvent`] tells
+//! who did what, and what came of it.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use jobqueue::Storage;
+//! use jobqueue::admin::{AccessLevel, Admin, DeadLetterFilter, RawSend};
+//!
+//! let admin = Admin::builder(Storage::memory())
+//!     .access(AccessLevel::Operate)
+//!     .operator("ada")
+//!     .on_event(|event| println!("{} {} {}: {:?}", event.operator, event.action, event.subject, event.result))
+//!     .build();
+//! admin.create_queue("mails").await?;
+//! admin.send("mails", RawSend::json("mail", r#"{"to":"bob@example.org"}"#)?).await?;
+//! admin.pause("mails").await?;
+//! let mails = admin.queue("mails").await?;
+//! assert!(mails.paused && mails.length == 1);
+//!
+//! // The preview of a redrive, then the redrive.
+//! let rejected = DeadLetterFilter::new().reason("rejected");
+//! let preview = admin.redrive("mails").filter(rejected.clone()).dry_run(true).run().await?;
+//! println!("{} dead letters would be put back", preview.count);
+//! let _ = admin.redrive("mails").filter(rejected).per_second(20).run().await?;
+//! # Ok(()) }
+//! ```
+
+mod access;
+mod bulk;
+mod dead_letters;
+mod event;
+mod job;
+mod payload;
+mod peek;
+mod queues;
+mod send;
+mod settings;
+mod text;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use access::{AccessLevel, Action};
+pub use bulk::{Bulk, BulkProgress, BulkReport, SkippedJob};
+pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
+pub use event::{OperatorEvent, OperatorResult};
+pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJob};
+pub use payload::{BlobReference, RawCheckpoint, RawPayload};
+pub use queues::QueueOverview;
+pub use send::RawSend;
+pub use settings::{SettingChange, SettingsPlan};
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind};
+use crate::name::QueueName;
+use crate::queue::{QueueCore, QueueCoreOptions};
+use crate::storage::Storage;
+use event::{Listeners, Pending};
+
+/// The operator's view of a storage. Cheap to clone. See the [module](self) for an example.
+///
+/// All methods that only read are safe to drop at any time. Reading costs requests: each method says how many.
+#[derive(Clone)]
+pub struct Admin {
+    storage: Storage,
+    access: AccessLevel,
+    operator: Arc<str>,
+    listeners: Listeners,
+    clock: Arc<dyn Clock>,
+}
+
+impl Admin {
+    /// Returns a view that only reads.
+    pub fn new(storage: Storage) -> Self {
+        Self::builder(storage).build()
+    }
+
+    /// Returns a builder for a view that may change things.
+    pub fn builder(storage: Storage) -> AdminBuilder {
+        AdminBuilder {
+            admin: Self {
+                storage,
+                access: AccessLevel::default(),
+                operator: "unknown".into(),
+                listeners: Listeners::default(),
+                clock: Arc::new(SystemClock),
+            },
+        }
+    }
+
+    /// Returns the same view for another operator, who may do what `access` and the access of this view both allow. For programs
+    /// that serve several operators.
+    #[must_use]
+    pub fn acting_as(&self, operator: impl Into<Arc<str>>, access: &AccessLevel) -> Self {
+        Self { operator: operator.into(), access: self.access.and(access), ..self.clone() }
+    }
+
+    /// Returns the actions that this view may take.
+    pub fn access(&self) -> &AccessLevel {
+        &self.access
+    }
+
+    /// Returns the name of the operator.
+    pub fn operator(&self) -> &str {
+        &self.operator
+    }
+
+    /// Returns the storage.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Checks the access, does `work`, and tells what came of it.
+    async fn act<T>(
+        &self,
+        action: Action,
+        subject: impl Into<String>,
+        work: impl Future<Output = Result<T, Error>>,
+        summary: impl FnOnce(&T) -> String,
+    ) -> Result<T, Error> {
+        let pending = Pending::new(&self.listeners, &*self.clock, (&self.operator, action, subject.into()));
+        let result = match self.access.allows(action) {
+            true => work.await,
+            false => Err(self.forbidden(action)),
+        };
+        pending.ended(&result, summary);
+        result
+    }
+
+    fn forbidden(&self, action: Action) -> Error {
+        let text = format!("the access level of `{}` does not allow the action `{action}`", self.operator);
+        Error::new(ErrorKind::Forbidden, text)
+    }
+
+    /// Opens a queue that exists.
+    async fn open(&self, queue: &str) -> Result<Arc<QueueCore>, Error> {
+        let options = QueueCoreOptions {
+            clock: Arc::clone(&self.clock),
+            worker: Arc::clone(&self.operator),
+            ..QueueCoreOptions::default()
+        };
+        QueueCore::open_existing(&self.storage, QueueName::new(queue)?, options).await
+    }
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("storage", &self.storage)
+            .field("access", &self.access)
+            .field("operator", &self.operator)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Collects what an [`Admin`] is made of. Begun by [`Admin::builder`].
+#[derive(Debug)]
+#[must_use = "an admin is made by `build`"]
+pub struct AdminBuilder {
+    admin: Admin,
+}
+
+impl AdminBuilder {
+    /// Sets the actions that are allowed. The default is [`AccessLevel::ReadOnly`].
+    pub fn access(mut self, access: AccessLevel) -> Self {
+        self.admin.access = access;
+        self
+    }
+
+    /// Sets the name of the operator, for events and for dead letters of cancelled jobs. The default is `unknown`.
+    pub fn operator(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.admin.operator = name.into();
+        self
+    }
+
+    /// Calls `listener` for each action that was taken, refused or failed. It must be quick; if it panics, that is logged.
+    pub fn on_event(mut self, listener: impl Fn(&OperatorEvent) + Send + Sync + 'static) -> Self {
+        self.admin.listeners.add(listener);
+        self
+    }
+
+    /// Takes the time from `clock`, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.admin.clock = clock;
+        self
+    }
+
+    /// Returns the view.
+    pub fn build(self) -> Admin {
+        self.admin
+    }
+}

@@ -1,0 +1,106 @@
+//! Payloads and checkpoints as raw data.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::text::base64;
+use crate::envelope::{Checkpoint, Payload, StoredReference};
+
+/// The payload of a job as it lies in the storage. Anybody may have written it: show it as data.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "form", content = "value", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RawPayload {
+    /// The job has no payload.
+    None,
+    /// JSON text.
+    Json(Box<RawValue>),
+    /// Bytes of another media type: base64 in JSON.
+    Bytes(#[serde(serialize_with = "base64")] Bytes),
+    /// A text that is not JSON, of a message that is not an event.
+    Text(String),
+    /// A reference to a blob; [`Admin::payload`](super::Admin::payload) reads it.
+    Blob(BlobReference),
+}
+
+/// A reference to a blob with a payload or a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BlobReference {
+    /// The name of the blob in the container `jobqueue-payloads`.
+    pub name: String,
+    /// The number of bytes.
+    pub bytes: u64,
+    /// The SHA-256 of the content, as hexadecimal digits.
+    pub sha256: String,
+}
+
+impl BlobReference {
+    fn of(reference: &StoredReference) -> Self {
+        let (name, sha256) = (reference.to_string(), reference.sha256.to_string());
+        Self { name, bytes: reference.size, sha256 }
+    }
+
+    /// Returns the reference for a claim check; `None` if a caller has changed it to something that is none.
+    pub(super) fn stored(&self) -> Option<StoredReference> {
+        StoredReference::parse(&self.name, Some(self.bytes), Some(&self.sha256)).ok()
+    }
+}
+
+/// A checkpoint as it lies in the storage.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "form", content = "value", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RawCheckpoint {
+    /// JSON text.
+    Json(Box<RawValue>),
+    /// A text that is not JSON.
+    Text(String),
+    /// A reference to a blob; [`Admin::checkpoint`](super::Admin::checkpoint) reads it.
+    Blob(BlobReference),
+}
+
+impl RawPayload {
+    pub(super) fn of(payload: &Payload) -> Self {
+        match payload {
+            Payload::None => Self::None,
+            Payload::Json(json) => Self::read(&json.to_bytes()),
+            Payload::Binary(bytes) => Self::Bytes(bytes.clone()),
+            Payload::Stored(reference) => Self::Blob(BlobReference::of(reference)),
+        }
+    }
+
+    /// Returns bytes as JSON if they are, else as a text, else as bytes.
+    pub(super) fn read(data: &Bytes) -> Self {
+        match (serde_json::from_slice(data), std::str::from_utf8(data)) {
+            (Ok(json), _) => Self::Json(json),
+            (_, Ok(text)) => Self::Text(text.to_owned()),
+            _ => Self::Bytes(data.clone()),
+        }
+    }
+
+    /// Returns the number of bytes, wherever they are.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Json(json) => json.get().len() as u64,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Text(text) => text.len() as u64,
+            Self::Blob(reference) => reference.bytes,
+        }
+    }
+}
+
+impl RawCheckpoint {
+    pub(super) fn of(checkpoint: &Checkpoint) -> Self {
+        match checkpoint {
+            Checkpoint::Inline(json) => Self::read(json),
+            Checkpoint::Stored(reference) => Self::Blob(BlobReference::of(reference)),
+        }
+    }
+
+    pub(super) fn read(text: &str) -> Self {
+        serde_json::from_str(text).map_or_else(|_| Self::Text(text.to_owned()), Self::Json)
+    }
+}

@@ -1,0 +1,203 @@
+//! The queues of the storage, with what an operator asks of them first.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use serde::Serialize;
+
+use super::text::seconds_option;
+use super::{Action, Admin};
+use crate::error::{Error, ErrorKind};
+use crate::job::outcome::chain;
+use crate::message::MessageDefaults;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::settings::{QueueSettings, SettingOverrides};
+use crate::storage::{MAX_MESSAGES, QueueStore, StoreErrorKind};
+
+/// The number of queues that are asked at once.
+const AT_ONCE: usize = 8;
+
+/// A queue as an operator sees it. The shards of a queue are one queue here.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct QueueOverview {
+    /// The name.
+    pub name: String,
+    /// About how many messages there are, invisible ones included; never below the real number.
+    pub length: u64,
+    /// The number of visible messages that a peek showed: at most 32.
+    pub visible: u64,
+    /// True if there are no more visible messages than [`visible`](Self::visible). Where 32 are shown there may be more, and no
+    /// storage tells how many.
+    pub visible_is_exact: bool,
+    /// The time for which the oldest of the next 32 visible messages has been in the queue; `None` if none is visible.
+    #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
+    pub oldest: Option<Duration>,
+    /// About how many dead letters there are.
+    pub dead_letters: u64,
+    /// True if workers leave the queue alone.
+    pub paused: bool,
+    /// The settings that hold for a worker without defaults of its own, by their names in the metadata.
+    pub settings: BTreeMap<String, String>,
+    /// The metadata of the queue: what an operator or a program has set.
+    pub metadata: BTreeMap<String, String>,
+    /// A warning for each value in the metadata that is not used.
+    pub warnings: Vec<String>,
+    /// The reason why the numbers are not known, if a request failed.
+    pub error: Option<String>,
+}
+
+impl Admin {
+    /// Returns all queues, in order of name. A dead-letter queue is part of its queue; it stands here by itself only if that does not
+    /// exist. A queue that cannot be read is in the list with its [error](QueueOverview::error).
+    ///
+    /// Costs one request to list, and three for each queue.
+    ///
+    /// # Errors
+    /// [`Storage`](ErrorKind::Storage) when the queues cannot be listed.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn queues(&self) -> Result<Vec<QueueOverview>, Error> {
+        let names = self.queue_names().await?;
+        let looks = names.into_iter().map(|name| async move {
+            match self.look_at(&name).await {
+                Ok(overview) => Some(overview),
+                // Deleted since it was listed.
+                Err(e) if e.kind() == ErrorKind::NotFound => None,
+                Err(e) => Some(QueueOverview { error: Some(chain(&e)), ..QueueOverview::blank(&name) }),
+            }
+        });
+        let found: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Returns the names of all queues, without dead-letter queues whose queue exists. Costs one request.
+    ///
+    /// # Errors
+    /// [`Storage`](ErrorKind::Storage) when the queues cannot be listed.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn queue_names(&self) -> Result<Vec<QueueName>, Error> {
+        let all = self.storage.queues().list_queues("").await?;
+        let is_of_another = |name: &QueueName| {
+            let home = name.as_str().strip_suffix(crate::name::DEAD_LETTER_SUFFIX);
+            home.is_some_and(|home| all.iter().any(|other| other.as_str() == home))
+        };
+        Ok(all.iter().filter(|name| !is_of_another(name)).cloned().collect())
+    }
+
+    /// Returns one queue. Costs three requests.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
+    /// [`Storage`](ErrorKind::Storage) when it cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn queue(&self, queue: &str) -> Result<QueueOverview, Error> {
+        self.look_at(&QueueName::new(queue)?).await
+    }
+
+    /// Creates a queue without settings of its own; returns false if it exists.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
+    /// [`Storage`](ErrorKind::Storage) when the storage refuses.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may or may not be created.
+    pub async fn create_queue(&self, queue: &str) -> Result<bool, Error> {
+        let work = async {
+            let name = QueueName::new(queue)?;
+            // Its dead-letter queue needs a name too.
+            name.dead_letter()?;
+            match self.storage.queues().queue_metadata(&name).await {
+                Ok(_) => return Ok(false),
+                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {}
+                Err(e) => return Err(e.into()),
+            }
+            match self.storage.queues().create_queue(&name, &Metadata::new()).await {
+                Ok(_) => Ok(true),
+                Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => Ok(false),
+                Err(e) => Err(e.into()),
+            }
+        };
+        let summary = |new: &bool| if *new { "created".to_owned() } else { "it exists".to_owned() };
+        self.act(Action::CreateQueue, format!("queue {queue}"), work, summary).await
+    }
+
+    async fn look_at(&self, name: &QueueName) -> Result<QueueOverview, Error> {
+        let store = &**self.storage.queues();
+        let dead = async {
+            match name.dead_letter() {
+                Ok(dead) if !name.is_dead_letter() => count(store, &dead).await,
+                _ => Ok(0),
+            }
+        };
+        let (properties, peeked, dead) =
+            futures_util::join!(store.queue_properties(name), store.peek(name, MAX_MESSAGES), dead);
+        let missing = |e: crate::storage::StoreError| not_found(e, name);
+        let (properties, peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
+        let now = self.clock.now();
+        let oldest = peeked.iter().map(|message| message.inserted).min();
+        let visible = peeked.len() as u64;
+        Ok(QueueOverview {
+            length: properties.approximate_count.max(visible),
+            visible,
+            visible_is_exact: visible < MAX_MESSAGES.into(),
+            // Two clocks may differ: what was inserted in the future is new.
+            oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()),
+            dead_letters: dead?,
+            ..QueueOverview::blank(name).with_metadata(&properties.metadata)
+        })
+    }
+}
+
+async fn count(store: &dyn QueueStore, queue: &QueueName) -> Result<u64, Error> {
+    match store.queue_properties(queue).await {
+        Ok(properties) => Ok(properties.approximate_count),
+        Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(0),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Returns the error of a request that a missing queue makes fail.
+pub(super) fn not_found(error: crate::storage::StoreError, queue: &QueueName) -> Error {
+    if error.kind() == StoreErrorKind::QueueNotFound {
+        return Error::new(ErrorKind::NotFound, format!("there is no queue `{queue}`")).with_source(error);
+    }
+    error.into()
+}
+
+impl QueueOverview {
+    fn blank(name: &QueueName) -> Self {
+        Self {
+            name: name.to_string(),
+            length: 0,
+            visible: 0,
+            visible_is_exact: false,
+            oldest: None,
+            dead_letters: 0,
+            paused: false,
+            settings: BTreeMap::new(),
+            metadata: BTreeMap::new(),
+            warnings: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn with_metadata(mut self, metadata: &Metadata) -> Self {
+        let (settings, warnings) =
+            QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default());
+        self.paused = settings.paused;
+        self.settings =
+            settings.entries().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        self.metadata = metadata.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        self.warnings = warnings.iter().map(ToString::to_string).collect();
+        self
+    }
+}

@@ -1,0 +1,155 @@
+//! Sending a job without its type.
+
+use bytes::Bytes;
+
+use super::{Action, Admin, JobReference};
+use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
+use crate::error::{Error, ErrorKind};
+use crate::queue::{SendOptions, new_id};
+
+/// A job to be sent by [`Admin::send`]: an event, checked as one. Whether its payload fits the type is known only to the worker.
+///
+/// ```
+/// # fn main() -> Result<(), jobqueue::Error> {
+/// use jobqueue::admin::RawSend;
+///
+/// let by_hand = RawSend::json("mail", r#"{"to":"ada@example.org"}"#)?.version(2).key("ada");
+/// let as_event = RawSend::event(
+///     r#"{"specversion":"1.0","id":"1","source":"/shop","type":"mail","data":{"to":"ada@example.org"}}"#,
+/// )?;
+/// # let _ = (by_hand, as_event);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct RawSend {
+    envelope: Envelope,
+    options: SendOptions,
+}
+
+impl RawSend {
+    /// Returns a job of a kind, with a payload of JSON and version 1.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a payload that is not JSON, or an empty kind.
+    pub fn json(kind: &str, payload: &str) -> Result<Self, Error> {
+        let not_json = |e| Error::new(ErrorKind::Invalid, "the payload is not JSON").with_source(e);
+        let json = JsonText::check(Bytes::copy_from_slice(payload.as_bytes())).map_err(not_json)?;
+        let mut job = Self::of(kind, Payload::Json(json))?;
+        job.envelope.content_type = Some("application/json".into());
+        Ok(job)
+    }
+
+    /// Returns a job of a kind, with a payload of another media type and version 1.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for an empty kind.
+    pub fn bytes(kind: &str, content_type: &str, payload: impl Into<Bytes>) -> Result<Self, Error> {
+        let mut job = Self::of(kind, Payload::Binary(payload.into()))?;
+        job.envelope.content_type = Some(content_type.to_owned().into());
+        Ok(job)
+    }
+
+    fn of(kind: &str, payload: Payload) -> Result<Self, Error> {
+        if kind.is_empty() || kind.len() > MAX_ID_BYTES {
+            return Err(Error::new(ErrorKind::Invalid, "a kind has 1 to 1,024 bytes"));
+        }
+        let envelope = Envelope::new("", "/jobqueue/admin", kind, payload);
+        Ok(Self { envelope, options: SendOptions::new() })
+    }
+
+    /// Reads a CloudEvent in JSON. It keeps its id, source, kind, version, key, payload, trace and headers. What deliveries write into
+    /// a message, such as attempts and checkpoints, is left out.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a text that is not an event, and for an event that refers to a blob.
+    pub fn event(text: &str) -> Result<Self, Error> {
+        let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
+        let parsed = parse(text).map_err(|e| invalid("the text is not an event").with_source(e))?;
+        let Parsed::Event(event) = parsed else {
+            return Err(invalid("the text is JSON but not an event: it has no `specversion`"));
+        };
+        if matches!(event.payload, Payload::Stored(_)) {
+            return Err(invalid("the event refers to a blob; send its payload itself"));
+        }
+        let mut envelope = Envelope::new(event.id, event.source, event.kind, event.payload);
+        envelope.subject = event.subject;
+        envelope.content_type = event.content_type;
+        envelope.version = event.version;
+        envelope.traceparent = event.traceparent;
+        envelope.extensions = event.extensions;
+        Ok(Self { envelope, options: SendOptions::new() })
+    }
+
+    /// Sets the version of the payload's form.
+    #[must_use]
+    pub fn version(mut self, version: u32) -> Self {
+        self.envelope.version = Some(version.max(1));
+        self
+    }
+
+    /// Sets the id, instead of a new one.
+    #[must_use]
+    pub fn id(mut self, id: &str) -> Self {
+        self.envelope.id = id.into();
+        self
+    }
+
+    /// Sets the sender. The default is `/jobqueue/admin`, or the one in the event.
+    #[must_use]
+    pub fn source(mut self, source: &str) -> Self {
+        self.envelope.source = source.into();
+        self
+    }
+
+    /// Sets the key.
+    #[must_use]
+    pub fn key(mut self, key: &str) -> Self {
+        self.envelope.subject = Some(key.to_owned()).filter(|key| !key.is_empty());
+        self
+    }
+
+    /// Sets delay, time to live, order and headers; an id, a source and a key here have priority.
+    #[must_use]
+    pub fn with(mut self, options: SendOptions) -> Self {
+        self.options = options;
+        self
+    }
+}
+
+impl Admin {
+    /// Sends a job. Costs a request, and one more for a payload that is too large for the queue.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue: none is created; the errors of
+    /// [`Queue::send`](crate::Queue::send).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the job may or may not be sent.
+    pub async fn send(&self, queue: &str, job: RawSend) -> Result<JobReference, Error> {
+        let work = async {
+            let RawSend { mut envelope, options } = job;
+            let core = self.open(queue).await?;
+            let (id, source, key) = options.identity();
+            envelope.id = id.map(Into::into).unwrap_or(envelope.id);
+            envelope.source = source.unwrap_or(envelope.source);
+            envelope.subject = key.map(str::to_owned).or(envelope.subject);
+            if envelope.id.is_empty() {
+                envelope.id = new_id();
+            }
+            if envelope.id.len() > MAX_ID_BYTES || envelope.source.is_empty() {
+                let text = format!("an id has at most {MAX_ID_BYTES} bytes, and a source is not empty");
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            let data = match &envelope.payload {
+                Payload::Json(json) => json.to_bytes(),
+                Payload::Binary(bytes) => bytes.clone(),
+                Payload::None | Payload::Stored(_) => Bytes::new(),
+            };
+            let source = envelope.source.to_string();
+            let sent = core.dispatch(core.prepare_envelope(envelope, data, options)?).await?;
+            Ok(JobReference::new(queue, sent.id()).with_source(source))
+        };
+        let summary = |sent: &JobReference| format!("sent {}", sent.id.escape_debug());
+        self.act(Action::Send, format!("queue {queue}"), work, summary).await
+    }
+}

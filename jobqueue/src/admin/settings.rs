@@ -1,0 +1,199 @@
+//! The settings of a queue: paused or not, and changes by a plan.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::queues::not_found;
+use super::{Action, Admin};
+use crate::error::{Error, ErrorKind};
+use crate::message::MessageDefaults;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::settings::{PAUSED, QueueSettings, SettingOverrides};
+
+/// The changes that bring the metadata of a queue to what somebody wants; made by [`Admin::plan_settings`]. A plan without changes
+/// says that there is no drift.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SettingsPlan {
+    /// The queue.
+    pub queue: String,
+    /// The changes, in order of name.
+    pub changes: Vec<SettingChange>,
+    /// The metadata that the plan was made from. It is applied only while the metadata is still this.
+    pub before: BTreeMap<String, String>,
+}
+
+/// A change of one value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SettingChange {
+    /// The name in the metadata.
+    pub name: String,
+    /// The value now; `None` if there is none.
+    pub from: Option<String>,
+    /// The value that is wanted; `None` to remove it, so that the default holds.
+    pub to: Option<String>,
+    /// The reason why workers would not use the value, if they would not. A plan with a warning is not applied.
+    pub warning: Option<String>,
+}
+
+impl SettingsPlan {
+    /// Returns whether nothing is to be changed.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+impl Admin {
+    /// Has workers leave the queue alone: they finish what they run, and fetch nothing more. They notice within 30 seconds. Messages
+    /// can be sent meanwhile. Returns false if the queue was paused already.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue;
+    /// [`Storage`](ErrorKind::Storage) when the storage refuses.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may or may not be paused.
+    pub async fn pause(&self, queue: &str) -> Result<bool, Error> {
+        let summary =
+            |new: &bool| if *new { "paused".to_owned() } else { "it was paused already".to_owned() };
+        self.act(Action::Pause, format!("queue {queue}"), self.set_paused(queue, true), summary).await
+    }
+
+    /// Has workers fetch from the queue again. They notice within 30 seconds. Returns false if the queue was not paused.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the queue may or may not be paused.
+    pub async fn resume(&self, queue: &str) -> Result<bool, Error> {
+        let summary = |new: &bool| if *new { "resumed".to_owned() } else { "it was not paused".to_owned() };
+        self.act(Action::Resume, format!("queue {queue}"), self.set_paused(queue, false), summary).await
+    }
+
+    async fn set_paused(&self, queue: &str, paused: bool) -> Result<bool, Error> {
+        let name = QueueName::new(queue)?;
+        let mut metadata = self.metadata(&name).await?;
+        if resolve(&metadata).0.paused == paused {
+            return Ok(false);
+        }
+        metadata.remove(PAUSED);
+        if paused {
+            metadata.insert(PAUSED, "true");
+        }
+        self.storage.queues().set_queue_metadata(&name, &metadata).await?;
+        Ok(true)
+    }
+
+    /// Compares the metadata of a queue with what is `wanted`: names with values, or with `None` for those that are to be absent. Names
+    /// that are not in `wanted` stay as they are. Changes nothing; costs one request.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{Storage, admin::{AccessLevel, Admin}};
+    /// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+    /// # admin.create_queue("mails").await?;
+    /// let plan = admin.plan_settings("mails", [("poisonthreshold", Some("3")), ("paused", None)]).await?;
+    /// assert_eq!(plan.changes.len(), 1);
+    /// admin.apply_settings(&plan).await?;
+    /// // No drift any more.
+    /// assert!(admin.plan_settings("mails", [("poisonthreshold", Some("3"))]).await?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when it cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn plan_settings<N: AsRef<str>, V: AsRef<str>>(
+        &self,
+        queue: &str,
+        wanted: impl IntoIterator<Item = (N, Option<V>)>,
+    ) -> Result<SettingsPlan, Error> {
+        let wanted: Vec<(String, Option<String>)> = wanted
+            .into_iter()
+            .map(|(name, value)| (name.as_ref().to_owned(), value.map(|value| value.as_ref().to_owned())))
+            .collect();
+        let now = self.metadata(&QueueName::new(queue)?).await?;
+        let mut changes = BTreeMap::new();
+        for (name, to) in wanted {
+            let from = now.get(&name).map(str::to_owned);
+            let warning = to.as_deref().and_then(|value| warning(&name, value));
+            let change = SettingChange { name: name.clone(), from, to, warning };
+            if change.from != change.to {
+                changes.insert(name.to_ascii_lowercase(), change);
+            }
+        }
+        let before = now.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Ok(SettingsPlan { queue: queue.to_owned(), changes: changes.into_values().collect(), before })
+    }
+
+    /// Makes the changes of a plan. Costs two requests.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) if the plan has a warning;
+    /// [`Conflict`](ErrorKind::Conflict) if the metadata has changed since the plan was made: plan again;
+    /// [`NotFound`](ErrorKind::NotFound), [`Storage`](ErrorKind::Storage).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, all changes are made or none.
+    pub async fn apply_settings(&self, plan: &SettingsPlan) -> Result<(), Error> {
+        let work = async {
+            if let Some(warning) = plan.changes.iter().find_map(|change| change.warning.as_deref()) {
+                return Err(Error::new(ErrorKind::Invalid, warning));
+            }
+            let name = QueueName::new(&plan.queue)?;
+            let mut metadata = self.metadata(&name).await?;
+            if metadata != plan.before.iter().map(|(name, value)| (name.clone(), value.clone())).collect() {
+                let text =
+                    format!("the settings of `{name}` have changed since the plan was made; plan again");
+                return Err(Error::new(ErrorKind::Conflict, text));
+            }
+            for change in &plan.changes {
+                metadata.remove(&change.name);
+                if let Some(value) = &change.to {
+                    metadata.insert(change.name.clone(), value.clone());
+                }
+            }
+            metadata.check().map_err(|problem| Error::new(ErrorKind::Invalid, problem))?;
+            if !plan.is_empty() {
+                self.storage.queues().set_queue_metadata(&name, &metadata).await?;
+            }
+            Ok(())
+        };
+        let change = |change: &SettingChange| match &change.to {
+            Some(value) => format!("{}={value}", change.name),
+            None => format!("{} removed", change.name),
+        };
+        let summary = |(): &()| plan.changes.iter().map(change).collect::<Vec<_>>().join(", ");
+        self.act(Action::ChangeSettings, format!("queue {}", plan.queue), work, summary).await
+    }
+
+    async fn metadata(&self, name: &QueueName) -> Result<Metadata, Error> {
+        let metadata = self.storage.queues().queue_metadata(name).await;
+        metadata.map_err(|error| not_found(error, name))
+    }
+}
+
+fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<crate::settings::SettingWarning>) {
+    QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default())
+}
+
+/// Returns why workers would not use a value, or the storage not take it.
+fn warning(name: &str, value: &str) -> Option<String> {
+    let alone = Metadata::new().with(name, value);
+    if let Err(problem) = alone.check() {
+        return Some(problem);
+    }
+    let (settings, warnings) = resolve(&alone);
+    if let Some(warning) = warnings.first() {
+        return Some(warning.to_string());
+    }
+    let is_known = settings.entries().iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+        || QueueSettings::NAMES.iter().any(|known| known.eq_ignore_ascii_case(name));
+    (!is_known).then(|| format!("no setting is called `{name}`; workers would not use it"))
+}

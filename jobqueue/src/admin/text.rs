@@ -1,0 +1,44 @@
+//! Writes times, durations and bytes into JSON: RFC 3339 in UTC, seconds, base64.
+
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde::Serializer;
+
+/// Returns a time as RFC 3339 in UTC with milliseconds; the ends of the calendar for a time outside it.
+pub(super) fn time(time: SystemTime) -> String {
+    let end = if time < SystemTime::UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };
+    let timestamp = Timestamp::try_from(time).unwrap_or(end);
+    jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
+}
+
+/// Reads a time in RFC 3339.
+pub(super) fn read_time(text: &str) -> Option<SystemTime> {
+    text.parse::<Timestamp>().ok().map(SystemTime::from)
+}
+
+pub(super) fn rfc3339<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&time(*at))
+}
+
+pub(super) fn seconds_option<S: Serializer>(
+    time: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => seconds(time, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+pub(super) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    // Milliseconds are exact enough, and their text is short.
+    let millis = u32::try_from(time.as_millis()).map_or(time.as_secs_f64(), |millis| f64::from(millis) / 1e3);
+    serializer.serialize_f64(millis)
+}
+
+pub(super) fn base64<S: Serializer>(bytes: &bytes::Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&STANDARD.encode(bytes))
+}

@@ -1,0 +1,80 @@
+//! The dead-letter queue of a queue without a message type: what `DeadLetters<M>` and the operator's view share.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::letter::{DeadLetter, DeadLetterEntry};
+use crate::error::Error;
+use crate::name::QueueName;
+use crate::queue::queue_core::QueueCore;
+use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
+
+/// The dead-letter queue of a queue.
+#[derive(Debug)]
+pub(crate) struct DeadLetterQueue {
+    pub(super) core: Arc<QueueCore>,
+    pub(super) name: QueueName,
+    /// The kind that is shown for letters that do not tell theirs.
+    external_kind: &'static str,
+}
+
+impl DeadLetterQueue {
+    pub(crate) fn new(core: Arc<QueueCore>, external_kind: &'static str) -> Result<Self, Error> {
+        let name = core.name.dead_letter()?;
+        Ok(Self { core, name, external_kind })
+    }
+
+    pub(crate) fn name(&self) -> &QueueName {
+        &self.name
+    }
+
+    /// Returns about how many letters there are; 0 if the queue does not exist yet.
+    pub(crate) async fn count(&self) -> Result<u64, Error> {
+        match self.core.store().queue_properties(&self.name).await {
+            Ok(properties) => Ok(properties.approximate_count),
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(0),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Looks at the first letters, at most 32, without changing anything; of several copies of one, at the first.
+    pub(crate) async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
+        let peeked = match self.core.store().peek(&self.name, MAX_MESSAGES).await {
+            Ok(peeked) => peeked,
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Vec::new()),
+            Err(e) => return Err(e.into()),
+        };
+        let mut seen = HashSet::new();
+        let letters = peeked.iter().filter_map(|message| {
+            let text = message.text.as_deref().ok()?;
+            Some(self.letter(&DeadLetterEntry::read(text), text, &message.id, message.inserted))
+        });
+        Ok(letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death))).collect())
+    }
+
+    pub(super) fn letter(
+        &self,
+        entry: &DeadLetterEntry,
+        text: &str,
+        id: &MessageId,
+        inserted: SystemTime,
+    ) -> DeadLetter {
+        match entry {
+            DeadLetterEntry::Event(envelope) => DeadLetter::of(envelope, text),
+            DeadLetterEntry::External => {
+                DeadLetter::external(id, inserted, self.external_kind, &self.core.name, text)
+            }
+        }
+    }
+
+    /// Reads the text of a letter: what could not be read as a job as it was received, any other as it lies in the queue.
+    pub(crate) async fn text(&self, letter: &DeadLetter) -> Result<String, Error> {
+        if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
+            && let Some(text) = self.kept_text(&envelope).await?
+        {
+            return Ok(text);
+        }
+        Ok(letter.text.clone())
+    }
+}

@@ -1,0 +1,136 @@
+//! Access levels and events: nothing changes without permission, and nothing changes in silence.
+
+use std::collections::BTreeSet;
+
+use jobqueue::admin::{AccessLevel, Action, Admin, DeadLetterFilter, OperatorResult, RawSend};
+use jobqueue::{Error, ErrorKind, JobError, Storage, Worker};
+use jobqueue_tests::jobs::Task;
+use tokio::sync::Notify;
+
+use crate::support::{operator, send, watched};
+
+/// Takes an action on the queue `mails`.
+async fn take(admin: &Admin, action: Action) -> Result<(), Error> {
+    match action {
+        Action::CreateQueue => admin.create_queue("other").await.map(drop),
+        Action::Send => admin.send("mails", RawSend::json("mail", "{}")?).await.map(drop),
+        Action::Pause => admin.pause("mails").await.map(drop),
+        Action::Resume => admin.resume("mails").await.map(drop),
+        Action::ChangeSettings => {
+            let plan = admin.plan_settings("mails", [("poisonthreshold", Some("3"))]).await?;
+            admin.apply_settings(&plan).await
+        }
+        Action::Inspect => admin.inspect("mails", 10).await.map(drop),
+        Action::Redrive => admin.redrive("mails").run().await.map(drop),
+        Action::Purge => admin.purge("mails").run().await.map(drop),
+        other => panic!("no case for {other}"),
+    }
+}
+
+/// The actions that are built.
+const ACTIONS: &[Action] = &[
+    Action::CreateQueue,
+    Action::Send,
+    Action::Pause,
+    Action::Resume,
+    Action::ChangeSettings,
+    Action::Inspect,
+    Action::Redrive,
+    Action::Purge,
+];
+
+async fn storage() -> Storage {
+    let storage = Storage::memory();
+    send(&operator(&storage), "mails", ["1".to_owned()]).await;
+    storage
+}
+
+#[tokio::test]
+async fn each_action_needs_its_own_permission_and_is_told() {
+    for action in ACTIONS.iter().copied() {
+        let storage = storage().await;
+        let others = Action::ALL.iter().copied().filter(|other| *other != action);
+        let levels = [
+            (AccessLevel::ReadOnly, false),
+            (AccessLevel::only(others), false),
+            (AccessLevel::only([action]), true),
+        ];
+        for (level, allowed) in levels {
+            let before = format!("{:?}", operator(&storage).queues().await.unwrap());
+            let (admin, events) = watched(&storage, level);
+            let result = take(&admin, action).await;
+            let events = events.lock().unwrap().clone();
+            assert_eq!(events.len(), 1, "{action}");
+            assert_eq!((events[0].operator.as_str(), events[0].action), ("ada", action));
+            if allowed {
+                result.unwrap();
+                assert!(matches!(events[0].result, OperatorResult::Done(_)), "{events:?}");
+            } else {
+                assert_eq!(result.unwrap_err().kind(), ErrorKind::Forbidden, "{action}");
+                assert!(matches!(events[0].result, OperatorResult::Refused(_)), "{events:?}");
+                let after = format!("{:?}", operator(&storage).queues().await.unwrap());
+                let cut = |text: &str| text.split("oldest").next().unwrap_or_default().to_owned();
+                assert_eq!(cut(&after), cut(&before), "{action} changed something");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn preview_needs_the_permission_to_inspect_only() {
+    let storage = storage().await;
+    let (admin, _) = watched(&storage, AccessLevel::only([Action::Inspect]));
+    let _ = admin.purge("mails").dry_run(true).run().await.unwrap();
+    assert!(admin.purge("mails").run().await.is_err());
+    let (reader, _) = watched(&storage, AccessLevel::ReadOnly);
+    assert!(reader.purge("mails").dry_run(true).run().await.is_err());
+    assert!(reader.dead_letters("mails", &DeadLetterFilter::new()).await.is_ok());
+}
+
+#[tokio::test]
+async fn another_operator_gets_no_more_than_the_view_has() {
+    let storage = storage().await;
+    let (admin, events) = watched(&storage, AccessLevel::only([Action::Pause]));
+    let bob = admin.acting_as("bob", &AccessLevel::Operate);
+    assert!(bob.pause("mails").await.is_ok() && bob.resume("mails").await.is_err());
+    let eve = admin.acting_as("eve", &AccessLevel::ReadOnly);
+    assert!(eve.pause("mails").await.is_err());
+    let operators: BTreeSet<_> = events.lock().unwrap().iter().map(|event| event.operator.clone()).collect();
+    assert_eq!(operators, ["bob".to_owned(), "eve".to_owned()].into());
+    assert!(Admin::new(storage).pause("mails").await.is_err(), "a view reads only unless told otherwise");
+}
+
+#[tokio::test]
+async fn failures_and_interruptions_are_told() {
+    let storage = storage().await;
+    let (admin, events) = watched(&storage, AccessLevel::Operate);
+    assert!(admin.pause("missing").await.is_err());
+    for _ in 0..3 {
+        let _ = admin.send("mails", RawSend::json("task", "{}").unwrap()).await.unwrap();
+    }
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let worker = Worker::builder(storage.clone()).handle_on("mails", handler).build().unwrap();
+    assert!(worker.run_until_idle().await.unwrap().dead_lettered > 1, "none is valid");
+    events.lock().unwrap().retain(|event| event.action == Action::Pause);
+    // One a second: dropped after the first.
+    let first = Notify::new();
+    let redrive = admin.redrive("mails").per_second(1).on_progress(|_| first.notify_one()).run();
+    tokio::select! {
+        biased;
+        () = first.notified() => {}
+        report = redrive => panic!("{report:?}"),
+    }
+    let events = events.lock().unwrap().clone();
+    let results: Vec<_> = events.iter().map(|event| event.result.clone()).collect();
+    assert!(matches!(&results[0], OperatorResult::Failed(text) if text.contains("missing")), "{results:?}");
+    assert_eq!(results[1..], [OperatorResult::Interrupted]);
+    let json = serde_json::to_value(&events[0]).unwrap();
+    assert_eq!((json["result"].as_str(), json["action"].as_str()), (Some("failed"), Some("pause")));
+}
+
+#[tokio::test]
+async fn listener_that_panics_does_not_stop_the_action() {
+    let storage = storage().await;
+    let silent = Admin::builder(storage).access(AccessLevel::Operate).on_event(|_| panic!("planted")).build();
+    assert!(silent.pause("mails").await.is_ok());
+}

@@ -1,0 +1,155 @@
+//! Dead letters: found by a filter, previewed, put back and deleted.
+
+use std::time::Duration;
+
+use jobqueue::admin::{Admin, BulkReport, DeadLetterFilter, JobState, RawSend};
+use jobqueue::storage::PutMessage;
+use jobqueue::{JobError, JobInfo, Storage, Worker};
+use jobqueue_tests::jobs::Task;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{operator, send, storages};
+
+const QUEUE: &str = "tasks";
+
+/// Dead-letters jobs: the even ones with one error, the odd ones with another.
+async fn with_dead_letters(storage: &Storage, jobs: u64) -> Admin {
+    let admin = operator(storage);
+    send(&admin, QUEUE, (0..jobs).map(|n| n.to_string())).await;
+    let handler = async |_: Task, info: JobInfo| {
+        let is_even = info.id.parse::<u64>().is_ok_and(|n| n % 2 == 0);
+        Err::<(), _>(JobError::dead_letter(if is_even { "No Such Address" } else { "<b>refused</b>" }))
+    };
+    let worker = Worker::builder(storage.clone()).handle_on(QUEUE, handler).build().unwrap();
+    let report = worker.run_until_idle().await.unwrap();
+    assert_eq!(report.dead_lettered, jobs);
+    admin
+}
+
+async fn counts(admin: &Admin) -> (u64, u64) {
+    let queue = admin.queue(QUEUE).await.unwrap();
+    (queue.length, queue.dead_letters)
+}
+
+#[tokio::test]
+async fn filters_select_by_kind_reason_age_text_and_id() {
+    for (storage, _folder) in storages().await {
+        let admin = with_dead_letters(&storage, 6).await;
+        let hour = Duration::from_secs(3600);
+        let all = DeadLetterFilter::new();
+        let cases = [
+            (all.clone(), 6),
+            (all.clone().kind("task"), 6),
+            (all.clone().kind("other"), 0),
+            (all.clone().reason("rejected"), 6),
+            (all.clone().reason("attempts_exhausted"), 0),
+            (all.clone().text("no such address"), 3),
+            (all.clone().text("<B>"), 3),
+            (all.clone().text("\"name\":\"4\""), 1),
+            (all.clone().ids(["1", "2", "77"]), 2),
+            (all.clone().younger_than(hour), 6),
+            (all.clone().older_than(hour), 0),
+            (all.clone().text("refused").ids(["1", "2"]), 1),
+        ];
+        for (filter, expected) in cases {
+            let page = admin.dead_letters(QUEUE, &filter).await.unwrap();
+            assert_eq!((page.matching, page.looked_at, page.complete), (expected, 6, true), "{filter:?}");
+            let searched = admin.search_dead_letters(QUEUE, &filter, 2).await.unwrap();
+            assert_eq!((searched.matching, searched.looked_at), (expected, 6), "{filter:?}");
+            assert_eq!(searched.letters.len() as u64, expected.min(2));
+        }
+        let page = admin.dead_letters(QUEUE, &all.ids(["3"])).await.unwrap();
+        let job = &page.letters[0];
+        let end = job.dead.as_ref().unwrap();
+        assert_eq!((job.state, end.reason.as_str(), job.attempts), (JobState::Dead, "rejected", 1));
+        assert_eq!(job.last_error.as_deref(), Some("<b>refused</b>"));
+    }
+}
+
+#[tokio::test]
+async fn preview_changes_nothing_and_says_what_the_redrive_does() {
+    for (storage, _folder) in storages().await {
+        let admin = with_dead_letters(&storage, 50).await;
+        let even = DeadLetterFilter::new().text("address");
+        let mut told = 0;
+        let preview =
+            admin.redrive(QUEUE).filter(even.clone()).dry_run(true).on_progress(|_| told += 1).run().await;
+        let mut preview: BulkReport = preview.unwrap();
+        assert_eq!((preview.count, preview.left, preview.dry_run, told), (25, 25, true, 25));
+        let purge = admin.purge(QUEUE).filter(even.clone()).dry_run(true).run().await.unwrap();
+        assert_eq!((purge.count, counts(&admin).await), (25, (0, 50)));
+        let redriven = admin.redrive(QUEUE).filter(even).run().await.unwrap();
+        assert_eq!(counts(&admin).await, (25, 25));
+        let mut redriven_jobs = redriven.jobs.clone();
+        preview.jobs.sort();
+        redriven_jobs.sort();
+        assert_eq!(redriven_jobs, preview.jobs);
+        let purged = admin.purge(QUEUE).run().await.unwrap();
+        assert_eq!((purged.count, counts(&admin).await), (25, (25, 0)));
+    }
+}
+
+#[tokio::test]
+async fn redrive_that_is_told_to_stop_loses_nothing() {
+    for (storage, _folder) in storages().await {
+        let admin = with_dead_letters(&storage, 40).await;
+        let token = CancellationToken::new();
+        let stop = token.clone();
+        let listen = move |progress: jobqueue::admin::BulkProgress| {
+            assert_eq!(progress.total, 40);
+            if progress.done == 10 {
+                stop.cancel();
+            }
+        };
+        let report = admin.redrive(QUEUE).stop_when(token).on_progress(listen).run().await.unwrap();
+        assert_eq!(report.count, 10);
+        assert!(report.stopped.is_some());
+        // Those that it held are visible at once.
+        assert_eq!(admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap().letters.len(), 30);
+        assert_eq!(admin.redrive(QUEUE).run().await.unwrap().count, 30);
+        assert_eq!(counts(&admin).await, (40, 0));
+    }
+}
+
+#[tokio::test]
+async fn limit_and_rate_hold_for_redrive_and_purge() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = with_dead_letters(&storage, 12).await;
+    let started = std::time::Instant::now();
+    assert_eq!(admin.redrive(QUEUE).limit(5).per_second(50).run().await.unwrap().count, 5);
+    assert_eq!(admin.purge(QUEUE).limit(5).per_second(50).run().await.unwrap().count, 5);
+    assert!(started.elapsed() >= Duration::from_millis(2 * 4 * 20), "{:?}", started.elapsed());
+    assert_eq!(counts(&admin).await, (5, 2));
+}
+
+#[tokio::test]
+async fn dead_letters_of_other_programs_are_shown_and_put_back() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, QUEUE, []).await;
+        send(&admin, "tasks-poison", []).await;
+        let poison = "tasks-poison".parse().unwrap();
+        let _ = storage.queues().put(&poison, PutMessage::new("<not an event>")).await.unwrap();
+        let page = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
+        let [letter] = &page.letters[..] else { panic!("one letter") };
+        assert_eq!(letter.dead.as_ref().unwrap().reason, "unknown");
+        assert!(!letter.id.is_empty() && letter.problem.is_some());
+        assert_eq!(admin.redrive(QUEUE).run().await.unwrap().count, 1);
+        let [job] = &admin.peek(QUEUE).await.unwrap()[..] else { panic!("one message") };
+        assert_eq!(serde_json::to_value(&job.payload).unwrap()["value"], "<not an event>");
+    }
+}
+
+#[tokio::test]
+async fn large_payload_of_a_dead_letter_is_read_on_request() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    send(&admin, QUEUE, []).await;
+    let json = format!(r#"{{"name":"large","data":"{}"}}"#, "x".repeat(100_000));
+    let _ = admin.send(QUEUE, RawSend::json("task", &json).unwrap()).await.unwrap();
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("planted"));
+    let worker = Worker::builder(storage.clone()).handle_on(QUEUE, handler).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    let page = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
+    assert_eq!(admin.payload(&page.letters[0]).await.unwrap().bytes(), json.len() as u64);
+}

@@ -1,0 +1,9 @@
+//! The operator's view: it shows what there is, changes only what it is allowed to, and tells of every change.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod access;
+mod dead_letters;
+mod peek;
+mod queues;
+mod support;

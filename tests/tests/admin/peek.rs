@@ -1,0 +1,135 @@
+//! Jobs as raw data, and jobs that are sent without their type.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jobqueue::admin::{JobState, RawPayload, RawSend};
+use jobqueue::storage::PutMessage;
+use jobqueue::{ErrorKind, JobError, SendOptions};
+use jobqueue_tests::jobs::{Task, worker};
+
+use crate::support::{operator, send, storages};
+
+#[tokio::test]
+async fn job_is_shown_with_all_that_its_message_says() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, "mails", []).await;
+        let options = SendOptions::new().header("tenant", "blue");
+        let job =
+            RawSend::json("mail", r#"{"to": "ada"}"#).unwrap().id("7").key("ada").version(3).with(options);
+        let sent = admin.send("mails", job).await.unwrap();
+        assert_eq!((sent.id.as_str(), sent.source.as_deref()), ("7", Some("/jobqueue/admin")));
+        let [job] = &admin.peek("mails").await.unwrap()[..] else { panic!("one job") };
+        assert_eq!((job.id.as_str(), job.kind.as_str(), job.version), ("7", "mail", Some(3)));
+        assert_eq!((job.key.as_deref(), job.state, job.attempts), (Some("ada"), JobState::Waiting, 0));
+        assert_eq!(job.headers["tenant"], "blue");
+        assert!(job.trace.is_some() && job.sent.is_some() && job.inserted.is_some() && job.problem.is_none());
+        let json = serde_json::to_value(job).unwrap();
+        assert_eq!(json["payload"], serde_json::json!({"form": "json", "value": {"to": "ada"}}));
+        assert_eq!(json["state"], "waiting");
+    }
+}
+
+#[tokio::test]
+async fn payload_in_a_blob_is_read_on_request() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    send(&admin, "mails", []).await;
+    let large = format!("\"{}\"", "x".repeat(100_000));
+    let _ = admin.send("mails", RawSend::json("mail", &large).unwrap()).await.unwrap();
+    let [job] = &admin.peek("mails").await.unwrap()[..] else { panic!("one job") };
+    let RawPayload::Blob(reference) = &job.payload else { panic!("{:?}", job.payload) };
+    assert_eq!(reference.bytes, large.len() as u64);
+    let RawPayload::Json(json) = admin.payload(job).await.unwrap() else { panic!("JSON") };
+    assert_eq!(json.get(), large);
+    let container = "jobqueue-payloads".parse().unwrap();
+    storage.blobs().delete_container(&container).await.unwrap();
+    assert_eq!(admin.payload(job).await.unwrap_err().kind(), ErrorKind::Undecodable);
+}
+
+#[tokio::test]
+async fn texts_from_anybody_are_shown_and_break_nothing() {
+    let hostile = [
+        "<script>alert(1)</script>",
+        "{\"specversion\":\"1.0\",\"id\":\"\u{202e}\",\"source\":\"/s\",\"type\":\"<b>\",\"data\":{}}",
+        "{\"specversion\":\"1.0\"}",
+        "{\"specversion\":\"1.0\",\"id\":\"1\",\"source\":\"/s\",\"type\":\"t\",\"dataref\":\"../../etc/passwd\"}",
+        "{\"a\":1}",
+        "[[[[[[[[[[",
+        "\u{feff}",
+        "AAECAw==",
+    ];
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, "mails", []).await;
+        let queue = "mails".parse().unwrap();
+        for text in hostile {
+            let _ = storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
+        }
+        let deep = "[".repeat(60_000);
+        let _ = storage.queues().put(&queue, PutMessage::new(deep)).await.unwrap();
+        let jobs = admin.peek("mails").await.unwrap();
+        assert_eq!(jobs.len(), hostile.len() + 1);
+        assert_eq!(jobs.iter().filter(|job| job.problem.is_none()).count(), 1, "one is an event");
+        for job in &jobs {
+            let json = serde_json::to_string(job).unwrap();
+            assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok());
+            assert!(!job.id.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn inspecting_shows_more_than_a_peek_and_costs_no_delivery() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, "tasks", (0..70).map(|n| n.to_string())).await;
+        for _ in 0..3 {
+            let jobs = admin.inspect("tasks", 1000).await.unwrap();
+            let ids: BTreeSet<_> = jobs.iter().map(|job| job.id.as_str()).collect();
+            assert_eq!((jobs.len(), ids.len()), (70, 70));
+        }
+        assert_eq!(admin.inspect("tasks", 40).await.unwrap().len(), 40);
+        // All are visible again, and none has lost an attempt.
+        let queue = "tasks".parse().unwrap();
+        storage
+            .queues()
+            .set_queue_metadata(&queue, &[("maxdeliveries", "1")].into_iter().collect())
+            .await
+            .unwrap();
+        let handler = async |_: Task| Ok::<_, JobError>(());
+        let worker = jobqueue::Worker::builder(storage.clone()).handle_on("tasks", handler).build().unwrap();
+        let report = worker.run_until_idle().await.unwrap();
+        assert_eq!((report.completed, report.dead_lettered), (70, 0));
+    }
+}
+
+#[tokio::test]
+async fn only_events_are_sent_and_they_run_as_any_job() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    for bad in ["", "{}", "[]", "{\"specversion\":\"1.0\",\"type\":\"t\"}", "not json"] {
+        assert_eq!(RawSend::event(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
+    }
+    let blob = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t",
+        "dataref":"20260101/mails/0f0f0f0f-0000-4000-8000-000000000000","datasize":1,
+        "datasha256":"0000000000000000000000000000000000000000000000000000000000000000"}"#;
+    assert!(RawSend::event(blob).is_err(), "nobody refers to another job's payload");
+    assert!(RawSend::json("mail", "{").is_err() && RawSend::json("", "{}").is_err());
+    let event = r#"{"specversion":"1.0","id":"1","source":"/shop","type":"task","attempts":4,"excused":9,"schemaversion":1,
+        "data":{"name":"one","data":""}}"#;
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = admin.send(queue.name().as_str(), RawSend::event(event).unwrap()).await.unwrap();
+    let [job] = &admin.peek(queue.name().as_str()).await.unwrap()[..] else { panic!("one job") };
+    assert_eq!((job.source.as_str(), job.attempts), ("/shop", 0), "no history of somebody else's");
+    let handler = async |task: Task| {
+        assert_eq!(task.name, "one");
+        Ok::<_, JobError>(())
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1);
+    let late = SendOptions::new().delay(Duration::from_secs(3600));
+    let _ = admin.send(queue.name().as_str(), RawSend::event(event).unwrap().with(late)).await.unwrap();
+    assert!(admin.peek(queue.name().as_str()).await.unwrap().is_empty(), "it is delayed");
+}

@@ -1,0 +1,88 @@
+//! Queues, and their settings.
+
+use jobqueue::ErrorKind;
+use jobqueue::admin::SettingsPlan;
+
+use crate::support::{operator, send, storages};
+
+#[tokio::test]
+async fn queues_show_length_age_and_dead_letters_as_one() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, "mails", (0..40).map(|n| n.to_string())).await;
+        send(&admin, "mails-poison", ["1".to_owned()]).await;
+        send(&admin, "lonely-poison", []).await;
+        let queues = admin.queues().await.unwrap();
+        let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
+        assert_eq!(names, ["lonely-poison", "mails"]);
+        let mails = &queues[1];
+        assert_eq!((mails.length, mails.visible, mails.dead_letters), (40, 32, 1));
+        assert!(!mails.visible_is_exact && mails.oldest.is_some() && !mails.paused && mails.error.is_none());
+        let json = serde_json::to_value(mails).unwrap();
+        assert!(json["oldest_seconds"].is_number() && json["settings"]["poisonthreshold"] == "5", "{json}");
+    }
+}
+
+#[tokio::test]
+async fn missing_queue_is_not_found_and_not_created() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    assert_eq!(admin.queue("nothing").await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(admin.peek("nothing").await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(admin.pause("nothing").await.unwrap_err().kind(), ErrorKind::NotFound);
+    let error = admin.redrive("nothing").run().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(admin.queues().await.unwrap().is_empty());
+    assert_eq!(admin.queue("No Such Name").await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn pause_and_resume_keep_other_settings() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, "mails", []).await;
+        let plan =
+            admin.plan_settings("mails", [("poisonthreshold", Some("3")), ("own", Some("x"))]).await.unwrap();
+        assert!(plan.changes.iter().any(|change| change.name == "own" && change.warning.is_some()));
+        let plan = admin.plan_settings("mails", [("PoisonThreshold", Some("3"))]).await.unwrap();
+        admin.apply_settings(&plan).await.unwrap();
+        assert!(admin.pause("mails").await.unwrap());
+        assert!(!admin.pause("mails").await.unwrap(), "it is paused already");
+        let paused = admin.queue("mails").await.unwrap();
+        assert!(paused.paused && paused.settings["poisonthreshold"] == "3");
+        assert!(admin.resume("mails").await.unwrap() && !admin.resume("mails").await.unwrap());
+        let resumed = admin.queue("mails").await.unwrap();
+        assert!(!resumed.paused && resumed.settings["poisonthreshold"] == "3");
+        assert_eq!(resumed.metadata.len(), 1, "nothing is left of the pause: {:?}", resumed.metadata);
+    }
+}
+
+async fn plan(admin: &jobqueue::admin::Admin, value: &str) -> SettingsPlan {
+    admin.plan_settings("mails", [("defaulttimeout", Some(value))]).await.unwrap()
+}
+
+#[tokio::test]
+async fn plan_is_refused_when_the_queue_has_changed_since() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    send(&admin, "mails", []).await;
+    let (first, second) = (plan(&admin, "60").await, plan(&admin, "90").await);
+    admin.apply_settings(&first).await.unwrap();
+    assert_eq!(admin.apply_settings(&second).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(plan(&admin, "60").await.is_empty(), "no drift");
+    let drift = plan(&admin, "90").await;
+    assert_eq!((drift.changes[0].from.as_deref(), drift.changes[0].to.as_deref()), (Some("60"), Some("90")));
+}
+
+#[tokio::test]
+async fn values_that_workers_would_not_use_are_not_applied() {
+    let (storage, _) = storages().await.remove(0);
+    let admin = operator(&storage);
+    send(&admin, "mails", []).await;
+    for bad in ["0", "a\r\nb", "ä", "", "9999999999"] {
+        let plan = plan(&admin, bad).await;
+        assert!(plan.changes[0].warning.is_some(), "{bad:?}");
+        assert_eq!(admin.apply_settings(&plan).await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    assert!(admin.queue("mails").await.unwrap().metadata.is_empty());
+}
