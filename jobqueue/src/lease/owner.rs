@@ -152,6 +152,27 @@ impl Lease {
         state.phase == Phase::Uncertain || state.unanswered_until.is_some()
     }
 
+    /// Returns whether a handler may begin: the lease is held, is not about to end, and its receipt is not outdated. A process that was
+    /// stopped for a while finds out here, before anything is done twice.
+    pub(crate) fn may_begin(&self) -> bool {
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Held | Phase::Uncertain) && Instant::now() >= self.give_up_at(&state)
+        {
+            self.lose(&mut state, Loss::Expired);
+        }
+        state.phase == Phase::Held && !state.overrun
+    }
+
+    /// Returns how much longer a handler that was told to stop may go on, of the grace that it has: until shortly before another
+    /// worker can get the message, unless it may end late.
+    pub(crate) fn grace(&self, grace: Duration) -> Duration {
+        if self.terms.expired == ExpiredReceipt::Allow {
+            return grace;
+        }
+        let last = self.deadline() - self.margin().min(self.terms.visibility / 2) / 10;
+        grace.min(last.saturating_duration_since(Instant::now()))
+    }
+
     /// Returns the time before which nobody else can lease the message.
     pub(crate) fn deadline(&self) -> Instant {
         self.state().deadline
@@ -174,10 +195,15 @@ impl Lease {
         (self.terms.visibility / 20).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
+    /// The moment at which the lease counts as lost if nothing has renewed it.
+    fn give_up_at(&self, state: &State) -> Instant {
+        state.deadline - self.margin().min(self.terms.visibility / 2)
+    }
+
     /// Enters the lease's next deadline into the deadline queue.
     pub(super) fn schedule(&self, state: &mut State) {
         self.unschedule(state);
-        let give_up = state.deadline - self.margin().min(self.terms.visibility / 2);
+        let give_up = self.give_up_at(state);
         let at = match state.phase {
             Phase::Held if state.overrun || self.lasts_to_the_end(state) => give_up.min(self.next_cut(state)),
             Phase::Held => {
@@ -222,7 +248,7 @@ impl Lease {
         let mut state = self.state();
         state.slot = None;
         let now = Instant::now();
-        let give_up = state.deadline - self.margin().min(self.terms.visibility / 2);
+        let give_up = self.give_up_at(&state);
         match state.phase {
             Phase::Lost(_) | Phase::Closed => false,
             Phase::Held | Phase::Uncertain if now >= give_up => {

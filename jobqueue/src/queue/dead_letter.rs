@@ -44,35 +44,51 @@ impl LeasedJob {
         if self.is_unwritable || !std::mem::take(&mut rejection.attempted) {
             return Ok(());
         }
-        let _saving = self.saving.lock().await;
-        let mut envelope = self.dead_envelope(rejection, 1)?;
-        *self.content() = Content::Event(Box::new(envelope.clone()));
-        let saved = match self.render_and_store_blobs(&mut envelope).await {
-            Ok(rendered) => {
-                let saved = self.lease.save_here(rendered.text).await;
-                self.remove_unless_saved(rendered.blobs, &saved).await;
-                saved
-            }
-            Err(error) => {
-                tracing::debug!(queue = %self.core.name, error = %chain(&error), "the failed attempt is not recorded yet");
-                return Ok(());
-            }
-        };
-        match saved {
-            Ok(()) => *self.content() = Content::Event(Box::new(envelope)),
-            Err(error @ (LeaseError::Lost | LeaseError::Closed)) => return Err(error.into()),
+        match self.write_end(rejection, 1).await {
+            Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
             // The copy and the deletion will show whether the lease is still held.
             Err(error) => {
-                tracing::debug!(queue = %self.core.name, %error, "recording the failed attempt got no answer")
+                tracing::debug!(queue = %self.core.name, error = %chain(&error), "recording the failed attempt got no answer");
+                Ok(())
             }
+            Ok(()) => Ok(()),
         }
+    }
+
+    /// Records the same for certain, also of a message that was not run: for a job whose end others act upon, the next of its key or
+    /// the continuation of its batch. They must not go on while it may still run.
+    ///
+    /// # Errors
+    /// The lease is lost, or the end is not recorded for certain; it is written together with the next change of the message.
+    pub(crate) async fn record_end_for_others(&self, rejection: &mut Rejection) -> Result<(), Error> {
+        let attempted = std::mem::take(&mut rejection.attempted);
+        let is_recorded = self.with_envelope(|event| event.dead_letter.is_some()).unwrap_or(true);
+        if self.is_unwritable || (is_recorded && !attempted) {
+            return Ok(());
+        }
+        self.write_end(rejection, u32::from(attempted)).await
+    }
+
+    async fn write_end(&self, rejection: &Rejection, attempts: u32) -> Result<(), Error> {
+        let _saving = self.saving.lock().await;
+        let mut envelope = self.dead_envelope(rejection, attempts)?;
+        *self.content() = Content::Event(Box::new(envelope.clone()));
+        let rendered = self.render_and_store_blobs(&mut envelope).await?;
+        let saved = self.lease.save_here(rendered.text).await;
+        self.remove_unless_saved(rendered.blobs, &saved).await;
+        saved?;
+        *self.content() = Content::Event(Box::new(envelope));
         Ok(())
     }
 
     /// Dead-letters a message that was received by hand, and so does what the worker's hooks do otherwise.
     pub(crate) async fn dead_letter_by_hand(&self, mut rejection: Rejection) -> Result<(), Error> {
-        self.record_end(&mut rejection).await?;
-        self.give_up_turn().await?;
+        if self.in_order().is_some() {
+            self.record_end_for_others(&mut rejection).await?;
+            self.give_up_turn().await?;
+        } else {
+            self.record_end(&mut rejection).await?;
+        }
         self.dead_letter(&rejection).await.map(drop)
     }
 

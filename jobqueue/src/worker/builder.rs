@@ -160,6 +160,9 @@ impl WorkerBuilder {
 
     /// Sets how long a handler may continue after its token has fired. Then its future is dropped. The default is 2
     /// seconds.
+    ///
+    /// A handler whose lease is about to end is dropped before another worker can get its message, even if its grace lasts for
+    /// longer, unless [`late_completion`](Self::late_completion) is on. A handler that blocks its thread cannot be dropped.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.options.cancel_grace = grace.min(WITHOUT_END);
         self

@@ -9,6 +9,11 @@ use crate::job::JobInfo;
 use crate::job::outcome::chain;
 use crate::queue::{Cause, LeasedJob, Rejection};
 
+/// Returns whether a hook has to do with the job.
+pub(super) fn concern(shared: &Shared, job: &JobInfo) -> bool {
+    concerned(shared, job).next().is_some()
+}
+
 /// Asks the hooks whether the handler may run.
 pub(super) async fn admit(
     shared: &Shared,

@@ -31,6 +31,10 @@ pub(super) async fn run(
 ) -> (Ending, Duration) {
     let Ready { job: info, registration, message } = ready;
     let shared = &worker.shared;
+    if !leased_job.lease.may_begin() {
+        // What it did could not be settled, and the job runs again elsewhere.
+        return (Ending::LeaseLost, Duration::ZERO);
+    }
     let token = CancellationToken::new();
     let _cancelled_when_dropped = token.clone().drop_guard();
     let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), Arc::clone(shared), token.clone());
@@ -143,7 +147,14 @@ async fn supervise(
         () = shared.cancel.cancelled() => Interruption::Shutdown,
     };
     token.cancel();
-    match tokio::time::timeout(shared.options.cancel_grace, &mut handler).await {
+    let grace = match interruption {
+        // The lease is renewed no more.
+        Interruption::LeaseLost | Interruption::MaxRunTime => {
+            leased_job.lease.grace(shared.options.cancel_grace)
+        }
+        Interruption::Shutdown => shared.options.cancel_grace,
+    };
+    match tokio::time::timeout(grace, &mut handler).await {
         Ok(returned) => interrupted(leased_job, interruption, returned),
         Err(_) => Ended::Interrupted(interruption),
     }

@@ -143,10 +143,21 @@ async fn dead_letter(
     mut rejection: Rejection,
 ) -> Result<Outcome, Error> {
     let job = leased_job.info();
-    leased_job.record_end(&mut rejection).await?;
-    if let Some(job) = &job
-        && let Err(ending) = hooks::dead_lettering(shared, leased_job, job, &rejection).await
-    {
+    let Some(told) = job.as_ref().filter(|job| hooks::concern(shared, job)) else {
+        leased_job.record_end(&mut rejection).await?;
+        return copy(shared, leased_job, job, rejection).await;
+    };
+    match leased_job.record_end_for_others(&mut rejection).await {
+        // Waiting will not help: the event has no room, or the storage refuses for good.
+        Err(error) if error.kind() == ErrorKind::LeaseLost => return Err(error),
+        Err(error) if error.kind() != ErrorKind::LeaseUncertain && !error.is_retryable() => {
+            tracing::error!(queue = %told.queue, error = %chain(&error), "a failed attempt cannot be recorded");
+        }
+        // Others would go on although the job may run again.
+        Err(error) => return stay(leased_job, error).await,
+        Ok(()) => {}
+    }
+    if let Err(ending) = hooks::dead_lettering(shared, leased_job, told, &rejection).await {
         let Ending::Deferred(cause, detail) = ending else {
             leased_job.lease.abandon();
             return Ok(Outcome::LeaseLost);
@@ -154,7 +165,7 @@ async fn dead_letter(
         if let Deferred::PutBack(wait) = leased_job.defer(cause, &detail).await? {
             return Ok(Outcome::Released(wait));
         }
-        tracing::error!(queue = %job.queue, detail, "dead-lettered although a hook of the job failed");
+        tracing::error!(queue = %told.queue, detail, "dead-lettered although a hook of the job failed");
     }
     copy(shared, leased_job, job, rejection).await
 }
@@ -179,14 +190,19 @@ async fn copy(
             shared.options.dead_letter_hooks.call(dead).await;
             Ok(Outcome::DeadLettered(reason))
         }
-        Err(error) if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) => Err(error),
-        Err(error) => {
-            tracing::error!(
-                queue = %leased_job.core.name,
-                error = %chain(&error),
-                "dead letter not stored; the message stays in its queue"
-            );
-            release(leased_job, DEAD_LETTER_RETRY).await
-        }
+        Err(error) => stay(leased_job, error).await,
     }
+}
+
+/// Leaves a message in its queue that could not be dead-lettered, to be tried again later.
+async fn stay(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
+    if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) {
+        return Err(error);
+    }
+    tracing::error!(
+        queue = %leased_job.core.name,
+        error = %chain(&error),
+        "dead letter not stored; the message stays in its queue"
+    );
+    release(leased_job, DEAD_LETTER_RETRY).await
 }
