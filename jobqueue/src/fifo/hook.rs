@@ -122,10 +122,12 @@ impl Delivery<'_> {
                 parked = parking.park(self.leased_job.payload_bytes(), ahead);
                 self.waiting.leave_slot();
             }
-            if self.waiting.until_idle && ahead < nearest {
-                // The group moves: keep waiting for it.
-                give_up = Instant::now() + patience(run_time, true);
-                nearest = ahead;
+            if ahead < nearest {
+                // The group moves: looked at often, and waited for.
+                (look, nearest) = (LOOK.0, ahead);
+                if self.waiting.until_idle {
+                    give_up = Instant::now() + patience(run_time, true);
+                }
             }
             if parked.is_none() || Instant::now() >= give_up {
                 return Ok(Decision::Wait(put_back(ahead, self.own.turn.delivery)));

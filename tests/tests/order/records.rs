@@ -387,5 +387,5 @@ async fn a_group_flows_through_several_workers() {
         let _ = report.unwrap();
     }
     watch.assert_in_order(1, 400);
-    assert!(began.elapsed() < MINUTE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
