@@ -236,3 +236,69 @@ async fn a_lease_that_no_storage_gives_is_refused_at_once() {
         assert_eq!(built.build().is_ok(), allowed, "{seconds} s");
     }
 }
+
+/// Makes every renewal fail.
+fn refuse_renewals(faulty: &Faulty) {
+    faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_dropped_before_another_worker_has_its_message() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    refuse_renewals(&faulty);
+    // It ignores that its lease is lost, for longer than the lease lasts.
+    let (running, runs) = (Arc::new(Mutex::new(0)), Log::default());
+    let handler = || {
+        let (running, runs) = (Arc::clone(&running), Arc::clone(&runs));
+        move |_: Task| {
+            let (running, runs) = (Arc::clone(&running), Arc::clone(&runs));
+            async move {
+                struct Running(Arc<Mutex<u32>>);
+                impl Drop for Running {
+                    fn drop(&mut self) {
+                        *self.0.lock().unwrap() -= 1;
+                    }
+                }
+                *running.lock().unwrap() += 1;
+                runs.lock().unwrap().push(running.lock().unwrap().to_string());
+                let _running = Running(running);
+                tokio::time::sleep(Duration::from_secs(3_600)).await;
+                Ok::<(), JobError>(())
+            }
+        }
+    };
+    let grace = Duration::from_secs(20);
+    let workers = [&faulty.storage(), &storage].map(|storage| {
+        let built = worker(storage).cancel_grace(grace).handle(handler()).build().unwrap();
+        tokio::spawn(built.run_until(after(90)))
+    });
+    for worker in workers {
+        let _ = worker.await.unwrap().unwrap();
+    }
+    assert!(runs.lock().unwrap().len() > 1, "the lease was lost");
+    assert!(runs.lock().unwrap().iter().all(|at_once| at_once == "1"), "{runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_handler_begins_when_its_lease_is_over() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    // Its payload is in a blob, which takes longer to come than the lease lasts.
+    let _ = queue.send(&Task { name: "a".to_owned(), data: "d".repeat(70_000) }).await.unwrap();
+    refuse_renewals(&faulty);
+    faulty.plan(Operation::GetBlob, 1, Fault::DelayAfter(Duration::from_secs(29)));
+    let runs = Log::default();
+    let sink = Arc::clone(&runs);
+    let (log, listener) = outcomes();
+    let handler = move |job: Task| {
+        sink.lock().unwrap().push(job.name);
+        async { Ok::<(), JobError>(()) }
+    };
+    let built = worker(&faulty.storage()).on_event(listener).handle(handler).build().unwrap();
+    let _ = built.run_until(after(60)).await.unwrap();
+    assert_eq!(*log.lock().unwrap(), ["lease_lost", "completed"]);
+    assert_eq!(*runs.lock().unwrap(), ["a"], "only the delivery that could end it has run");
+}

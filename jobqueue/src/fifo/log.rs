@@ -9,8 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Ended, Entry, EntryRef, How, Short, State, Turn};
-use crate::queue::Unreceived;
+use super::entry::{Ended, Entry, EntryRef, How, Short, State};
 
 pub(super) use cancellation::{Abandoned, Fate};
 

@@ -389,3 +389,37 @@ async fn a_group_flows_through_several_workers() {
     watch.assert_in_order(1, 400);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
+
+/// The queues cannot be written, the blobs can: what has died is recorded nowhere.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_last_failure_is_not_recorded_holds_back_its_key() {
+    let storage = in_memory();
+    let queue = steps(&storage).await;
+    send(&queue, &Step { fails: 3, ..step("a", 0) }).await;
+    send(&queue, &step("a", 1)).await;
+    let faulty = Faulty::new(&storage);
+    let outage = Arc::new(Mutex::new(None::<Instant>));
+    for operation in [Operation::Update, Operation::Delete, Operation::Put] {
+        let outage = Arc::clone(&outage);
+        faulty.on(operation, move |_| {
+            let since = *outage.lock().unwrap();
+            let is_out = since.is_some_and(|since| since.elapsed() < MINUTE * 5);
+            is_out.then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+        });
+    }
+    let watch = Watch::default();
+    let handler = move |step: Step, info: JobInfo, watch: State<Watch>| {
+        if info.attempt == 3 {
+            outage.lock().unwrap().get_or_insert_with(Instant::now);
+        }
+        handle(step, info, watch)
+    };
+    let built = worker(&faulty.storage()).state(watch.clone()).handle(handler).build().unwrap();
+    let seen = watch.clone();
+    let ended = timeout(MINUTE * 60, built.run_until(async move { seen.ends(2).await })).await;
+    let _ = ended.expect("the key goes on").unwrap();
+    let begun = watch.begun("a");
+    assert!(begun.is_sorted() && begun.last() == Some(&1), "{begun:?}");
+    let dead = queue.dead_letters().unwrap().list().await.unwrap();
+    assert_eq!(dead.len(), 1);
+}

@@ -2,6 +2,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::envelope::{Envelope, Payload};
+use crate::fifo::entry::Turn;
+use crate::queue::Unreceived;
 use crate::storage::{MessageId, MessageRef, PopReceipt};
 
 const START: Millis = Millis(1_000_000);
