@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jobqueue::{Context, JobError, QueueMessage, RedriveOptions, State, Worker};
+use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::{Context, JobError, QueueMessage, State, Worker};
 use jobqueue_examples::{Failure, open_storage};
 use serde::{Deserialize, Serialize};
 

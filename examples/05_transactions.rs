@@ -1,6 +1,6 @@
 //! Lesson 5: a job that exists if and only if your own data does.
 //!
-//! Teaches `send_in`: the message is part of the caller's transaction on the same SQLite file. Works on SQLite only. Prints
+//! Teaches `in_transaction`: the message is part of the caller's transaction on the same SQLite file. Works on SQLite only. Prints
 //!
 //! ```text
 //! rolled back: 0 users, 0 jobs
@@ -55,7 +55,7 @@ fn register(
 ) -> Result<(), Failure> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute("INSERT INTO users (name) VALUES (?1)", [name])?;
-    welcomes.send_in(&Welcome { name: name.to_owned() }, &transaction)?;
+    welcomes.send(&Welcome { name: name.to_owned() }).in_transaction(&transaction)?;
     if commit {
         transaction.commit()?
     } else {
@@ -66,6 +66,6 @@ fn register(
 
 async fn tell(what: &str, connection: &Connection, welcomes: &Queue<Welcome>) -> Result<(), Failure> {
     let users: i64 = connection.query_row("SELECT count(*) FROM users", [], |row| row.get(0))?;
-    println!("{what}: {users} users, {} jobs", welcomes.len().await?);
+    println!("{what}: {users} users, {} jobs", welcomes.approximate_len().await?);
     Ok(())
 }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use jobqueue::{ExtractError, FromJob, Job, JobError, QueueMessage, SendOptions, State, Worker};
+use jobqueue::handler::{ExtractError, FromJob};
+use jobqueue::{Job, JobError, QueueMessage, SendOptions, State, Worker};
 use jobqueue_examples::{Failure, open_storage};
 use serde::{Deserialize, Serialize};
 use tower::timeout::TimeoutLayer;
@@ -52,7 +53,7 @@ async fn main() -> Result<(), Failure> {
     let greetings = storage.queue::<Greet>().await?;
     for (name, tenant) in [("Ada", "blue"), ("Grace", "red")] {
         let options = SendOptions::new().header("tenant", tenant);
-        greetings.send_with(&Greet { name: name.to_owned() }, options).await?;
+        greetings.send(&Greet { name: name.to_owned() }).with(options).await?;
     }
     let worker = Worker::builder(storage)
         .state(Sent::default())

@@ -11,7 +11,8 @@
 
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 
-use jobqueue::{ContainerName, JobError, QueueMessage, Storage, Worker};
+use jobqueue::storage::ContainerName;
+use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use jobqueue_examples::{Failure, open_storage};
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use jobqueue::{Context, JobError, OnDeadLetters, State};
+use jobqueue::batch::OnDeadLetters;
+use jobqueue::{Context, JobError, State};
 
 use crate::database::Database;
 use crate::messages::{Archive, FanOut, Mail, Scan};
@@ -16,7 +17,7 @@ pub(crate) async fn scan(_: Scan, ctx: Context, State(database): State<Database>
     let fan_outs = ctx.queue::<FanOut>().await?;
     for mailing in database.due(SystemTime::now()).await? {
         // The next scan may find it before its fan-out has begun: then this sends nothing.
-        fan_outs.send_unique(&FanOut { mailing }, ONE_FAN_OUT_A).await?;
+        fan_outs.send(&FanOut { mailing }).unique_for(ONE_FAN_OUT_A).await?;
     }
     Ok(())
 }

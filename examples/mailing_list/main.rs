@@ -41,7 +41,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use jobqueue::{Event, Outcome, QueueMessage, Schedule, Storage, Worker, WorkerBuilder, shutdown_signal};
+use jobqueue::schedule::Schedule;
+use jobqueue::{Event, Outcome, QueueMessage, Storage, Worker, WorkerBuilder, shutdown_signal};
 use jobqueue_examples::{Failure, Progress, end, open_storage, start};
 
 use crate::database::Database;

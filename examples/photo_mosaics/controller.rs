@@ -1,6 +1,7 @@
 //! The job controller: cuts photographs into slices, joins rendered slices to mosaics.
 
-use jobqueue::{Context, JobError, OnDeadLetters};
+use jobqueue::batch::OnDeadLetters;
+use jobqueue::{Context, JobError};
 use tokio::task::spawn_blocking;
 
 use crate::blobs;
@@ -23,7 +24,7 @@ pub(crate) async fn cut(request: ImageRequest, ctx: Context) -> Result<(), JobEr
         Err(error) => {
             // The same picture will not do better next time: tell the client, and keep the reason.
             let response = ImageResponse { request_id, failure: Some(error.to_string()) };
-            ctx.queue().await?.send_with(&response, answer_options(request_id)).await?;
+            ctx.queue().await?.send(&response).with(answer_options(request_id)).await?;
             return Err(JobError::dead_letter(error));
         }
     };
@@ -44,7 +45,7 @@ pub(crate) async fn assemble(done: SliceResponse, ctx: Context) -> Result<(), Jo
     if let Some(failure) = given_up {
         let response =
             ImageResponse { request_id, failure: Some(failure.detail.chars().take(2_000).collect()) };
-        ctx.queue().await?.send_with(&response, answer_options(request_id)).await?;
+        ctx.queue().await?.send(&response).with(answer_options(request_id)).await?;
         return Ok(());
     }
     let folder = blobs::of(ctx.storage(), request_id).await?;
@@ -59,6 +60,6 @@ pub(crate) async fn assemble(done: SliceResponse, ctx: Context) -> Result<(), Jo
     });
     folder.put(blobs::MOSAIC, mosaic.await??).await?;
     let response = ImageResponse { request_id, failure: None };
-    ctx.queue().await?.send_with(&response, answer_options(request_id)).await?;
+    ctx.queue().await?.send(&response).with(answer_options(request_id)).await?;
     Ok(())
 }

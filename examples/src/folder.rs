@@ -1,8 +1,9 @@
 //! The application's own blobs: a folder in a container.
 
 use bytes::Bytes;
+use jobqueue::Storage;
+use jobqueue::storage::{BlobName, ContainerName, NameError};
 use jobqueue::storage::{PutBlob, StoreError, StoreErrorKind};
-use jobqueue::{BlobName, ContainerName, NameError, Storage};
 
 /// The most bytes of one blob: 256 MiB.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;

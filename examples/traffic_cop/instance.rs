@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use jobqueue::{Leader, Leadership, shutdown_signal};
+use jobqueue::leader::{Leader, Leadership};
+use jobqueue::shutdown_signal;
 use jobqueue_examples::{Failure, open_storage};
 use tokio::sync::watch;
 

@@ -157,7 +157,7 @@ async fn submit(storage: &Storage, options: &Options) -> Result<(), Failure> {
         for frame in 0..options.frames {
             folder.put(&format!("frame-{frame}"), stages::draw(number, frame)?).await?;
         }
-        videos.send_with(&Video { name: name.clone(), frames: options.frames }, grace.clone()).await?;
+        videos.send(&Video { name: name.clone(), frames: options.frames }).with(grace.clone()).await?;
         println!("{name}: submitted, visible in {} s", options.grace);
     }
     Ok(())

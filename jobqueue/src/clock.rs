@@ -7,7 +7,23 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
+use jiff::fmt::temporal::DateTimePrinter;
+
 use crate::sync::lock;
+
+/// Three digits after the point, always.
+const MILLISECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+
+/// Returns the text of a moment in UTC with milliseconds, as RFC 3339 writes it; `None` outside the years that it can write.
+pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
+    Some(MILLISECONDS.timestamp_to_string(&Timestamp::try_from(time).ok()?))
+}
+
+/// Returns the moment that a text of RFC 3339 tells.
+pub(crate) fn parse_rfc3339(text: &str) -> Option<SystemTime> {
+    text.parse::<Timestamp>().ok().map(SystemTime::from)
+}
 
 /// A time longer than any process runs, for a caller that means "without end". Instants and sums with it do not
 /// overflow.
@@ -16,7 +32,8 @@ pub(crate) const WITHOUT_END: Duration = Duration::from_secs(30 * 366 * 86_400);
 /// A source of the wall-clock time. An application implements it to give jobs another time than the system's.
 ///
 /// ```
-/// use jobqueue::{Clock, SystemClock, memory};
+/// use jobqueue::clock::{Clock, SystemClock};
+/// use jobqueue::memory;
 /// use std::sync::Arc;
 /// use std::time::{Duration, SystemTime};
 ///
@@ -61,7 +78,7 @@ impl Clock for SystemClock {
 /// A clock that moves only when a test moves it.
 ///
 /// ```
-/// use jobqueue::{Clock, ManualClock};
+/// use jobqueue::clock::{Clock, ManualClock};
 /// use std::time::Duration;
 ///
 /// let clock = ManualClock::new();

@@ -65,10 +65,7 @@ async fn sqlite(path: &str) -> Result<Storage, Error> {
     if let Some(problem) = problem {
         return Err(Error::new(ErrorKind::Configuration, problem));
     }
-    let opened = crate::sqlite::Options::new(path).open().await;
-    opened.map_err(|e| {
-        Error::new(ErrorKind::Storage, format!("the SQLite file `{path}` cannot be used")).with_source(e)
-    })
+    crate::sqlite::Options::new(path).open().await
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -86,14 +83,7 @@ async fn azure(connection: &str) -> Result<Storage, Error> {
     } else {
         Options::from_connection_string(connection)
     };
-    // Neither error quotes the string, which may hold a key.
-    let opened = match options {
-        Ok(options) => options.open().await,
-        Err(error) => Err(error),
-    };
-    opened.map_err(|e| {
-        Error::new(ErrorKind::Configuration, "the Azure storage string cannot be used").with_source(e)
-    })
+    options?.open().await
 }
 
 #[cfg(not(feature = "azure"))]

@@ -17,10 +17,10 @@ use crate::name::NameError;
 /// ```
 /// # use jobqueue::{Error, Queue, QueueMessage, SendOptions};
 /// async fn send_once<M: QueueMessage>(queue: &Queue<M>, message: &M, id: &str) -> Result<(), Error> {
-///     match queue.send_with(message, SendOptions::new().id(id)).await {
+///     match queue.send(message).id(id).await {
 ///         // The message may be stored: under the same id a duplicate is harmless.
 ///         Err(error) if error.is_outcome_unknown() || error.is_retryable() => {
-///             queue.send_with(message, SendOptions::new().id(id)).await.map(drop)
+///             queue.send(message).id(id).await.map(drop)
 ///         }
 ///         sent => sent.map(drop),
 ///     }

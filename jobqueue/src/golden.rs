@@ -10,8 +10,9 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::QueueMessage;
 use crate::codec::{Codec, decode_message, encode_message};
-use crate::{DecodeError, EncodeError, QueueMessage};
+use crate::message::{DecodeError, EncodeError};
 use file::Golden;
 
 /// The environment variable that makes [`check`] write files, if it is `1`.

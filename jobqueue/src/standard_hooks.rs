@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::coordination::batch::Membership;
 use crate::fifo::FifoHook;
-use crate::standard_sweep::CONTAINERS;
+use crate::maintenance::CONTAINERS;
 use crate::storage::Storage;
 use crate::worker::{Hook, Worker, WorkerBuilder};
 

@@ -4,14 +4,15 @@ use rusqlite::Transaction;
 
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue::{Queue, SendOptions, Sent};
+use crate::queue::{One, SendRequest, Sent};
 use crate::sqlite::{put_blob_in, put_in};
 
-impl<M: QueueMessage> Queue<M> {
-    /// Sends within `transaction`, a transaction of the caller's on its own connection to the same SQLite file: the
-    /// message exists if and only if the transaction commits. Workers notice the commit by themselves.
+impl<M: QueueMessage> SendRequest<One<'_, M>> {
+    /// Sends at once, within `transaction`, a transaction of the caller's on its own connection to the same SQLite file: the
+    /// message exists if and only if the transaction commits. Workers notice the commit by themselves. There is nothing to await:
+    /// like the transaction it runs on the caller's thread.
     ///
-    /// The returned value can be passed to [`cancel`](Self::cancel) once the transaction is committed.
+    /// The returned value can be passed to [`cancel`](crate::Queue::cancel) once the transaction is committed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,30 +27,24 @@ impl<M: QueueMessage> Queue<M> {
     /// connection.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT)", [])?;
     /// let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     /// transaction.execute("INSERT INTO users (name) VALUES ('Ada')", [])?;
-    /// welcomes.send_in(&Welcome { user: transaction.last_insert_rowid() }, &transaction)?;
+    /// welcomes.send(&Welcome { user: transaction.last_insert_rowid() }).in_transaction(&transaction)?;
     /// transaction.commit()?;                          // the user and the job, or neither
-    /// assert_eq!(welcomes.len().await?, 1);
+    /// assert_eq!(welcomes.approximate_len().await?, 1);
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// An error for a message that is not valid, for a connection to another file or to a file of another schema
-    /// version, and for SQLite's own errors. After an error roll the transaction back.
-    pub fn send_in(&self, message: &M, transaction: &Transaction<'_>) -> Result<Sent, Error> {
-        self.send_in_with(message, transaction, SendOptions::new())
-    }
-
-    /// The same with options, all but [`in_order`](SendOptions::in_order).
-    ///
-    /// # Errors
-    /// As [`send_in`](Self::send_in); also options that contradict each other.
-    pub fn send_in_with(
-        &self,
-        message: &M,
-        transaction: &Transaction<'_>,
-        options: SendOptions,
-    ) -> Result<Sent, Error> {
-        let core = self.core();
+    /// An error for a message that is not valid, for options that contradict each other, for a connection to another file or to a
+    /// file of another schema version, and for SQLite's own errors. After an error roll the transaction back.
+    /// [`Invalid`](ErrorKind::Invalid) also for [`in_order`](SendRequest::in_order) and [`when_below`](SendRequest::when_below), which
+    /// a transaction cannot keep.
+    pub fn in_transaction(self, transaction: &Transaction<'_>) -> Result<Sent, Error> {
+        let (queue, message, options, below) = self.into_parts();
+        if below.is_some() {
+            let text = "a send cannot wait for room in the queue within a transaction; wait before it begins";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let core = queue.core();
         let prepared = core.prepare(message, options)?;
         if prepared.announcement.is_some() {
             let text = "a message cannot be sent in order within a transaction: its position would not be part of it";

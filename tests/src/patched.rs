@@ -9,7 +9,7 @@ use bytes::Bytes;
 use jobqueue::storage::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, PutBlob, StoreError,
 };
-use jobqueue::{BlobName, ContainerName};
+use jobqueue::storage::{BlobName, ContainerName};
 
 /// Passes everything on, but for what was changed.
 #[derive(Clone)]

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use jobqueue::clock::ManualClock;
+use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    CatchUp, Context, ErrorKind, JobError, JobInfo, ManualClock, QueueMessage, RedriveOptions, Schedule,
-    SendOptions, State, Storage, Worker, WorkerBuilder, memory,
+    Context, ErrorKind, JobError, JobInfo, QueueMessage, SendOptions, State, Storage, Worker, WorkerBuilder,
+    memory,
 };
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +68,7 @@ async fn many_are_sent_in_one_request_each_with_its_options() {
     let list = [order("now"), order("later")];
     let options = |id: &str| SendOptions::new().id(id).header("tenant", "blue");
     let later = options("2").delay(Duration::from_secs(60)).key("other");
-    let sent = orders.send_all_with([(&list[0], options("1")), (&list[1], later)]).await.unwrap();
+    let sent = orders.send_all([(&list[0], options("1")), (&list[1], later)]).await.unwrap();
     let ids: Vec<_> = sent.iter().map(|sent| sent.as_ref().unwrap().id()).collect();
     assert_eq!(ids, ["1", "2"]);
     assert_eq!((faulty.calls_of(Operation::PutAll), faulty.calls_of(Operation::Put)), (1, 0));
@@ -88,9 +91,9 @@ async fn many_sent_in_order_get_their_places_in_the_order_of_the_list() {
     // The first becomes visible last, and holds back the others of its key.
     let options = |n| {
         let delay = Duration::from_secs(if n == 0 { 30 } else { 0 });
-        SendOptions::new().in_order(true).key("one").id(format!("{n:03}")).delay(delay)
+        SendOptions::new().in_order().key("one").id(format!("{n:03}")).delay(delay)
     };
-    let sent = orders.send_all_with(list.iter().enumerate().map(|(n, order)| (order, options(n)))).await;
+    let sent = orders.send_all(list.iter().enumerate().map(|(n, order)| (order, options(n)))).await;
     assert!(sent.unwrap().iter().all(Result::is_ok));
     let seen = Seen::default();
     let worker = worker(&storage).state(Arc::clone(&seen)).handle(note).build().unwrap();
@@ -111,11 +114,11 @@ async fn the_message_that_spoils_a_list_is_named() {
 
     // Options that contradict each other refuse one message, and not the list.
     let (a, b) = (order("a"), order("b"));
-    let wrong = SendOptions::new().in_order(true).ttl(Duration::from_secs(60));
-    let sent = orders.send_all_with([(&a, wrong), (&b, SendOptions::new())]).await.unwrap();
+    let wrong = SendOptions::new().in_order().ttl(Duration::from_secs(60));
+    let sent = orders.send_all([(&a, wrong), (&b, SendOptions::new())]).await.unwrap();
     assert_eq!(sent[0].as_ref().unwrap_err().kind(), ErrorKind::Invalid);
     assert!(sent[1].is_ok());
-    assert_eq!(orders.len().await.unwrap(), 1);
+    assert_eq!(orders.approximate_len().await.unwrap(), 1);
 }
 
 /// Registers a handler whose future must be `Send`, which a future that keeps a closure over borrowed items is not for
@@ -124,7 +127,7 @@ async fn fan_out(_: Import, ctx: Context, State(ids): State<Arc<Vec<String>>>) -
     let orders: Vec<Order> = ids.iter().map(|id| order(id)).collect();
     let queue = ctx.queue::<Order>().await?;
     queue.send_all(orders.iter().filter(|order| order.id != "b")).await?;
-    queue.send_all_with(orders.iter().map(|order| (order, SendOptions::new().key("x")))).await?;
+    queue.send_all(orders.iter().map(|order| (order, SendOptions::new().key("x")))).await?;
     let mut batch = ctx.batch("import").await?;
     batch.send_all(ids.iter().map(|id| order(id))).await?;
     batch.send_all(orders.iter().map(|order| Order { id: order.id.clone() })).await?;
@@ -138,7 +141,7 @@ async fn a_handler_can_send_what_it_makes_of_borrowed_items() {
     let ids = Arc::new(vec!["a".to_owned(), "b".to_owned()]);
     let report = worker(&storage).state(ids).handle(fan_out).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!(report.completed, 1);
-    assert_eq!(storage.queue::<Order>().await.unwrap().len().await.unwrap(), 1 + 2 + 2 + 2);
+    assert_eq!(storage.queue::<Order>().await.unwrap().approximate_len().await.unwrap(), 1 + 2 + 2 + 2);
 }
 
 /// Writes dead letters as a WebJobs host does when it gives up on a message.
@@ -161,7 +164,7 @@ async fn external_dead_letters_are_listed_and_redriven_as_is() {
     assert_eq!(letters.len(), 3);
     for letter in &letters {
         assert_eq!((letter.reason.as_str(), &*letter.kind, &*letter.queue), ("unknown", "order", "orders"));
-        assert!(letter.time.parse::<jiff::Timestamp>().is_ok(), "{}", letter.time);
+        assert!(letter.time.is_some());
     }
 
     let redriven = dead.redrive(RedriveOptions::new()).await.unwrap();

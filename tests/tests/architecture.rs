@@ -108,6 +108,14 @@ fn roots() -> BTreeMap<String, String> {
     roots
 }
 
+/// A reader of the documentation's first page has to take in every name of it.
+#[test]
+fn the_crate_root_has_at_most_thirty_names() {
+    let names = roots();
+    assert!(names.contains_key("Queue") && names.contains_key("Worker"), "{names:?}");
+    assert!(names.len() <= 30, "{} names at the root of `jobqueue`; give the new ones a module", names.len());
+}
+
 #[test]
 fn modules_use_only_what_the_table_allows() {
     let (table, roots) = (ImportTable::read(), roots());

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+use jobqueue::QueueName;
 use jobqueue::azure::Options;
+use jobqueue::settings::Metadata;
+use jobqueue::storage::ContainerName;
 use jobqueue::storage::{Access, Created, GetMessages, PutMessage, StoreErrorKind};
-use jobqueue::{ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::sas;
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use jobqueue::QueueName;
 use jobqueue::azure::Options;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{GetMessages, PutMessage, Storage};
-use jobqueue::{Metadata, QueueName};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::python;
 use serde_json::{Value, json};

@@ -6,12 +6,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use jobqueue::QueueName;
 use jobqueue::azure::Options;
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{
     ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, MessageRef, PutBlob, PutMessage, Storage,
     StoreError, StoreErrorKind, UpdateMessage,
 };
-use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::{self, Azurite, LogOnFailure};
 use jobqueue_tests::proxy::{Fault, Proxy};
 

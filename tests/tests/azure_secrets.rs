@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use jobqueue::QueueName;
 use jobqueue::azure::Options;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{
     Access, ExpiredReceipt, GetMessages, LeaseId, PutBlob, PutMessage, Storage, UpdateMessage,
 };
-use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue_tests::azurite::{self, Azurite, FakeToken};
 use jobqueue_tests::log;
 use jobqueue_tests::proxy::{Fault, Proxy};

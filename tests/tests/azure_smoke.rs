@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use jobqueue::QueueName;
 use jobqueue::azure::Options;
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{
     Condition, Created, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState, PutBlob, PutMessage,
     Storage, StoreErrorKind, UpdateMessage,
 };
-use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
 use jobqueue_tests::azurite::{Azurite, Certificate, FakeToken};
 use jobqueue_tests::sas;
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::azure::Options;
-use jobqueue::{JobError, ManualClock, QueueMessage, Storage, Worker};
+use jobqueue::clock::ManualClock;
+use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use jobqueue_test_support::azurite::connection_string;
 use jobqueue_test_support::canned::{Canned, Counted};
 use serde::{Deserialize, Serialize};

@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use jobqueue::batch::OnDeadLetters;
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{
-    Context, JobError, OnDeadLetters, QueueMessage, QueueName, Reason, RedriveOptions, State, Storage,
-    Worker, WorkerBuilder,
-};
+use jobqueue::{Context, JobError, QueueMessage, QueueName, Reason, State, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::death;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -162,10 +161,10 @@ async fn an_interrupted_fan_out_is_started_again_and_doubles_no_child() {
     let mut batch = storage.batch("b").await.unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(1), batch.send_stream(stream)).await.is_err());
     // The cursor was not written after the second hundred: those are sent again.
-    let cursor = jobqueue::BlobName::new("jobqueue-batches".parse().unwrap(), "b/cursor").unwrap();
+    let cursor = jobqueue::storage::BlobName::new("jobqueue-batches".parse().unwrap(), "b/cursor").unwrap();
     storage.blobs().put_blob(&cursor, "100".into(), jobqueue::storage::PutBlob::new()).await.unwrap();
     fan_out(&storage, 1000, OnDeadLetters::Wait).await;
-    assert_eq!(storage.queue::<Slice>().await.unwrap().len().await.unwrap(), 1100);
+    assert_eq!(storage.queue::<Slice>().await.unwrap().approximate_len().await.unwrap(), 1100);
     run(&storage, &log).await;
     all_done(&log, 1000);
     assert!(log.effects.lock().unwrap().values().all(|runs| *runs == 1), "a child ran twice");
@@ -244,12 +243,12 @@ async fn a_producer_waits_while_the_queue_is_over_the_mark() {
     assert_eq!(backlog.length, 2);
     assert!(backlog.oldest.is_some());
     let third = Slice { n: 2 };
-    let waiting = slices.send_when_below(&third, 2);
+    let waiting = slices.send(&third).when_below(2).into_future();
     tokio::pin!(waiting);
     assert!(tokio::time::timeout(Duration::from_secs(60), &mut waiting).await.is_err());
     assert!(slices.cancel(sent[0].as_ref().unwrap()).await.unwrap());
     waiting.await.unwrap();
-    assert_eq!(slices.len().await.unwrap(), 2);
+    assert_eq!(slices.approximate_len().await.unwrap(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,12 +6,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::PutMessage;
-use jobqueue::{
-    BatchSweepOptions, Context, ErrorKind, JobError, OnDeadLetters, Queue, QueueMessage, RedriveOptions,
-    Storage, WorkerBuilder, sweep_batches,
-};
+use jobqueue::{Context, ErrorKind, JobError, Queue, QueueMessage, Storage, WorkerBuilder};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -252,7 +251,8 @@ async fn a_sweep_passes_over_folders_of_others() {
     let storage = in_memory();
     fan_out(&storage, 0..2).await.unwrap();
     assert_eq!(run(&storage, 60).await.len(), 3);
-    let odd = jobqueue::BlobName::new("jobqueue-batches".parse().unwrap(), "not=an=id/notes.txt").unwrap();
+    let odd =
+        jobqueue::storage::BlobName::new("jobqueue-batches".parse().unwrap(), "not=an=id/notes.txt").unwrap();
     let _ = storage.blobs().put_blob(&odd, "x".into(), jobqueue::storage::PutBlob::new()).await.unwrap();
     let options = BatchSweepOptions::new().finished(Duration::ZERO).clock(jobqueue_tests::jobs::clock());
     after(60).await;

@@ -25,12 +25,12 @@ async fn a_job_that_may_be_stored_twice_is_not_certainly_cancelled() {
     let queue = tasks(&faulty).await;
     faulty.plan(Operation::Put, 1, LOST_ANSWER);
     let sent = queue.send(&task("a")).await.unwrap();
-    assert_eq!(queue.len().await.unwrap(), 2);
+    assert_eq!(queue.approximate_len().await.unwrap(), 2);
     assert!(queue.cancel(&sent).await.unwrap_err().is_outcome_unknown());
 
     faulty.plan(Operation::Put, 1, LOST_ANSWER);
     let delayed = SendOptions::new().delay(HOUR);
-    assert!(queue.send_unique_with(&task("b"), 2 * HOUR, delayed).await.unwrap().is_sent());
+    assert!(queue.send(&task("b")).unique_for(2 * HOUR).with(delayed).await.unwrap().is_sent());
     assert!(queue.cancel_unique("b").await.unwrap_err().is_outcome_unknown());
 }
 
@@ -60,10 +60,10 @@ async fn a_job_that_nobody_can_have_received_is_certainly_cancelled() {
     let faulty = Faulty::new(&in_memory());
     let queue = tasks(&faulty).await;
     let delayed = || SendOptions::new().delay(HOUR);
-    let sent = queue.send_with(&task("a"), delayed()).await.unwrap();
+    let sent = queue.send(&task("a")).with(delayed()).await.unwrap();
     faulty.plan(Operation::Delete, 1, LOST_ANSWER);
     assert!(queue.cancel(&sent).await.unwrap());
-    assert!(queue.send_unique_with(&task("b"), 2 * HOUR, delayed()).await.unwrap().is_sent());
+    assert!(queue.send(&task("b")).unique_for(2 * HOUR).with(delayed()).await.unwrap().is_sent());
     faulty.plan(Operation::Delete, 1, LOST_ANSWER);
     assert!(queue.cancel_unique("b").await.unwrap());
 }
@@ -87,12 +87,14 @@ async fn a_refused_successor_does_not_free_the_key_of_a_stored_job() {
     let queue = tasks(&faulty).await;
     faulty.plan(Operation::Put, 1, Fault::HangAfter);
     let (dead, window) = (task("a"), 2 * HOUR);
-    assert!(tokio::time::timeout(Duration::from_secs(1), queue.send_unique(&dead, window)).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(1), queue.send(&dead).unique_for(window)).await.is_err()
+    );
     let stored = queue.receive(Duration::from_secs(1)).await.unwrap().unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     faulty.plan(Operation::Put, 1, Fault::Refuse(StoreErrorKind::Unauthorized));
-    assert!(queue.send_unique(&dead, window).await.unwrap_err().is_rejected());
-    let next = queue.send_unique(&dead, window).await.unwrap();
+    assert!(queue.send(&dead).unique_for(window).await.unwrap_err().is_rejected());
+    let next = queue.send(&dead).unique_for(window).await.unwrap();
     assert_eq!(next.id(), stored.info().id.as_ref());
     stored.complete().await.unwrap();
 }

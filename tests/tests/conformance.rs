@@ -6,11 +6,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use jobqueue::clock::ManualClock;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Storage, traced};
 use jobqueue::testing::conformance::{Deviation, Promise, Subject, promises, run_all};
 use jobqueue::testing::faults::Faulty;
-use jobqueue::{ManualClock, azure, memory, sqlite};
+use jobqueue::{azure, memory, sqlite};
 use jobqueue_tests::azurite::Azurite;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use jobqueue::{BlobName, ContainerName, Storage};
+use jobqueue::Storage;
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::example;
 use rusqlite::{Connection, OpenFlags};

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use jobqueue::{ContainerName, Storage};
+use jobqueue::Storage;
+use jobqueue::storage::ContainerName;
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::example;
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use jobqueue::{ContainerName, Storage};
+use jobqueue::Storage;
+use jobqueue::storage::ContainerName;
 use jobqueue_tests::example;
 
 fn program(name: &str, folder: &Path) -> Command {

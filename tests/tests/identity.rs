@@ -43,7 +43,7 @@ async fn names(storage: &Storage, other: impl Future<Output = ()> + Send + 'stat
 async fn a_job_of_another_source_with_an_equal_id_is_run() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();
-    let _ = queue.send_with(&large("ours"), SendOptions::new().id("1")).await.unwrap();
+    let _ = queue.send(&large("ours")).id("1").await.unwrap();
     let other = storage.clone();
     let ran = names(&storage, async move {
         after(10).await;
@@ -58,10 +58,10 @@ async fn a_job_of_another_source_with_an_equal_id_is_run() {
 async fn a_job_with_another_payload_under_the_same_identity_is_run() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();
-    let _ = queue.send_with(&large("first"), SendOptions::new().id("1")).await.unwrap();
+    let _ = queue.send(&large("first")).id("1").await.unwrap();
     let ran = names(&storage, async move {
         after(10).await;
-        let _ = queue.send_with(&task("second"), SendOptions::new().id("1")).await.unwrap();
+        let _ = queue.send(&task("second")).id("1").await.unwrap();
         after(60).await;
     });
     assert_eq!(ran.await, ["first", "second"]);
@@ -77,8 +77,8 @@ async fn an_effect_is_recorded_for_the_jobs_of_one_queue_and_source() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();
     let others = storage.queue::<Other>().await.unwrap();
-    let _ = queue.send_with(&task("a"), SendOptions::new().id("1")).await.unwrap();
-    let _ = others.send_with(&Other {}, SendOptions::new().id("1")).await.unwrap();
+    let _ = queue.send(&task("a")).id("1").await.unwrap();
+    let _ = others.send(&Other {}).id("1").await.unwrap();
     put(&storage, "/shop", "1", "b").await;
     let effects: Arc<Mutex<u32>> = Arc::default();
     let counted = Arc::clone(&effects);
@@ -109,13 +109,13 @@ async fn a_job_that_two_workers_send_under_one_id_is_one_job() {
         let _ = others.send(&Other {}).await.unwrap();
         let send = async |_: Other, ctx: Context| {
             let options = SendOptions::new().id("1");
-            let _ = ctx.queue::<Task>().await?.send_with(&large("a"), options).await?;
+            let _ = ctx.queue::<Task>().await?.send(&large("a")).with(options).await?;
             Ok::<_, JobError>(())
         };
         let sender = worker(&storage).name(host).handle(send).build().unwrap();
         let _ = sender.run_until(after(5)).await.unwrap();
     }
-    let _ = queue.send_with(&large("a"), SendOptions::new().id("1").source("/another")).await.unwrap();
-    assert_eq!(queue.len().await.unwrap(), 3);
+    let _ = queue.send(&large("a")).id("1").source("/another").await.unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 3);
     assert_eq!(names(&storage, after(60)).await, ["a", "a"], "the copy is known, the other's job is run");
 }

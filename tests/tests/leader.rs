@@ -7,9 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::leader::Leader;
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{BlobName, ContainerName, Leader, Storage, memory};
+use jobqueue::{Storage, memory};
 use jobqueue_tests::death;
 use jobqueue_tests::patched::Patched;
 use rand::rngs::StdRng;

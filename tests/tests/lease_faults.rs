@@ -5,9 +5,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{CircuitBreaker, Context, JobError, QueueMessage, SettingOverrides};
+use jobqueue::worker::CircuitBreaker;
+use jobqueue::{Context, JobError, QueueMessage};
 use jobqueue_tests::jobs::{Log, Task, after, clock, in_memory, outcomes, task, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;

@@ -5,11 +5,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::batch::OnDeadLetters;
+use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{
-    Context, ErrorKind, JobError, OnDeadLetters, Queue, QueueMessage, Reason, RedriveOptions, SendOptions,
-    Storage, SweepOptions, WorkerBuilder, sweep,
+    Context, ErrorKind, JobError, Queue, QueueMessage, Reason, SendOptions, Storage, WorkerBuilder,
 };
 use jobqueue_tests::jobs::{Log, Task, after, clock, in_memory, outcomes, worker};
 use serde::{Deserialize, Serialize};
@@ -38,8 +40,8 @@ async fn twice(options: SendOptions) -> (Storage, Queue<Task>) {
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
-    let _ = queue.send_with(&large("a"), options).await.unwrap();
-    assert_eq!(queue.len().await.unwrap(), 2, "two messages of one job");
+    let _ = queue.send(&large("a")).with(options).await.unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 2, "two messages of one job");
     (storage, queue)
 }
 
@@ -51,7 +53,7 @@ async fn fails_once(task: Task, ctx: Context) -> Result<(), JobError> {
 
 // B1
 async fn the_copy_that_counts_keeps_its_payload(concurrency: usize) {
-    let (storage, queue) = twice(SendOptions::new().in_order(true)).await;
+    let (storage, queue) = twice(SendOptions::new().in_order()).await;
     let (log, listen) = outcomes();
     run_for(worker(&storage).concurrency(concurrency).handle(fails_once).on_event(listen), 900).await;
     assert_eq!((reasons(&queue).await, completed(&log)), (Vec::new(), 1), "{log:?}");
@@ -89,7 +91,11 @@ async fn duplicate_batch_child_keeps_payload_of_the_original() {
     faulty.plan(Operation::PutAll, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     batch.send_all([Sheet { data: "x".repeat(LARGE) }]).await.unwrap();
     batch.then(&Join {}).await.unwrap();
-    assert_eq!(storage.queue::<Sheet>().await.unwrap().len().await.unwrap(), 2, "two messages of one child");
+    assert_eq!(
+        storage.queue::<Sheet>().await.unwrap().approximate_len().await.unwrap(),
+        2,
+        "two messages of one child"
+    );
     type End = Result<Option<u64>, Reason>;
     let joins: Arc<Mutex<Vec<End>>> = Arc::default();
     let sink = Arc::clone(&joins);
@@ -119,9 +125,9 @@ async fn duplicate_of_a_completed_job_is_not_dead_lettered() {
     first.on(Operation::Get, |call| (call.nth > 1).then_some(Fault::Refuse(StoreErrorKind::Unavailable)));
     let done = worker(&first.storage()).concurrency(1).handle(async |_: Task| Ok::<_, JobError>(()));
     let report = done.build().unwrap().run_until(after(5)).await.unwrap();
-    assert_eq!((report.completed, queue.len().await.unwrap()), (1, 1));
+    assert_eq!((report.completed, queue.approximate_len().await.unwrap()), (1, 1));
     run_for(worker(&storage).handle(async |_: Task| Ok::<_, JobError>(())), 900).await;
-    assert_eq!((reasons(&queue).await, queue.len().await.unwrap()), (Vec::new(), 0));
+    assert_eq!((reasons(&queue).await, queue.approximate_len().await.unwrap()), (Vec::new(), 0));
     let blobs = storage.blobs().list_blobs(&"jobqueue-payloads".parse().unwrap(), "", None).await.unwrap();
     assert!(blobs.blobs.is_empty(), "each copy removes its own");
 }
@@ -199,7 +205,7 @@ async fn dead_letter_made_during_a_blob_outage_keeps_payload() {
     let storage = faulty.storage();
     let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
     let ttl = Duration::from_secs(3600);
-    let _ = queue.send_with(&large("a"), SendOptions::new().ttl(ttl)).await.unwrap();
+    let _ = queue.send(&large("a")).ttl(ttl).await.unwrap();
     let plan = faulty.clone();
     let runs = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&runs);
@@ -220,7 +226,7 @@ async fn dead_letter_made_during_a_blob_outage_keeps_payload() {
     );
     let dead_letters = queue.dead_letters().unwrap();
     let letters = dead_letters.list().await.unwrap();
-    assert_eq!((letters.len(), queue.len().await.unwrap()), (1, 0));
+    assert_eq!((letters.len(), queue.approximate_len().await.unwrap()), (1, 0));
     after(30 * 86_400).await;
     let swept = sweep(&storage, SweepOptions::new().clock(clock())).await.unwrap();
     assert!(dead_letters.message(&letters[0]).await.is_ok(), "{swept:?}");
@@ -239,12 +245,15 @@ async fn unfinished_dead_letter_shares_no_blob_with_its_message() {
     assert!(tokio::time::timeout(Duration::from_secs(5), dying).await.is_err());
     after(60).await;
     let dead_letters = queue.dead_letters().unwrap();
-    assert_eq!((queue.len().await.unwrap(), dead_letters.len().await.unwrap()), (1, 1));
+    assert_eq!(
+        (queue.approximate_len().await.unwrap(), dead_letters.approximate_len().await.unwrap()),
+        (1, 1)
+    );
     // Somebody purges the dead letter; the message is dead-lettered once more, with its payload.
     assert_eq!(dead_letters.purge(|_| true).await.unwrap().deleted.len(), 1);
     run_for(worker(&storage).handle(async |_: Task| Ok::<_, JobError>(())), 120).await;
     let letters = dead_letters.list().await.unwrap();
-    assert_eq!((queue.len().await.unwrap(), letters.len()), (0, 1));
+    assert_eq!((queue.approximate_len().await.unwrap(), letters.len()), (0, 1));
     assert_eq!(dead_letters.message(&letters[0]).await.unwrap().data.len(), LARGE);
 }
 
@@ -257,7 +266,7 @@ async fn what_is_sent_leaves_room_for_attempts_and_a_dead_letter() {
     for (size, data) in (60_000..65_400).step_by(100).flat_map(|size| [(size, 10), (size, 5_000), (10, size)])
     {
         let message = Task { name: "a".into(), data: "x".repeat(data) };
-        match queue.send_with(&message, SendOptions::new().header("big", "h".repeat(size))).await {
+        match queue.send(&message).header("big", "h".repeat(size)).await {
             Ok(_) => sent += 1,
             Err(error) => {
                 assert!(error.kind() == ErrorKind::TooLarge && data < size, "{error}");
@@ -277,7 +286,7 @@ async fn what_is_sent_leaves_room_for_attempts_and_a_dead_letter() {
     };
     let failing = worker(&storage).name("n".repeat(500)).circuit_breaker(None).handle(handler);
     run_for(failing, 900).await;
-    assert_eq!((queue.len().await.unwrap(), *runs.lock().unwrap()), (0, 3 * sent));
+    assert_eq!((queue.approximate_len().await.unwrap(), *runs.lock().unwrap()), (0, 3 * sent));
     let dead_letters = queue.dead_letters().unwrap();
     let redriven = dead_letters.redrive(RedriveOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.skipped), (sent, Vec::new()));
@@ -295,6 +304,6 @@ async fn a_message_that_shares_the_blob_of_a_recorded_job_is_a_duplicate() {
     let _ = storage.queues().put(queue.name(), PutMessage::new(text)).await.unwrap();
     let (log, listen) = outcomes();
     run_for(done().on_event(listen), 900).await;
-    assert_eq!((reasons(&queue).await, queue.len().await.unwrap()), (Vec::new(), 0));
+    assert_eq!((reasons(&queue).await, queue.approximate_len().await.unwrap()), (Vec::new(), 0));
     assert_eq!(*log.lock().unwrap(), ["duplicate"]);
 }

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, LeasedMessage, PutMessage, UpdateMessage};
-use jobqueue::{JobError, QueueName, SettingOverrides, Storage, Worker};
+use jobqueue::{JobError, QueueName, Storage, Worker};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::say;
@@ -82,8 +83,8 @@ async fn job_commits_with_the_callers_transaction() {
     transaction.execute("INSERT INTO orders VALUES ('a')", []).unwrap();
     // A payload in a blob, in a container that does not exist yet.
     let large = Task { name: "a".into(), data: "x".repeat(100_000) };
-    queue.send_in(&large, &transaction).unwrap();
-    assert_eq!(queue.len().await.unwrap(), 0, "nobody sees it before the commit");
+    queue.send(&large).in_transaction(&transaction).unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 0, "nobody sees it before the commit");
     transaction.commit().unwrap();
     let found = queue.receive(Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(*found.message(), large);
@@ -99,7 +100,7 @@ async fn job_rolls_back_with_the_callers_transaction() {
     let mut connection = Connection::open(&subject.file).unwrap();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let large = Task { name: "a".into(), data: "x".repeat(100_000) };
-    queue.send_in(&large, &transaction).unwrap();
+    queue.send(&large).in_transaction(&transaction).unwrap();
     transaction.rollback().unwrap();
     assert!(queue.receive(Duration::ZERO).await.unwrap().is_none());
     assert!(queue.is_empty().await.unwrap());

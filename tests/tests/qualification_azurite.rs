@@ -10,8 +10,9 @@
 use std::time::Duration;
 
 use jobqueue::azure::Options;
+use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, LeasedMessage, PutMessage, Storage, UpdateMessage};
-use jobqueue::{JobError, QueueName, SettingOverrides, Worker, WorkerBuilder};
+use jobqueue::{JobError, QueueName, Worker, WorkerBuilder};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::jobs::{Task, task};

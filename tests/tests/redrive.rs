@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{Context, JobError, JobInfo, Queue, Reason, RedriveOptions, Storage};
+use jobqueue::{Context, JobError, JobInfo, Queue, Reason, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 const LARGE: usize = 100_000;
@@ -37,7 +38,7 @@ async fn finish_all(storage: &Storage) -> (u64, usize) {
 }
 
 async fn lengths(queue: &Queue<Task>) -> (u64, u64) {
-    (queue.len().await.unwrap(), queue.dead_letters().unwrap().len().await.unwrap())
+    (queue.approximate_len().await.unwrap(), queue.dead_letters().unwrap().approximate_len().await.unwrap())
 }
 
 async fn payloads(storage: &Storage) -> usize {
@@ -64,7 +65,7 @@ async fn jobs_that_die_again_while_a_redrive_runs_are_kept() {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let running = tokio::spawn(dying.build().unwrap().run_until(async { drop(stopped.await) }));
         let dead_letters = queue.dead_letters().unwrap();
-        while dead_letters.len().await.unwrap() < 100 {
+        while dead_letters.approximate_len().await.unwrap() < 100 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let options = rate.map_or(RedriveOptions::new(), |rate| RedriveOptions::new().per_second(rate));
@@ -184,7 +185,7 @@ async fn one_letter_that_cannot_be_put_back_stops_no_other() {
     storage.queues().put(dead_letters.name(), PutMessage::new(elsewhere)).await.unwrap();
     let container = "jobqueue-payloads".parse().unwrap();
     for (name, _) in storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs {
-        let name = jobqueue::BlobName::new(container.clone(), name).unwrap();
+        let name = jobqueue::storage::BlobName::new(container.clone(), name).unwrap();
         storage.blobs().delete_blob(&name, None).await.unwrap();
     }
     after(1).await;

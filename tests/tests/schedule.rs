@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use jobqueue::clock::Clock;
+use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::storage::Operation;
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{
-    CatchUp, Clock, ErrorKind, JobError, QueueMessage, Schedule, Storage, Worker, WorkerBuilder, memory,
-};
+use jobqueue::{ErrorKind, JobError, QueueMessage, Storage, Worker, WorkerBuilder, memory};
 use jobqueue_tests::death;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
@@ -276,7 +276,7 @@ async fn clock_far_ahead_follows_the_catch_up_policy() {
         sleep(Duration::from_secs(1)).await;
         // What the documentation says to do.
         let container = "jobqueue-schedules".parse().unwrap();
-        let state = jobqueue::BlobName::new(container, "tick").unwrap();
+        let state = jobqueue::storage::BlobName::new(container, "tick").unwrap();
         storage.blobs().delete_blob(&state, None).await.unwrap();
         sleep(minutes(2)).await;
         run_for(minutes(2), &storage, &wall, schedule).await;

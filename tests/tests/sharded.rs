@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use jobqueue::clock::ManualClock;
+use jobqueue::settings::Metadata;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{JobError, ManualClock, Metadata, QueueName, SendOptions, Storage, memory};
+use jobqueue::{JobError, QueueName, SendOptions, Storage, memory};
 use jobqueue_tests::jobs::{Task, clock, in_memory, task, worker};
 
 const LONG: Duration = Duration::from_secs(600);
@@ -254,7 +256,7 @@ async fn delay_of_weeks_survives_superseded_shards() {
     for (name, days) in [("a", 20), ("b", 9), ("c", 8), ("d", 7), ("e", 1)] {
         // A little more, so that whole days tell.
         let later = SendOptions::new().delay(DAY * days + Duration::from_secs(60));
-        queue.send_with(&task(name), later).await.unwrap();
+        queue.send(&task(name)).with(later).await.unwrap();
     }
     let keep = async {
         tokio::time::sleep(DAY * 2).await;

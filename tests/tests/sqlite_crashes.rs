@@ -6,9 +6,10 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
+use jobqueue::QueueName;
+use jobqueue::settings::Metadata;
 use jobqueue::sqlite::Options;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
-use jobqueue::{Metadata, QueueName};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 use rand::rngs::StdRng;

@@ -6,9 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue::QueueName;
+use jobqueue::clock::{Clock, ManualClock};
+use jobqueue::settings::Metadata;
 use jobqueue::sqlite::Options;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage, StoreErrorKind};
-use jobqueue::{Clock, ManualClock, Metadata, QueueName};
 
 fn queue() -> QueueName {
     "queue".parse().unwrap()

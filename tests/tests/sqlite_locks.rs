@@ -9,11 +9,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use jobqueue::QueueName;
+use jobqueue::settings::Metadata;
 use jobqueue::sqlite::{Options, put_blob_in, put_in};
+use jobqueue::storage::BlobName;
 use jobqueue::storage::{
     ExpiredReceipt, GetMessages, PutBlob, PutMessage, Storage, StoreErrorKind, UpdateMessage,
 };
-use jobqueue::{BlobName, Metadata, QueueName};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 use rusqlite::{Connection, TransactionBehavior};

@@ -8,9 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use jobqueue::QueueName;
+use jobqueue::settings::Metadata;
 use jobqueue::sqlite::{Options, backup};
-use jobqueue::storage::{GetMessages, PutMessage, Storage, StoreErrorKind};
-use jobqueue::{Metadata, QueueName};
+use jobqueue::storage::{GetMessages, PutMessage, Storage, StoreError, StoreErrorKind};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::fork::fork;
 use jobqueue_tests::say;
@@ -182,11 +183,14 @@ fn part_fork() {
         let put = clone.queues().put(&queue(), PutMessage::new("of the child")).now_or_never();
         let peek = clone.queues().peek(&queue(), 1).now_or_never();
         let anew = Options::new(path).open().now_or_never();
-        let copy = |error: Option<jobqueue::storage::StoreError>| {
-            error.filter(|error| error.kind() == StoreErrorKind::Stopped).map(|error| error.to_string())
+        let copy = |error: Option<jobqueue::Error>| {
+            let cause = error.as_ref().and_then(|error| StoreError::in_chain(error));
+            cause.filter(|cause| cause.kind() == StoreErrorKind::Stopped).map(ToString::to_string)
         };
-        let put = copy(put.and_then(Result::err)).is_some_and(|error| error.contains("before fork()"));
-        let peek = copy(peek.and_then(Result::err)).is_some_and(|error| error.contains("before fork()"));
+        let put = copy(put.and_then(Result::err).map(Into::into))
+            .is_some_and(|error| error.contains("before fork()"));
+        let peek = copy(peek.and_then(Result::err).map(Into::into))
+            .is_some_and(|error| error.contains("before fork()"));
         let anew = copy(anew.and_then(Result::err)).is_some_and(|error| error.contains("exec"));
         drop(clone);
         u8::from(put) + 2 * u8::from(peek) + 4 * u8::from(anew)

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use jobqueue::Metadata;
+use jobqueue::settings::Metadata;
 use jobqueue::sqlite::Options;
 use jobqueue::storage::{PutMessage, Storage, StoreError, StoreErrorKind};
 use rusqlite::Connection;
@@ -16,8 +16,9 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-async fn refused(path: &Path) -> StoreError {
-    Options::new(path).open().await.unwrap_err()
+async fn refused(path: &Path) -> &'static StoreError {
+    let error = Box::leak(Box::new(Options::new(path).open().await.unwrap_err()));
+    StoreError::in_chain(error).unwrap()
 }
 
 /// A store with some messages that was closed in good order.

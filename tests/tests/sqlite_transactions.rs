@@ -28,11 +28,11 @@ async fn workers_keep_polling_during_an_open_transaction() {
     let mut mine = Connection::open(&path).unwrap();
     let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let began = Instant::now();
-    let sent = queue.send_in(&task("a"), &transaction).unwrap();
+    let sent = queue.send(&task("a")).in_transaction(&transaction).unwrap();
     let (mut refused, mut seen) = (0, 0);
     while refused < 2 || began.elapsed() < Duration::from_secs(seconds.unwrap_or(0)) {
         // Meanwhile others read, and do not see it.
-        assert_eq!(queue.len().await.unwrap(), 0);
+        assert_eq!(queue.approximate_len().await.unwrap(), 0);
         seen += 1;
         let error = worker.until(|event| match event {
             Event::PollFailed { error, .. } => Some(error),
@@ -59,8 +59,8 @@ async fn job_sent_in_a_transaction_can_be_cancelled_after() {
     let mut mine = Connection::open(&path).unwrap();
     let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let named = SendOptions::new().id("a-1");
-    let sent = queue.send_in_with(&task("a"), &transaction, named).unwrap();
-    let kept = queue.send_in(&task("b"), &transaction).unwrap();
+    let sent = queue.send(&task("a")).with(named).in_transaction(&transaction).unwrap();
+    let kept = queue.send(&task("b")).in_transaction(&transaction).unwrap();
     transaction.commit().unwrap();
     assert_eq!(sent.id(), "a-1");
     assert!(queue.cancel(&sent).await.unwrap() && !queue.cancel(&sent).await.unwrap());

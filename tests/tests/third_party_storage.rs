@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use jobqueue::Metadata;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{
     Blob, BlobListing, BlobProperties, ETag, LeaseState, LeasedMessage, MessageId, MessageRef, PeekedMessage,
     PopReceipt, PutOutcome, QueueProperties, Received, StoreError, StoreErrorKind, Updated,

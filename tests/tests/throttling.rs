@@ -128,7 +128,7 @@ async fn a_throttled_send_is_tried_until_its_time_is_up() {
         assert!(sent.iter().all(Result::is_ok), "{fault:?}: {sent:?}");
         busy_for(&faulty, &[Operation::PutBlob], fault, 20);
         let _ = queue.send(&large).await.unwrap();
-        assert_eq!(queue.len().await.unwrap(), 4, "{fault:?}");
+        assert_eq!(queue.approximate_len().await.unwrap(), 4, "{fault:?}");
     }
 }
 
@@ -195,5 +195,5 @@ async fn a_throttled_list_is_sent_again_as_a_list() {
     let sent = queue.send_all(&tasks).await.unwrap();
     assert!(sent.iter().all(Result::is_ok));
     assert_eq!((faulty.calls_of(Operation::PutAll), faulty.calls_of(Operation::Put)), (4, 0));
-    assert_eq!(queue.len().await.unwrap(), 100);
+    assert_eq!(queue.approximate_len().await.unwrap(), 100);
 }

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue::clock::{Clock, ManualClock};
+use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::storage::ContainerName;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{
-    Clock, ContainerName, ManualClock, Queue, QueueMessage, SendOptions, Storage, SweepOptions, sweep,
-};
+use jobqueue::{Queue, QueueMessage, Storage};
 use jobqueue_tests::death;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
@@ -51,17 +52,17 @@ async fn crash_of_a_unique_send_blocks_nobody() {
         let storage = Storage::memory();
         let queue = reports(&storage).await;
         // Makes the container, so that each write is what it is meant to be.
-        queue.send_unique(&Report { of: "april".into() }, HOUR).await.unwrap();
+        queue.send(&Report { of: "april".into() }).unique_for(HOUR).await.unwrap();
         assert_eq!(sent(&queue).await.len(), 1);
 
         let faulty = Faulty::new(&storage);
         let doomed = reports(&faulty.storage()).await;
         let writes = death::at_write(&faulty, nth, performed);
-        assert!(timeout(Duration::from_secs(1), doomed.send_unique(&may(), HOUR)).await.is_err(), "{at}");
+        assert!(timeout(Duration::from_secs(1), doomed.send(&may()).unique_for(HOUR)).await.is_err(), "{at}");
         assert_eq!(writes.count(), nth, "{at}");
         let next =
-            timeout(Duration::from_secs(60), queue.send_unique(&may(), HOUR)).await.expect(&at).unwrap();
-        let again = queue.send_unique(&may(), HOUR).await.unwrap();
+            timeout(Duration::from_secs(60), queue.send(&may()).unique_for(HOUR)).await.expect(&at).unwrap();
+        let again = queue.send(&may()).unique_for(HOUR).await.unwrap();
         assert!(!again.is_sent() && again.id() == next.id(), "{at}");
         let mut ids = sent(&queue).await;
         let copies = ids.len();
@@ -79,7 +80,7 @@ async fn of_twenty_senders_of_one_explicit_id_one_sends() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
     let may = may();
-    let send = || queue.send_unique_with(&may, HOUR, SendOptions::new().id("may-1"));
+    let send = || queue.send(&may).unique_for(HOUR).id("may-1").into_future();
     let all = futures_util::future::join_all((0..20).map(|_| send())).await;
     let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
     assert_eq!(all.iter().filter(|one| one.is_sent()).count(), 1);
@@ -106,11 +107,11 @@ async fn lost_answers_do_not_send_twice_what_was_sent() {
         let storage = Storage::memory();
         let faulty = Faulty::new(&storage);
         let (queue, flaky) = (reports(&storage).await, reports(&faulty.storage()).await);
-        queue.send_unique(&Report { of: "april".into() }, HOUR).await.unwrap();
+        queue.send(&Report { of: "april".into() }).unique_for(HOUR).await.unwrap();
         assert_eq!(sent(&queue).await.len(), 1);
         faulty.plan(Operation::PutBlob, nth, Fault::DropAnswer(StoreErrorKind::Timeout));
-        let first = flaky.send_unique(&may(), HOUR).await.unwrap();
-        let second = queue.send_unique(&may(), HOUR).await.unwrap();
+        let first = flaky.send(&may()).unique_for(HOUR).await.unwrap();
+        let second = queue.send(&may()).unique_for(HOUR).await.unwrap();
         assert!(first.is_sent() && !second.is_sent() && first.id() == second.id(), "write {nth}");
         assert_eq!(sent(&queue).await, [first.id()], "write {nth}");
     }
@@ -120,16 +121,16 @@ async fn lost_answers_do_not_send_twice_what_was_sent() {
 async fn a_sweep_removes_records_whose_window_is_over_and_no_others() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
-    queue.send_unique(&may(), HOUR).await.unwrap();
-    queue.send_unique(&Report { of: "june".into() }, HOUR * 24 * 30).await.unwrap();
+    queue.send(&may()).unique_for(HOUR).await.unwrap();
+    queue.send(&Report { of: "june".into() }).unique_for(HOUR * 24 * 30).await.unwrap();
     sleep(HOUR * 24 * 3).await;
-    let clock = Arc::new(ManualClock::at(jobqueue::SystemClock.now() + HOUR * 24 * 3));
+    let clock = Arc::new(ManualClock::at(jobqueue::clock::SystemClock.now() + HOUR * 24 * 3));
     let swept = sweep(&storage, SweepOptions::new().clock(clock)).await.unwrap();
     assert_eq!((swept.seen, swept.removed, swept.failed), (2, 1, 0));
     let container = ContainerName::new("jobqueue-unique").unwrap();
     assert_eq!(storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.len(), 1);
-    assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
-    assert!(!queue.send_unique(&Report { of: "june".into() }, HOUR).await.unwrap().is_sent());
+    assert!(queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
+    assert!(!queue.send(&Report { of: "june".into() }).unique_for(HOUR).await.unwrap().is_sent());
 }
 
 /// The record is found when its window has long been over, and used again before it is removed.
@@ -137,19 +138,19 @@ async fn a_sweep_removes_records_whose_window_is_over_and_no_others() {
 async fn a_sweep_spares_a_record_that_is_used_again_meanwhile() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
-    queue.send_unique(&may(), HOUR).await.unwrap();
+    queue.send(&may()).unique_for(HOUR).await.unwrap();
     sleep(HOUR * 24 * 3).await;
     let faulty = Faulty::new(&storage);
     faulty.plan(Operation::ListBlobs, 4, Fault::DelayAfter(Duration::from_secs(10)));
-    let clock = Arc::new(ManualClock::at(jobqueue::SystemClock.now() + HOUR * 24 * 3));
+    let clock = Arc::new(ManualClock::at(jobqueue::clock::SystemClock.now() + HOUR * 24 * 3));
     let flaky = faulty.storage();
     let sweeping =
         tokio::spawn(async move { sweep(&flaky, SweepOptions::new().clock(clock)).await.unwrap() });
     sleep(Duration::from_secs(5)).await;
-    assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+    assert!(queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
     let swept = sweeping.await.unwrap();
     assert_eq!((swept.seen, swept.removed, swept.failed), (1, 0, 0));
-    assert!(!queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+    assert!(!queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,9 +158,9 @@ async fn a_sweep_counts_records_that_it_could_not_remove() {
     let faulty = Faulty::new(&Storage::memory());
     let storage = faulty.storage();
     let queue = reports(&storage).await;
-    queue.send_unique(&may(), HOUR).await.unwrap();
+    queue.send(&may()).unique_for(HOUR).await.unwrap();
     sleep(HOUR * 24 * 3).await;
-    let clock = Arc::new(ManualClock::at(jobqueue::SystemClock.now() + HOUR * 24 * 3));
+    let clock = Arc::new(ManualClock::at(jobqueue::clock::SystemClock.now() + HOUR * 24 * 3));
     let options = || SweepOptions::new().clock(clock.clone());
     for (operation, fault) in [
         (Operation::AcquireLease, Fault::Refuse(StoreErrorKind::LeaseAlreadyPresent)),
@@ -180,19 +181,19 @@ async fn a_sweep_counts_records_that_it_could_not_remove() {
 async fn a_sender_waits_for_a_sweep_that_holds_the_record() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
-    queue.send_unique(&may(), HOUR).await.unwrap();
+    queue.send(&may()).unique_for(HOUR).await.unwrap();
     sleep(HOUR * 24 * 3).await;
     let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::BlobProperties, Fault::Hang);
-    let clock = Arc::new(ManualClock::at(jobqueue::SystemClock.now() + HOUR * 24 * 3));
+    let clock = Arc::new(ManualClock::at(jobqueue::clock::SystemClock.now() + HOUR * 24 * 3));
     let flaky = faulty.storage();
     let swept = timeout(Duration::from_secs(5), sweep(&flaky, SweepOptions::new().clock(clock))).await;
     assert!(swept.is_err(), "the sweep was to die");
-    assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+    assert!(queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
 }
 
-async fn delayed(queue: &Queue<Report>) -> jobqueue::SendUniqueOutcome {
-    queue.send_unique_with(&may(), HOUR * 24, SendOptions::new().delay(HOUR)).await.unwrap()
+async fn delayed(queue: &Queue<Report>) -> jobqueue::queue::SendUniqueOutcome {
+    queue.send(&may()).unique_for(HOUR * 24).delay(HOUR).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,7 +220,7 @@ async fn delayed_job_is_rescheduled_by_its_key() {
 async fn received_job_is_not_cancelled_even_once_released() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
-    assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent());
+    assert!(queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent());
     let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
     assert!(!queue.cancel_unique("may").await.unwrap());
     delivery.release(Duration::ZERO).await.unwrap();
@@ -254,7 +255,7 @@ async fn crash_at_any_step_of_a_cancel_loses_no_job() {
         faulty.plan(operation, nth, fault);
         let cancelled =
             timeout(Duration::from_secs(20), reports(&faulty.storage()).await.cancel_unique("may")).await;
-        let left = queue.len().await.unwrap();
+        let left = queue.approximate_len().await.unwrap();
         if let Ok(Ok(cancelled)) = &cancelled {
             assert_eq!(*cancelled, left == 0, "{at}: it says what is not so");
         }
@@ -331,7 +332,7 @@ async fn unique_work_is_cancelled_on_sqlite_on_shards_and_on_azurite() {
         delayed(&queue).await;
         assert!(queue.cancel_unique("may").await.unwrap(), "{at}");
         assert!(queue.is_empty().await.unwrap(), "{at}");
-        assert!(queue.send_unique(&may(), HOUR).await.unwrap().is_sent(), "{at}");
+        assert!(queue.send(&may()).unique_for(HOUR).await.unwrap().is_sent(), "{at}");
         let delivery = queue.receive(Duration::from_secs(60)).await.unwrap().expect(&at);
         assert!(!queue.cancel_unique("may").await.unwrap(), "{at}: it was received");
         delivery.complete().await.unwrap();

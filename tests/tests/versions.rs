@@ -2,7 +2,8 @@
 //! are distinguished from malformed ones.
 
 use jobqueue::codec::{decode_message, encode_message};
-use jobqueue::{DecodeError, QueueMessage, Validate};
+use jobqueue::message::DecodeError;
+use jobqueue::{QueueMessage, Validate};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
@@ -132,7 +133,8 @@ fn an_invalid_message_is_neither_encoded_nor_decoded() {
 
 mod wishes {
     use super::*;
-    use jobqueue::{Backoff, MessageDefaults};
+    use jobqueue::Backoff;
+    use jobqueue::message::MessageDefaults;
     use std::time::Duration;
 
     #[derive(Serialize, Deserialize, QueueMessage)]

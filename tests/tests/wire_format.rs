@@ -95,7 +95,7 @@ async fn an_external_program_sends_a_large_job_and_redrives_it() {
 }
 
 /// Runs a worker until one delivery has ended.
-async fn run<A: 'static>(storage: &Storage, queue: &QueueName, handler: impl jobqueue::Handler<A>) {
+async fn run<A: 'static>(storage: &Storage, queue: &QueueName, handler: impl jobqueue::handler::Handler<A>) {
     let (done, ended) = tokio::sync::watch::channel(false);
     let mut ended = ended;
     let told = move |event: &Event| {

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jobqueue::QueueName;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{
     Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
     QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind, Subscription, UpdateMessage,
     Updated,
 };
-use jobqueue::{Metadata, QueueName};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;

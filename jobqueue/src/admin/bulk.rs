@@ -6,7 +6,8 @@ use tokio_util::sync::CancellationToken;
 use super::dead_letters::DeadLetterFilter;
 use super::{Action, Admin};
 use crate::error::Error;
-use crate::queue::{DeadLetter, PassAction, RedriveReport};
+use crate::queue::PassAction;
+use crate::queue::dead_letters::{DeadLetter, RedriveReport};
 
 /// The progress of a redrive or a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -65,13 +66,13 @@ pub struct Bulk<'a> {
 
 impl Admin {
     /// Begins to put dead letters back into their queue: their jobs get all their attempts again. The rules are those of
-    /// [`DeadLetters::redrive`](crate::DeadLetters::redrive).
+    /// [`DeadLetters::redrive`](crate::dead_letters::DeadLetters::redrive).
     pub fn redrive(&self, queue: &str) -> Bulk<'_> {
         self.bulk(queue, false)
     }
 
     /// Begins to delete dead letters with their payloads. There is no way back. The rules are those of
-    /// [`DeadLetters::purge`](crate::DeadLetters::purge).
+    /// [`DeadLetters::purge`](crate::dead_letters::DeadLetters::purge).
     pub fn purge(&self, queue: &str) -> Bulk<'_> {
         self.bulk(queue, true)
     }

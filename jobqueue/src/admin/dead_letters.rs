@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use super::job::Stored;
-use super::text::read_time;
 use super::{Action, Admin, JobState, RawJob};
 use crate::error::Error;
-use crate::queue::{DeadLetter, DeadLetterQueue, PassAction, RedriveOptions};
+use crate::queue::dead_letters::{DeadLetter, RedriveOptions};
+use crate::queue::{DeadLetterQueue, PassAction};
 
 /// The dead letters that are meant: those for which all that is set here holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl DeadLetterFilter {
     pub(super) fn selects(&self, letter: &DeadLetter, now: SystemTime) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
-        let age = || now.duration_since(read_time(&letter.time)?).ok().or(Some(Duration::ZERO));
+        let age = || now.duration_since(letter.time?).ok().or(Some(Duration::ZERO));
         is(&self.kind, &letter.kind)
             && is(&self.reason, letter.reason.as_str())
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&letter.id))
@@ -195,7 +195,7 @@ fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
     if job.id.is_empty() {
         job.id.clone_from(&letter.id);
     }
-    job.inserted = Some(letter.time.clone()).filter(|time| !time.is_empty());
+    job.inserted = letter.time_text();
     job.dead.get_or_insert_with(|| super::RawDeadLetter {
         reason: letter.reason.to_string(),
         time: job.inserted.clone(),

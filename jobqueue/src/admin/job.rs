@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::payload::{RawCheckpoint, RawPayload};
 use super::text::time;
 use crate::envelope::{DeadLetterNote, Envelope, Parsed, parse};
-use crate::queue::{PastDeadLetter, past_dead_letters, unwrap_unreadable};
+use crate::queue::dead_letters::PastDeadLetter;
+use crate::queue::{past_dead_letters, unwrap_unreadable};
 use crate::storage::{LeasedMessage, PeekedMessage};
 
 /// The place in which a message was found.

@@ -14,11 +14,6 @@ pub(super) fn time(time: SystemTime) -> String {
     jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
 }
 
-/// Reads a time in RFC 3339.
-pub(super) fn read_time(text: &str) -> Option<SystemTime> {
-    text.parse::<Timestamp>().ok().map(SystemTime::from)
-}
-
 pub(super) fn rfc3339<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&time(*at))
 }

@@ -11,6 +11,7 @@ use super::connection_string;
 use super::identity::TokenSource;
 use super::probe;
 use super::queue::AzureQueues;
+use crate::error::{Error, ErrorKind};
 use crate::name::{ContainerName, QueueName};
 use crate::storage::{Access, Storage, StoreError, StoreErrorKind};
 
@@ -22,7 +23,7 @@ use crate::storage::{Access, Storage, StoreError, StoreErrorKind};
 ///
 /// # Examples
 /// ```no_run
-/// # async fn example() -> Result<(), jobqueue::storage::StoreError> {
+/// # async fn example() -> Result<(), jobqueue::Error> {
 /// use jobqueue::azure::Options;
 ///
 /// let emulator = Options::from_connection_string("UseDevelopmentStorage=true")?.open().await?;
@@ -44,9 +45,9 @@ impl Options {
     /// endpoints is enough where the host names the service (`….queue.…`). Settings for tables and files are ignored.
     ///
     /// # Errors
-    /// `InvalidInput` with the name of the wrong or missing setting, never with its value.
-    pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
-        connection_string::parse(text).map(Self::new).map_err(refused)
+    /// [`Configuration`](ErrorKind::Configuration) with the name of the wrong or missing setting, never with its value.
+    pub fn from_connection_string(text: &str) -> Result<Self, Error> {
+        connection_string::parse(text).map(Self::new).map_err(misconfigured)
     }
 
     /// Returns options from the address of an account's queues (`https://ACCOUNT.queue.core.windows.net`) or blobs,
@@ -57,16 +58,18 @@ impl Options {
     /// identity if there is one, else the developer's `az` or `azd` login. The methods below fix the choice.
     ///
     /// # Errors
-    /// `InvalidInput` when the text is not an https address of a storage account.
-    pub fn from_endpoint(endpoint: &str) -> Result<Self, StoreError> {
-        let given = account::endpoint("the endpoint", endpoint).map_err(refused)?;
+    /// [`Configuration`](ErrorKind::Configuration) when the text is not an https address of a storage account.
+    pub fn from_endpoint(endpoint: &str) -> Result<Self, Error> {
+        let given = account::endpoint("the endpoint", endpoint).map_err(misconfigured)?;
         if given.scheme() != "https" {
-            return Err(refused("the endpoint must be https: tokens are not sent in the clear".to_owned()));
+            return Err(misconfigured(
+                "the endpoint must be https: tokens are not sent in the clear".to_owned(),
+            ));
         }
         let queues = account::sister(&given, "blob", "queue").unwrap_or_else(|| given.clone());
         let blobs = account::sister(&queues, "queue", "blob").unwrap_or(given);
         let name = account::account_name(&queues)
-            .ok_or_else(|| refused("the endpoint does not name the account".to_owned()))?;
+            .ok_or_else(|| misconfigured("the endpoint does not name the account".to_owned()))?;
         Ok(Self::new(Account { name, queues, blobs, credential: Credential::Token(TokenSource::Automatic) }))
     }
 
@@ -83,11 +86,11 @@ impl Options {
     /// Sets the address of the blobs, where it does not follow from that of the queues.
     ///
     /// # Errors
-    /// `InvalidInput` when the text is not an address, or is plain http to another machine.
-    pub fn blob_endpoint(mut self, endpoint: &str) -> Result<Self, StoreError> {
-        let url = account::endpoint("the blob endpoint", endpoint).map_err(refused)?;
+    /// [`Configuration`](ErrorKind::Configuration) when the text is not an address, or is plain http to another machine.
+    pub fn blob_endpoint(mut self, endpoint: &str) -> Result<Self, Error> {
+        let url = account::endpoint("the blob endpoint", endpoint).map_err(misconfigured)?;
         if matches!(self.setup.account.credential, Credential::Token(_)) && url.scheme() != "https" {
-            return Err(refused(
+            return Err(misconfigured(
                 "the blob endpoint must be https: tokens are not sent in the clear".to_owned(),
             ));
         }
@@ -125,10 +128,10 @@ impl Options {
     /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.
     ///
     /// # Errors
-    /// `InvalidInput` when the text is not a certificate.
-    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, StoreError> {
+    /// [`Configuration`](ErrorKind::Configuration) when the text is not a certificate.
+    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, Error> {
         let certificate = reqwest::Certificate::from_pem(pem)
-            .map_err(|_| refused("the root certificate is not a certificate in PEM".to_owned()))?;
+            .map_err(|_| misconfigured("the root certificate is not a certificate in PEM".to_owned()))?;
         self.setup.roots.push(certificate);
         Ok(self)
     }
@@ -145,12 +148,12 @@ impl Options {
     /// [`probe`](Self::probe) checks for it.
     ///
     /// # Errors
-    /// `InvalidInput` when tokens would go over plain http, or no client can be created.
+    /// [`Configuration`](ErrorKind::Configuration) when tokens would go over plain http, or no client can be created.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is left to undo.
-    pub async fn open(self) -> Result<Storage, StoreError> {
-        let connection = self.connect()?;
+    pub async fn open(self) -> Result<Storage, Error> {
+        let connection = self.connect().map_err(cannot_be_used)?;
         let description = format!("azure:{}", connection.account().name);
         Ok(Storage::new(
             Arc::new(AzureQueues::new(Arc::clone(&connection))),
@@ -191,6 +194,16 @@ impl Options {
         }
         Connection::open(self.setup)
     }
+}
+
+fn misconfigured(problem: String) -> Error {
+    cannot_be_used(refused(problem))
+}
+
+/// The cause never quotes the settings, which may hold a key.
+fn cannot_be_used(cause: StoreError) -> Error {
+    Error::new(ErrorKind::Configuration, "the Azure storage cannot be used as it is configured")
+        .with_source(cause)
 }
 
 fn refused(problem: String) -> StoreError {

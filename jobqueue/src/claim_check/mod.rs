@@ -3,7 +3,7 @@
 //! This module knows blobs and references. It knows nothing of workers, and of queues only their names.
 //!
 //! The order of operations keeps every reference valid: a blob is written before the message that refers to it, and
-//! deleted after it. If the process crashes between the two, an orphan remains; [`sweep`](crate::sweep) removes it
+//! deleted after it. If the process crashes between the two, an orphan remains; [`sweep`](crate::maintenance::sweep) removes it
 //! when no message can need it.
 
 mod payload;

@@ -48,11 +48,12 @@ pub(crate) const PAYLOADS: SweptContainer = SweptContainer::new(CONTAINER);
 
 type Progress = dyn Fn(&SweepReport) + Send + Sync;
 
-/// The options of a [`sweep`](crate::sweep).
+/// The options of a [`sweep`](crate::maintenance::sweep).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use jobqueue::{Storage, SweepOptions, sweep};
+/// use jobqueue::maintenance::{SweepOptions, sweep};
+/// use jobqueue::Storage;
 ///
 /// let storage = Storage::memory();
 /// // What would be removed, old payloads of queues that are empty now included; then at most 10,000 blobs of that.

@@ -74,7 +74,8 @@ pub(super) fn unix_millis() -> Option<u64> {
 ///
 /// ```
 /// use jobqueue::testing::simulation::seed;
-/// use jobqueue::{Backoff, ManualClock};
+/// use jobqueue::clock::ManualClock;
+/// use jobqueue::Backoff;
 /// use std::sync::Arc;
 ///
 /// let delay = || {

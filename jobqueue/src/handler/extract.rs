@@ -13,7 +13,8 @@ use crate::job::JobInfo;
 /// values that your handlers often need.
 ///
 /// ```
-/// use jobqueue::{ExtractError, FromJob, Job};
+/// use jobqueue::handler::{ExtractError, FromJob};
+/// use jobqueue::Job;
 ///
 /// struct Tenant(String);
 ///

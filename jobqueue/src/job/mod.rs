@@ -1,14 +1,17 @@
 //! Information about a job besides its message.
 
-pub mod outcome;
-pub mod retry;
+pub(crate) mod outcome;
+pub(crate) mod retry;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::clock::rfc3339;
 use crate::name::QueueName;
 use crate::trace::TraceContext;
+pub use outcome::{BoxError, JobError, Outcome, Reason, Verdict};
+pub use retry::Backoff;
 
 /// A delivery of a job as the handler sees it. Also an extractor: `async fn handle(msg: M, info: JobInfo)`.
 ///
@@ -47,8 +50,8 @@ pub struct JobInfo {
     /// The number of times that the message was dequeued, this time included. It restarts when the job is redriven;
     /// [`Context::fence`](crate::Context::fence) is a number that only grows.
     pub dequeue_count: u32,
-    /// The time of sending, as the event says (RFC 3339).
-    pub sent: Option<Arc<str>>,
+    /// The time of sending by the sender's clock; `None` if the event tells none.
+    pub sent: Option<SystemTime>,
     /// The time of insertion, by the storage's clock.
     pub inserted: SystemTime,
     /// The time at which the message expires; `None` is never.
@@ -57,4 +60,11 @@ pub struct JobInfo {
     pub headers: BTreeMap<String, String>,
     /// The trace to which this delivery belongs.
     pub trace: TraceContext,
+}
+
+impl JobInfo {
+    /// Returns the time of sending as RFC 3339 writes it, in UTC: `2026-11-22T06:15:00.000Z`.
+    pub fn sent_text(&self) -> Option<String> {
+        self.sent.and_then(rfc3339)
+    }
 }

@@ -11,7 +11,7 @@ use crate::sync::lock;
 /// Wall-clock time that advances with tokio's clock: paused and advanced together with a test's runtime.
 ///
 /// A runtime's pause is known only on its own threads. A thread of another runtime sees real time; a test that uses
-/// both should give the storage a [`ManualClock`](crate::ManualClock) instead.
+/// both should give the storage a [`ManualClock`](crate::clock::ManualClock) instead.
 #[derive(Debug, Clone)]
 pub struct TokioClock {
     wall: SystemTime,

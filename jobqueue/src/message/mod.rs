@@ -1,8 +1,8 @@
 //! The trait and the types by which a message type declares its properties.
 
-pub mod codec;
-pub mod key;
-pub mod upgrade;
+pub(crate) mod codec;
+pub(crate) mod key;
+pub(crate) mod upgrade;
 
 use std::borrow::Cow;
 use std::time::Duration;

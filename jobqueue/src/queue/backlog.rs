@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::send::Sent;
+use super::queue_core::QueueCore;
 use super::typed::Queue;
 use crate::error::Error;
 use crate::message::QueueMessage;
@@ -35,7 +35,7 @@ impl<M: QueueMessage> Queue<M> {
     /// It only reads.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
         let core = self.core();
-        let length = self.len().await?;
+        let length = self.approximate_len().await?;
         let next = core.store().peek(&core.name, MAX_MESSAGES).await?;
         let now = core.options.clock.now();
         let oldest = next.iter().map(|message| message.inserted).min();
@@ -52,27 +52,22 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped; give it a limit by `tokio::time::timeout`.
     pub async fn wait_until_below(&self, mark: u64) -> Result<u64, Error> {
+        self.core().wait_until_below(mark).await
+    }
+}
+
+impl QueueCore {
+    pub(super) async fn wait_until_below(&self, mark: u64) -> Result<u64, Error> {
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.len().await {
-                Ok(length) if length < mark.max(1) => return Ok(length),
-                Err(error) if !error.is_retryable() => return Err(error),
+            match self.store().queue_properties(&self.name).await {
+                Ok(properties) if properties.approximate_count < mark.max(1) => {
+                    return Ok(properties.approximate_count);
+                }
+                Err(error) if !error.is_retryable() => return Err(error.into()),
                 Ok(_) | Err(_) => tokio::time::sleep(pause).await,
             }
             pause = (pause * 2).min(MAX_PAUSE);
         }
-    }
-
-    /// Sends when the queue has fewer than `mark` messages, and waits until then. Several producers that wait for the same
-    /// mark may pass it by one message each.
-    ///
-    /// # Errors
-    /// As [`wait_until_below`](Self::wait_until_below) and [`send`](Self::send).
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the message may or may not be stored.
-    pub async fn send_when_below(&self, message: &M, mark: u64) -> Result<Sent, Error> {
-        self.wait_until_below(mark).await?;
-        self.send(message).await
     }
 }

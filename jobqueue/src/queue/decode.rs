@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::history;
 use super::leased_job::{Content, LeasedJob};
 use super::queue_core::QueueCore;
 use crate::claim_check::PayloadError;
+use crate::clock::parse_rfc3339;
 use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
 use crate::job::outcome::{Reason, chain, printable};
 use crate::lease::Lease;
@@ -240,9 +240,9 @@ fn event_of_raw(leased: &LeasedMessage, kind: &'static str, json: JsonText) -> E
 /// Returns the time before which the job must not run.
 fn not_before(event: &Envelope) -> Result<Option<SystemTime>, Rejection> {
     let Some(text) = event.not_before.as_deref() else { return Ok(None) };
-    match text.parse::<Timestamp>() {
-        Ok(time) => Ok(Some(SystemTime::from(time))),
-        Err(_) => {
+    match parse_rfc3339(text) {
+        Some(time) => Ok(Some(time)),
+        None => {
             let problem = "the attribute `notbefore` is not an RFC 3339 time";
             Err(Rejection::new(Reason::DECODE_ERROR, problem))
         }

@@ -5,11 +5,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
-
 use super::decode::Rejection;
 use super::leased_job::LeasedJob;
 use super::send::rfc3339;
+use crate::clock::parse_rfc3339;
 use crate::entropy;
 use crate::envelope::Deferral;
 use crate::error::Error;
@@ -140,6 +139,6 @@ fn first(cause: Cause, now: SystemTime) -> Result<Deferral, Error> {
 
 /// Returns the wait and its duration; `None` if its start cannot be read.
 fn waited(deferral: Deferral, now: SystemTime) -> Option<(Deferral, Duration)> {
-    let since = SystemTime::from(deferral.since.parse::<Timestamp>().ok()?);
+    let since = parse_rfc3339(&deferral.since)?;
     Some((deferral, now.duration_since(since).unwrap_or_default()))
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::progress::Saved;
 use super::queue_core::QueueCore;
 use super::spare::Spare;
+use crate::clock::parse_rfc3339;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::fifo::InOrder;
@@ -146,7 +147,7 @@ impl LeasedJob {
                 attempt: envelope.history.attempts.saturating_add(1),
                 max_attempts: self.settings.poison_threshold,
                 dequeue_count: self.dequeue_count,
-                sent: envelope.time.clone(),
+                sent: envelope.time.as_deref().and_then(parse_rfc3339),
                 inserted: self.inserted,
                 expires: self.expires,
                 headers: if envelope.extensions.is_empty() { Default::default() } else { envelope.headers() },

@@ -6,7 +6,7 @@
 mod backlog;
 mod blobs;
 mod dead_letter;
-mod dead_letters;
+pub(crate) mod dead_letters;
 mod decode;
 mod deferral;
 mod delivery;
@@ -18,6 +18,7 @@ mod put;
 mod queue_core;
 mod read;
 mod receive;
+mod request;
 mod resend;
 mod room;
 mod send;
@@ -34,11 +35,10 @@ mod unreceived;
 mod virtual_time;
 
 pub use backlog::Backlog;
-pub use dead_letters::{
-    DeadLetter, DeadLetters, PastDeadLetter, PurgeReport, RedriveOptions, RedriveReport, SkippedLetter,
-};
 pub use delivery::Delivery;
+pub use request::{All, One, SendFuture, SendRequest, Unique};
 pub use send::Sent;
+pub use send_all::SendItem;
 pub use send_options::SendOptions;
 pub use typed::Queue;
 pub use unique::SendUniqueOutcome;

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use jiff::fmt::temporal::DateTimePrinter;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -16,6 +15,7 @@ use super::put::SEND_BUDGET;
 use super::queue_core::QueueCore;
 use super::send_options::SendOptions;
 use super::unreceived::Stored;
+use crate::clock;
 use crate::codec::{Codec, Json, encode_message};
 use crate::entropy;
 use crate::envelope::{
@@ -58,7 +58,7 @@ impl Sent {
 }
 
 /// A message that is valid, and its payload.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Draft {
     data: Bytes,
     key: Option<String>,
@@ -68,12 +68,29 @@ pub(super) struct Draft {
 impl Draft {
     pub(super) fn new<M: QueueMessage>(message: &M, options: SendOptions) -> Result<Self, Error> {
         let data = Bytes::from(encode_message(message)?);
-        if let Some(id) = options.id.as_ref().filter(|id| id.is_empty() || id.len() > MAX_ID_BYTES) {
-            let text = format!("a job's id has {} bytes; 1 to {MAX_ID_BYTES} are allowed", id.len());
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
+        check_id(options.id.as_deref())?;
         let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
         Ok(Self { data, key: key.filter(|key| !key.is_empty()), options })
+    }
+
+    /// Gives the job an id of its own unless the sender has.
+    pub(super) fn with_own_id(mut self) -> Self {
+        self.options.id.get_or_insert_with(|| entropy::uuid_v7().to_string());
+        self
+    }
+
+    pub(super) fn with_id(mut self, id: &str) -> Result<Self, Error> {
+        check_id(Some(id))?;
+        self.options.id = Some(id.to_owned());
+        Ok(self)
+    }
+
+    pub(super) fn id(&self) -> Option<&str> {
+        self.options.id.as_deref()
+    }
+
+    pub(super) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
     }
 
     pub(super) fn is_in_order(&self) -> bool {
@@ -256,6 +273,12 @@ impl QueueCore {
     }
 }
 
+fn check_id(id: Option<&str>) -> Result<(), Error> {
+    let Some(id) = id.filter(|id| id.is_empty() || id.len() > MAX_ID_BYTES) else { return Ok(()) };
+    let text = format!("a job's id has {} bytes; 1 to {MAX_ID_BYTES} are allowed", id.len());
+    Err(Error::new(ErrorKind::Invalid, text))
+}
+
 fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
     if TypeId::of::<C>() == TypeId::of::<Json>() {
         return Ok(Payload::Json(JsonText::written_by_serde_json(data)));
@@ -310,12 +333,7 @@ fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
     })
 }
 
-/// Three digits after the point, always.
-const MILLISECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
-
 pub(crate) fn rfc3339(time: Option<SystemTime>) -> Result<String, Error> {
-    let timestamp = time.and_then(|time| Timestamp::try_from(time).ok());
-    let timestamp =
-        timestamp.ok_or_else(|| Error::new(ErrorKind::Invalid, "a moment is outside the calendar"))?;
-    Ok(MILLISECONDS.timestamp_to_string(&timestamp))
+    let text = time.and_then(clock::rfc3339);
+    text.ok_or_else(|| Error::new(ErrorKind::Invalid, "a moment is outside the calendar"))
 }

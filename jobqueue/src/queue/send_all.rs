@@ -10,7 +10,7 @@ use super::put::unanswered;
 use super::queue_core::QueueCore;
 use super::send::{Draft, Prepared, Sent};
 use super::send_options::SendOptions;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::fifo::Announced;
 use crate::message::QueueMessage;
 
@@ -22,6 +22,49 @@ const IN_FLIGHT: usize = 2;
 /// The same where those that come while a commit is prepared take part in it.
 const IN_FLIGHT_TOGETHER: usize = 8;
 
+/// A message of a list that is to be sent: `M`, `&M`, or one of them beside its own [`SendOptions`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no message of type `{M}`",
+    label = "expected `{M}`, `&{M}`, or a pair of one of them and `SendOptions`"
+)]
+pub trait SendItem<M>: sealed::Item<M> {
+    #[doc(hidden)]
+    fn parts(&self) -> (&M, Option<&SendOptions>);
+}
+
+mod sealed {
+    /// Keeps [`SendItem`](super::SendItem) to the types of this module.
+    pub trait Item<M> {}
+}
+
+impl<M: QueueMessage> sealed::Item<M> for M {}
+impl<M: QueueMessage> SendItem<M> for M {
+    fn parts(&self) -> (&M, Option<&SendOptions>) {
+        (self, None)
+    }
+}
+
+impl<M: QueueMessage> sealed::Item<M> for &M {}
+impl<M: QueueMessage> SendItem<M> for &M {
+    fn parts(&self) -> (&M, Option<&SendOptions>) {
+        (self, None)
+    }
+}
+
+impl<M: QueueMessage> sealed::Item<M> for (M, SendOptions) {}
+impl<M: QueueMessage> SendItem<M> for (M, SendOptions) {
+    fn parts(&self) -> (&M, Option<&SendOptions>) {
+        (&self.0, Some(&self.1))
+    }
+}
+
+impl<M: QueueMessage> sealed::Item<M> for (&M, SendOptions) {}
+impl<M: QueueMessage> SendItem<M> for (&M, SendOptions) {
+    fn parts(&self) -> (&M, Option<&SendOptions>) {
+        (self.0, Some(&self.1))
+    }
+}
+
 /// Messages that are valid, all of them.
 #[derive(Debug)]
 pub(super) struct Drafts(Vec<Draft>);
@@ -29,10 +72,17 @@ pub(super) struct Drafts(Vec<Draft>);
 impl Drafts {
     /// # Errors
     /// The first message that is not valid, with its place in the list.
-    pub(super) fn new<'a, M: QueueMessage>(
-        messages: impl IntoIterator<Item = (&'a M, SendOptions)>,
+    pub(super) fn new<M: QueueMessage>(
+        messages: impl IntoIterator<Item = impl SendItem<M>>,
+        common: &SendOptions,
     ) -> Result<Self, Error> {
-        let draft = |(index, (message, options))| {
+        if common.id.is_some() {
+            let text = "an id belongs to one message; give each message its own options with its id";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let draft = |(index, item): (usize, _)| {
+            let (message, own) = SendItem::parts(&item);
+            let options = own.map_or_else(|| common.clone(), |own| own.clone().or(common.clone()));
             Draft::new(message, options).map_err(|error| {
                 let text =
                     format!("message {index} of the list, counted from 0, is not valid; none was sent");

@@ -67,14 +67,31 @@ impl SendOptions {
     /// handle it. Order is kept by [`Worker`](crate::Worker)s, not by [`Queue::receive`](crate::Queue::receive). See
     /// the [guide](crate::guide::coordination) for what is and what is not promised.
     #[must_use]
-    pub fn in_order(mut self, ordered: bool) -> Self {
-        self.in_order = ordered;
+    pub fn in_order(mut self) -> Self {
+        self.in_order = true;
         self
     }
 
     /// Returns the id, the source and the key, as far as they were given.
     pub(crate) fn identity(&self) -> (Option<&str>, Option<Arc<str>>, Option<&str>) {
         (self.id.as_deref(), self.source.clone(), self.key.as_deref().filter(|key| !key.is_empty()))
+    }
+
+    /// Completes these options with those of `other`; what both set stays as it is here.
+    pub(super) fn or(self, other: Self) -> Self {
+        let is_timed = self.delay.is_some() || self.at.is_some();
+        let mut headers = other.headers;
+        headers.extend(self.headers);
+        Self {
+            delay: if is_timed { self.delay } else { other.delay },
+            at: if is_timed { self.at } else { other.at },
+            ttl: self.ttl.or(other.ttl),
+            key: self.key.or(other.key),
+            id: self.id.or(other.id),
+            source: self.source.or(other.source),
+            headers,
+            in_order: self.in_order || other.in_order,
+        }
     }
 
     /// The time to live, if one was given.

@@ -14,8 +14,6 @@ use super::delivery::Delivery;
 use super::leased_job::LeasedJob;
 use super::queue_core::{QueueCore, QueueCoreOptions};
 use super::send::Sent;
-use super::send_all::Drafts;
-use super::send_options::SendOptions;
 use crate::clock::WITHOUT_END;
 use crate::codec::decode_any_version;
 use crate::error::{Error, ErrorKind};
@@ -34,7 +32,7 @@ const NOT_MINE: Duration = Duration::from_secs(300);
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use jobqueue::{QueueMessage, SendOptions, Storage};
+/// use jobqueue::{QueueMessage, Storage};
 /// use serde::{Deserialize, Serialize};
 /// use std::time::Duration;
 ///
@@ -48,8 +46,8 @@ const NOT_MINE: Duration = Duration::from_secs(300);
 /// let storage = Storage::memory();
 /// let mails = storage.queue::<Mail>().await?;
 /// mails.send(&Mail { to: "ada@example.org".into() }).await?;
-/// mails.send_with(&Mail { to: "bob@example.org".into() }, SendOptions::new().delay(Duration::from_secs(60))).await?;
-/// assert_eq!(mails.len().await?, 2);
+/// mails.send(&Mail { to: "bob@example.org".into() }).delay(Duration::from_secs(60)).await?;
+/// assert_eq!(mails.approximate_len().await?, 2);
 /// # Ok(()) }
 /// ```
 pub struct Queue<M> {
@@ -92,90 +90,12 @@ impl<M: QueueMessage> Queue<M> {
         &self.core.name
     }
 
-    /// Validates a message and stores it. After `Ok` it is delivered until it is settled: see the guarantees.
-    ///
-    /// # Errors
-    /// [`is_rejected`](Error::is_rejected): certainly not stored. [`is_outcome_unknown`](Error::is_outcome_unknown): perhaps
-    /// stored; send it again under the same id ([`SendOptions::id`]) and make effects idempotent by id.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the message may or may not be stored.
-    pub async fn send(&self, message: &M) -> Result<Sent, Error> {
-        self.send_with(message, SendOptions::new()).await
-    }
-
-    /// The same with a delay, a time to live, a key, an id or headers.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send); also options that contradict each other.
-    ///
-    /// # Cancel safety
-    /// As [`send`](Self::send).
-    pub async fn send_with(&self, message: &M, options: SendOptions) -> Result<Sent, Error> {
-        self.core.fresh_settings().await;
-        let prepared = self.core.prepare(message, options)?;
-        self.core.dispatch(prepared).await
-    }
-
-    /// Stores many messages with as few requests and commits as the storage allows. Nothing is sent if one of them breaks
-    /// a rule of its type; otherwise each has its own answer, in order, and one that is too large is refused by itself.
-    ///
-    /// All are validated and written at the call; only what they became is kept until they are stored.
-    ///
-    /// # Errors
-    /// The first message that is not valid, with its place in the list.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, each message may or may not be stored.
-    pub fn send_all<'a>(
-        &self,
-        messages: impl IntoIterator<Item = &'a M>,
-    ) -> impl Future<Output = Result<Vec<Result<Sent, Error>>, Error>> + Send {
-        self.send_all_with(messages.into_iter().map(|message| (message, SendOptions::new())))
-    }
-
-    /// The same, each message with its own options. Those that are sent [in order](SendOptions::in_order) get their positions
-    /// in the order of the list.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use jobqueue::{QueueMessage, SendOptions, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
-    /// # #[derive(Serialize, Deserialize, QueueMessage)]
-    /// # #[message(queue = "mails", kind = "mail")] struct Mail { #[message(email)] to: String }
-    /// let mails = Storage::memory().queue::<Mail>().await?;
-    /// let letters = [Mail { to: "ada@example.org".into() }, Mail { to: "bob@example.org".into() }];
-    /// let tonight = SendOptions::new().delay(Duration::from_secs(8 * 3600)).header("tenant", "blue");
-    /// for sent in mails.send_all_with(letters.iter().map(|letter| (letter, tonight.clone()))).await? {
-    ///     println!("{}", sent?.id());
-    /// }
-    /// # assert_eq!(mails.len().await?, 2);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`send_all`](Self::send_all). Options that contradict each other refuse their own message alone.
-    ///
-    /// # Cancel safety
-    /// As [`send_all`](Self::send_all).
-    pub fn send_all_with<'a>(
-        &self,
-        messages: impl IntoIterator<Item = (&'a M, SendOptions)>,
-    ) -> impl Future<Output = Result<Vec<Result<Sent, Error>>, Error>> + Send {
-        // Read before anything is awaited: a handler that calls this with a borrowing iterator stays `Send`.
-        let drafts = Drafts::new(messages);
-        async move {
-            let drafts = drafts?;
-            self.core.fresh_settings().await;
-            Ok(self.core.send_all::<M>(drafts).await)
-        }
-    }
-
     /// Cancels a job whose message nobody has received yet. Returns false if somebody has received it, or if it is gone. Unique work can
     /// be cancelled by its key, from other processes too: [`cancel_unique`](Self::cancel_unique).
     ///
     /// # Errors
     /// [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not, because an answer to the cancellation was lost, or an
-    /// answer to the send, so that a second message may be stored. Of a job [in order](SendOptions::in_order) no second message runs.
+    /// answer to the send, so that a second message may be stored. Of a job [in order](super::SendOptions::in_order) no second message runs.
     /// After a lost answer to the cancellation the next job of its key completes the cancellation, because it does not wait in vain.
     /// Otherwise the errors of the storage.
     ///
@@ -190,8 +110,8 @@ impl<M: QueueMessage> Queue<M> {
     /// dead-lettered.
     ///
     /// For work that does not fit a handler. Messages come in any order, also those sent
-    /// [in order](SendOptions::in_order); they give up their positions when they are completed or dead-lettered. Children of a
-    /// [batch](crate::Batch) are counted by a [`Worker`](crate::Worker) only: completed by hand, they leave their batch
+    /// [in order](super::SendOptions::in_order); they give up their positions when they are completed or dead-lettered. Children of a
+    /// [batch](crate::batch::Batch) are counted by a [`Worker`](crate::Worker) only: completed by hand, they leave their batch
     /// waiting for them.
     ///
     /// # Errors
@@ -298,7 +218,7 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Cancel safety
     /// It only reads.
-    pub async fn len(&self) -> Result<u64, Error> {
+    pub async fn approximate_len(&self) -> Result<u64, Error> {
         Ok(self.core.store().queue_properties(&self.core.name).await?.approximate_count)
     }
 
@@ -310,7 +230,7 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn is_empty(&self) -> Result<bool, Error> {
-        Ok(self.len().await? == 0)
+        Ok(self.approximate_len().await? == 0)
     }
 
     /// The settings that hold for this queue, at most 30 seconds old.

@@ -20,10 +20,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::queue_core::QueueCore;
-use super::send::Sent;
-use super::send_options::SendOptions;
-use super::typed::Queue;
-use crate::entropy;
+use super::send::{Draft, Sent};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 pub(crate) use record::CONTAINER;
@@ -62,84 +59,58 @@ impl SendUniqueOutcome {
     }
 }
 
-impl<M: QueueMessage> Queue<M> {
-    /// Sends a message unless one of the same kind and key was sent to this queue within `window`, by any process.
-    ///
-    /// The window begins when the first message is sent and ends with time alone: that a job is completed or
-    /// dead-lettered does not end it; [`cancel_unique`](Self::cancel_unique) does. Clocks of senders should agree to a fraction of it. A sender that dies between claiming
-    /// the key and sending delays others by at most 45 seconds; then one of them sends under the same job id. If the
-    /// dead sender's message was stored all the same there are two messages of one id, and effects idempotent by id
-    /// happen once. One small blob a key is kept, and is used again.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send); also [`Invalid`](ErrorKind::Invalid) when the message has no key or the window is empty, and
-    /// [`Conflict`](ErrorKind::Conflict), retryable, when another sender holds the key and does not come to an end.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds.
-    pub async fn send_unique(&self, message: &M, window: Duration) -> Result<SendUniqueOutcome, Error> {
-        self.send_unique_with(message, window, SendOptions::new()).await
-    }
-
-    /// The same with options. A key in the options is preferred to the message's own.
-    ///
-    /// # Errors
-    /// As [`send_unique`](Self::send_unique).
-    ///
-    /// # Cancel safety
-    /// As [`send_unique`](Self::send_unique).
-    pub async fn send_unique_with(
-        &self,
-        message: &M,
-        window: Duration,
-        options: SendOptions,
-    ) -> Result<SendUniqueOutcome, Error> {
+impl Draft {
+    /// Checks what unique work needs: a key, and a window in which it is unique.
+    pub(super) fn unique_for(self, window: Duration) -> Result<Self, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if window.is_zero() || window > MAX_WINDOW {
             return invalid("the window of unique work must be longer than 0 and at most 10 years");
         }
-        let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
-        let Some(key) = key.filter(|key| !key.is_empty()) else {
+        if self.key().is_none() {
             return invalid(
                 "unique work needs a key: mark a field with #[message(key)] or give one in the options",
             );
-        };
-        let core = self.core();
-        core.fresh_settings().await;
-        // Whatever is wrong with the message shows before anything is claimed.
-        let id = options.id.clone().unwrap_or_else(|| entropy::uuid_v7().to_string());
-        core.prepare(message, options.clone().id(id.clone()))?;
-
-        let records = Records::new(core, M::KIND, &key)?;
-        match core.claim_unique(&records, id, window).await? {
-            Claim::Joined { id } => Ok(SendUniqueOutcome::Joined { id }),
-            Claim::Owned(claim) => {
-                let prepared = core.prepare(message, options.id(claim.value.id.clone()))?;
-                let taken_over = claim.value.taken_over;
-                match core.dispatch(prepared).await {
-                    Ok(mut sent) => {
-                        if let Some(stored) = &mut sent.stored {
-                            stored.perhaps_twice |= taken_over;
-                        }
-                        let stored =
-                            |record: Record| record.at(sent.position).into_sent(sent.stored.as_ref());
-                        records.finish(claim, stored).await;
-                        Ok(SendUniqueOutcome::Sent(sent))
-                    }
-                    Err(error) => {
-                        // An earlier sender's message may be stored all the same: then the id stays.
-                        if error.is_rejected() && !taken_over {
-                            records.finish(claim, Record::into_void).await;
-                        }
-                        Err(error)
-                    }
-                }
-            }
         }
+        Ok(self.with_own_id())
     }
 }
 
 impl QueueCore {
+    /// Sends a draft that [`Draft::unique_for`] has checked, unless another of its key was sent within the window.
+    pub(super) async fn send_unique<M: QueueMessage>(
+        &self,
+        draft: Draft,
+        window: Duration,
+    ) -> Result<SendUniqueOutcome, Error> {
+        // Whatever is wrong with the message shows before anything is claimed.
+        self.render::<M>(draft.clone())?;
+        let records = Records::new(self, M::KIND, draft.key().unwrap_or_default())?;
+        let id = draft.id().unwrap_or_default().to_owned();
+        let claim = match self.claim_unique(&records, id, window).await? {
+            Claim::Joined { id } => return Ok(SendUniqueOutcome::Joined { id }),
+            Claim::Owned(claim) => claim,
+        };
+        let prepared = self.render::<M>(draft.with_id(&claim.value.id)?)?;
+        let taken_over = claim.value.taken_over;
+        match self.dispatch(prepared).await {
+            Ok(mut sent) => {
+                if let Some(stored) = &mut sent.stored {
+                    stored.perhaps_twice |= taken_over;
+                }
+                let stored = |record: Record| record.at(sent.position).into_sent(sent.stored.as_ref());
+                records.finish(claim, stored).await;
+                Ok(SendUniqueOutcome::Sent(sent))
+            }
+            Err(error) => {
+                // An earlier sender's message may be stored all the same: then the id stays.
+                if error.is_rejected() && !taken_over {
+                    records.finish(claim, Record::into_void).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// Claims the key, waiting while another sender is about to send.
     async fn claim_unique(&self, records: &Records, id: String, window: Duration) -> Result<Claim, Error> {
         let give_up = Instant::now() + PENDING * 2;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// KiB; [`Metadata::check`] checks that.
 ///
 /// ```
-/// use jobqueue::Metadata;
+/// use jobqueue::settings::Metadata;
 ///
 /// let metadata = Metadata::new().with("PoisonThreshold", "3").with("paused", "true");
 /// assert_eq!(metadata.get("poisonthreshold"), Some("3"));

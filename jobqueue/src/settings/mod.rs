@@ -3,31 +3,31 @@
 //! The result is usable whatever the metadata contains: a malformed or absurd value gives the default and a warning,
 //! never a panic and never a threshold of zero that would dead-letter everything.
 
-pub mod metadata;
+pub(crate) mod metadata;
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::message::MessageDefaults;
-use crate::settings::metadata::Metadata;
+pub use metadata::Metadata;
 
 /// The metadata name of [`QueueSettings::poison_threshold`].
-pub const POISON_THRESHOLD: &str = "poisonthreshold";
+pub(crate) const POISON_THRESHOLD: &str = "poisonthreshold";
 /// The metadata name of [`QueueSettings::timeout`], in seconds.
-pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
+pub(crate) const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 /// The metadata name of [`QueueSettings::encoding`]: `none` or `base64`.
-pub const MESSAGE_ENCODING: &str = "messageencoding";
+pub(crate) const MESSAGE_ENCODING: &str = "messageencoding";
 /// The metadata name of [`QueueSettings::paused`]: `true` while workers leave the queue alone.
-pub const PAUSED: &str = "paused";
+pub(crate) const PAUSED: &str = "paused";
 /// The metadata name of [`QueueSettings::max_deliveries`].
-pub const MAX_DELIVERIES: &str = "maxdeliveries";
+pub(crate) const MAX_DELIVERIES: &str = "maxdeliveries";
 
 /// The metadata name of [`QueueSettings::unknown_kind_timeout`], in seconds.
-pub const UNKNOWN_KIND_SECONDS: &str = "unknownkindseconds";
+pub(crate) const UNKNOWN_KIND_SECONDS: &str = "unknownkindseconds";
 /// The metadata name of [`QueueSettings::trust_producers`]: `true` or `false`.
-pub const TRUST_PRODUCERS: &str = "trustproducers";
+pub(crate) const TRUST_PRODUCERS: &str = "trustproducers";
 /// The metadata name of [`QueueSettings::raw_version`].
-pub const RAW_VERSION: &str = "rawversion";
+pub(crate) const RAW_VERSION: &str = "rawversion";
 
 /// The encoding of the text of messages. Both forms are always read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,7 +1,7 @@
 //! A storage of queues and blobs in one SQLite file on one machine, shared by any number of processes.
 //!
 //! ```no_run
-//! # async fn open() -> Result<(), jobqueue::storage::StoreError> {
+//! # async fn open() -> Result<(), jobqueue::Error> {
 //! let storage = jobqueue::sqlite::Options::new("jobs.db").open().await?;
 //! # Ok(())
 //! # }
@@ -32,7 +32,7 @@
 //! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one open;
 //!   both are refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is
 //!   opened.
-//! - The time to count a queue ([`Queue::len`](crate::Queue::len)) grows with its length: some 40 ms for a million
+//! - The time to count a queue ([`Queue::approximate_len`](crate::Queue::approximate_len)) grows with its length: some 40 ms for a million
 //!   messages on an idle machine. The reading thread counts.
 //! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
 //!   closing it would end SQLite's locks on it in this process.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::store::Store;
 use crate::clock::{Clock, SystemClock};
-use crate::storage::{Storage, StoreError};
+use crate::error::{Error, ErrorKind};
+use crate::storage::Storage;
 
 /// The point up to which a commit waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,7 +36,7 @@ impl Synchronous {
 /// Options that open queues and blobs in one SQLite file.
 ///
 /// ```no_run
-/// # async fn open() -> Result<(), jobqueue::storage::StoreError> {
+/// # async fn open() -> Result<(), jobqueue::Error> {
 /// use jobqueue::sqlite::Options;
 /// use std::time::Duration;
 ///
@@ -95,6 +96,7 @@ impl Options {
     /// Opens the file, and creates it, readable only by its owner, if it is missing.
     ///
     /// # Errors
+    /// [`Storage`](ErrorKind::Storage), whose source is the [`StoreError`](crate::storage::StoreError). Its kind is:
     /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a folder that
     /// everybody may write; a network file system; the database of another program; a schema newer than this program.
     /// `Corrupt` for a damaged file, `Stopped` when its disk fails, `Timeout` when another process keeps it locked,
@@ -102,9 +104,14 @@ impl Options {
     ///
     /// # Cancel safety
     /// If the future is dropped, the file is not opened, or opened and closed again; it may have been created.
-    pub async fn open(self) -> Result<Storage, StoreError> {
+    pub async fn open(self) -> Result<Storage, Error> {
+        let path = self.path.clone();
         let description = format!("sqlite:{}", self.path.display());
-        let store = Arc::new(Store::open(self).await?);
+        let store = Store::open(self).await.map_err(|cause| {
+            let text = format!("the SQLite file `{}` cannot be used", path.display());
+            Error::new(ErrorKind::Storage, text).with_retryable(cause.is_retryable()).with_source(cause)
+        })?;
+        let store = Arc::new(store);
         Ok(Storage::new(store.clone(), store, description))
     }
 }

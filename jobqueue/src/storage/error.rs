@@ -198,6 +198,21 @@ impl StoreError {
         })
     }
 
+    /// Returns the first error of a storage among an error and its causes: what lies below a [`jobqueue::Error`](crate::Error).
+    ///
+    /// ```
+    /// use jobqueue::storage::{StoreError, StoreErrorKind};
+    ///
+    /// /// Tells whether another process keeps the file locked.
+    /// fn is_locked(error: &jobqueue::Error) -> bool {
+    ///     StoreError::in_chain(error).is_some_and(|cause| cause.kind() == StoreErrorKind::Timeout)
+    /// }
+    /// # assert!(!is_locked(&jobqueue::Error::new(jobqueue::ErrorKind::Storage, "another")));
+    /// ```
+    pub fn in_chain<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Self> {
+        std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
+    }
+
     /// Returns the kind of the error.
     pub fn kind(&self) -> StoreErrorKind {
         self.0.kind

@@ -19,6 +19,7 @@ mod short_text;
 mod throttle;
 mod traced;
 
+pub use crate::name::{BlobName, ContainerName, NameError, QueueName};
 pub use access::Access;
 pub use blob::{
     Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, LeaseState,

@@ -4,7 +4,7 @@
 
 mod nested;
 mod path;
-pub mod rules;
+pub(crate) mod rules;
 mod violations;
 
 pub use path::Path;

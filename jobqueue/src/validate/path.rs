@@ -6,7 +6,7 @@ use std::fmt;
 /// broken.
 ///
 /// ```
-/// use jobqueue::Path;
+/// use jobqueue::validate::Path;
 ///
 /// let slices = Path::ROOT.field("slices");
 /// let third = slices.index(3);

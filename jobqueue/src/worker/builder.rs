@@ -256,7 +256,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Runs [`sweep`](crate::sweep) with its default options at this interval, for the first time after one interval.
+    /// Runs [`sweep`](crate::maintenance::sweep) with its default options at this interval, for the first time after one interval.
     /// The default is never; one of several workers is enough.
     pub fn sweep_every(mut self, every: Duration) -> Self {
         self.options.sweep_every = Some(every.max(Duration::from_secs(60)));
@@ -276,7 +276,7 @@ impl WorkerBuilder {
     /// The hook is called once for most dead letters, but not for all: it is not called if the process dies at that
     /// moment, nor for messages that are dead-lettered by hand
     /// ([`Delivery::dead_letter`](crate::Delivery::dead_letter)). After a crash it may be called twice. Read what
-    /// must not be missed from the [dead-letter queue](crate::DeadLetters).
+    /// must not be missed from the [dead-letter queue](crate::dead_letters::DeadLetters).
     ///
     /// A hook has 30 seconds. The worker waits for it and keeps the job's slot. If the hook panics, the worker logs
     /// that. Hooks run in the order in which they were added.
@@ -310,7 +310,7 @@ impl WorkerBuilder {
     /// Renews leases on the current runtime instead of a separate thread, and takes the time from `clock`. For tests
     /// on paused time.
     #[cfg(feature = "testing")]
-    pub fn virtual_time(mut self, clock: Arc<dyn crate::Clock>) -> Self {
+    pub fn virtual_time(mut self, clock: Arc<dyn crate::clock::Clock>) -> Self {
         self.core.clock = clock;
         self.options.renewer_on_this_runtime = true;
         self

@@ -21,7 +21,7 @@ use crate::sync::lock;
 /// message. If that fails too, the pause doubles; after the first success the worker fetches as before.
 ///
 /// ```
-/// use jobqueue::CircuitBreaker;
+/// use jobqueue::worker::CircuitBreaker;
 /// use std::time::Duration;
 ///
 /// let patient = CircuitBreaker::new().failures(50).pause(Duration::from_secs(30), Duration::from_secs(600));

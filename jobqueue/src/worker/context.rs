@@ -162,7 +162,7 @@ impl Context {
         &self.inner.shared.storage
     }
 
-    /// Sets the result of the job for the [`Batch`](crate::Batch) it belongs to. If it is called several times, the
+    /// Sets the result of the job for the [`Batch`](crate::batch::Batch) it belongs to. If it is called several times, the
     /// last call before the handler returns `Ok` wins. Without a batch it has no effect.
     ///
     /// # Errors

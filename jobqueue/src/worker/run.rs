@@ -112,7 +112,7 @@ fn span(info: &JobInfo) -> tracing::Span {
     )
 }
 
-type Returned = Result<Result<(), crate::BoxError>, Box<dyn std::any::Any + Send>>;
+type Returned = Result<Result<(), crate::job::BoxError>, Box<dyn std::any::Any + Send>>;
 
 enum Ended {
     Returned(Returned),

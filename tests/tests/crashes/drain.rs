@@ -30,9 +30,9 @@ pub async fn drain(process: &Arc<Process>) {
     for key in 0..KEYS {
         let id = format!("s-o{key}-last");
         process.ledger.note("intend", 0, &id);
-        let options = SendOptions::new().id(&id).key(format!("o{key}")).in_order(true);
+        let options = SendOptions::new().id(&id).key(format!("o{key}")).in_order();
         let orders = process.storage.queue::<Order>().await.unwrap();
-        orders.send_with(&Order(Freight::of(&id)), options).await.unwrap();
+        orders.send(&Order(Freight::of(&id))).with(options).await.unwrap();
         process.ledger.note("sent", 0, &id);
     }
     work_off(process).await;
@@ -61,11 +61,13 @@ async fn work_off(process: &Arc<Process>) {
 }
 
 async fn left<M: QueueMessage>(process: &Process) -> u64 {
-    process.storage.queue::<M>().await.unwrap().len().await.unwrap()
+    process.storage.queue::<M>().await.unwrap().approximate_len().await.unwrap()
 }
 
 async fn note_letters<M: QueueMessage>(process: &Process) {
     let queue = process.storage.queue::<M>().await.unwrap();
-    let note = |letter: &jobqueue::DeadLetter| process.ledger.note("letter", letter.attempts, &letter.id);
+    let note = |letter: &jobqueue::dead_letters::DeadLetter| {
+        process.ledger.note("letter", letter.attempts, &letter.id)
+    };
     queue.dead_letters().unwrap().for_each(note).await.unwrap();
 }

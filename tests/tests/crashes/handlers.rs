@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::{Context, Event, JobError, OnDeadLetters, SettingOverrides, State, Worker, WorkerBuilder};
+use jobqueue::batch::OnDeadLetters;
+use jobqueue::settings::SettingOverrides;
+use jobqueue::{Context, Event, JobError, State, Worker, WorkerBuilder};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
@@ -134,7 +136,7 @@ async fn fan_out(ctx: &Context, process: &Process, child: &str) -> Result<(), Jo
 /// Compares the results with what the children have given.
 async fn read_results(ctx: &Context, process: &Process, batch: &str) -> Result<(), JobError> {
     let Ok(results) = ctx.batch_results::<String>().await else { return Err(soon()) };
-    let expected = |(child, id): (&jobqueue::ChildResult<String>, String)| match &child.outcome {
+    let expected = |(child, id): (&jobqueue::batch::ChildResult<String>, String)| match &child.outcome {
         // A child that fans out ends with the result of its own continuation.
         Ok(result) => result.as_deref() == Some(&*id) || result.as_deref() == Some(&*inner_batch(&id)),
         Err(_) => goes_on(batch),

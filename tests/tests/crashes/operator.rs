@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::{DeadLetter, QueueMessage, RedriveOptions};
+use jobqueue::QueueMessage;
+use jobqueue::dead_letters::{DeadLetter, RedriveOptions};
 use rand::RngExt;
 use rusqlite::params;
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jobqueue::{Error, OnDeadLetters, Queue, SendOptions, SendUniqueOutcome};
+use jobqueue::batch::OnDeadLetters;
+use jobqueue::queue::SendUniqueOutcome;
+use jobqueue::{Error, Queue, SendOptions};
 use rand::RngExt;
 use uuid::Uuid;
 
@@ -42,7 +44,7 @@ pub async fn produce(process: &Process) {
             1 => send_unique(process, &tasks, todo, key).await,
             2..=5 => {
                 let id = format!("{}-o{key}-{}", todo.letter(), Uuid::new_v4());
-                let options = SendOptions::new().id(&id).key(format!("o{key}")).in_order(true);
+                let options = SendOptions::new().id(&id).key(format!("o{key}")).in_order();
                 send(process, &orders, &Order(Freight::of(&id)), &id, options).await;
             }
             _ => {
@@ -50,7 +52,7 @@ pub async fn produce(process: &Process) {
                 send(process, &tasks, &Task(Freight::of(&id)), &id, SendOptions::new().id(&id)).await;
             }
         }
-        while tasks.len().await.unwrap() + orders.len().await.unwrap() > 300 {
+        while tasks.approximate_len().await.unwrap() + orders.approximate_len().await.unwrap() > 300 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -81,7 +83,7 @@ async fn send<M: jobqueue::QueueMessage>(
     process.ledger.note("intend", 0, id);
     loop {
         let before = process.doubts.count();
-        let sent = queue.send_with(message, options.clone()).await;
+        let sent = queue.send(message).with(options.clone()).await;
         // What the library has sent again by itself may be there twice.
         if process.doubts.count() > before {
             process.ledger.note("doubt", 0, id);
@@ -101,7 +103,7 @@ async fn send_group(process: &Process, tasks: &Queue<Task>) {
     }
     let before = process.doubts.count();
     let options = ids.iter().map(|id| SendOptions::new().id(id));
-    let sent = tasks.send_all_with(messages.iter().zip(options)).await;
+    let sent = tasks.send_all(messages.iter().zip(options)).await;
     let doubted = process.doubts.count() > before;
     for (nth, id) in ids.iter().enumerate() {
         if doubted {
@@ -119,7 +121,7 @@ async fn send_unique(process: &Process, tasks: &Queue<Task>, todo: Todo, key: u3
     process.ledger.note("intend", 0, &own);
     let (before, message) = (process.doubts.count(), Task(Freight::of(&own)));
     let options = SendOptions::new().id(&own).key(format!("u{key}"));
-    let send = tasks.send_unique_with(&message, WINDOW, options);
+    let send = tasks.send(&message).unique_for(WINDOW).with(options);
     let Ok(outcome) = tokio::time::timeout(Duration::from_millis(500), send).await else { return };
     match outcome {
         Ok(SendUniqueOutcome::Joined { id }) => process.ledger.note("joined", 0, &id),
@@ -156,7 +158,7 @@ pub async fn fan_out(process: &Process) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         process.ledger.note("sealed", 0, &batch);
-        while slices.len().await.unwrap() > 100 {
+        while slices.approximate_len().await.unwrap() > 100 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         tokio::time::sleep(Duration::from_millis(150)).await;

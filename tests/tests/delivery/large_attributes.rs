@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{ErrorKind, JobError, Metadata, RedriveOptions, SendOptions, Storage};
+use jobqueue::{ErrorKind, JobError, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 /// Fails every attempt for some hours; how often the handler ran.
@@ -39,12 +41,13 @@ async fn what_could_not_be_settled_is_refused_at_the_send() {
         storage.queues().create_queue(&"tasks".parse().unwrap(), &metadata).await.unwrap();
         let queue = storage.queue::<Task>().await.unwrap();
         let with = |bytes: usize| SendOptions::new().header("large", "x".repeat(bytes));
-        let error = queue.send_with(&task("a"), with(refused)).await.unwrap_err();
+        let error = queue.send(&task("a")).with(with(refused)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
         assert!(error.is_rejected() && queue.is_empty().await.unwrap());
         // The payload and the rest of the error move out.
         let _ = queue
-            .send_with(&Task { name: "a".into(), data: "y".repeat(3_000) }, with(accepted))
+            .send(&Task { name: "a".into(), data: "y".repeat(3_000) })
+            .with(with(accepted))
             .await
             .unwrap();
         assert_eq!(fail(&storage).await, 3, "{encoding}");
@@ -66,7 +69,7 @@ async fn an_event_without_room_runs_as_often_as_any_other() {
         assert_eq!((letter.reason.as_str(), letter.attempts), ("attempts_exhausted", 3), "{bytes}");
         assert_eq!(letters.message(&letter).await.unwrap(), task("a"), "{bytes}");
         let redriven = letters.redrive(RedriveOptions::new()).await.unwrap();
-        assert_eq!((redriven.moved.len(), queue.len().await.unwrap()), (1, 1), "{bytes}");
+        assert_eq!((redriven.moved.len(), queue.approximate_len().await.unwrap()), (1, 1), "{bytes}");
         let handler = |task: Task| async move {
             assert_eq!(task.name, "a");
             Ok::<(), JobError>(())
@@ -89,5 +92,5 @@ async fn an_attempt_is_counted_while_blobs_cannot_be_written() {
     assert_eq!(fail(&storage).await, 3);
     faulty.heal();
     assert_eq!(fail(&storage).await, 0);
-    assert_eq!(queue.dead_letters().unwrap().len().await.unwrap(), 1);
+    assert_eq!(queue.dead_letters().unwrap().approximate_len().await.unwrap(), 1);
 }

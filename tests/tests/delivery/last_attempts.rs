@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use jobqueue::handler::Handler;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{Handler, JobError, Storage};
+use jobqueue::{JobError, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 /// A handler that counts its runs and fails by `error`.
@@ -20,7 +21,7 @@ fn failing(runs: &Arc<AtomicU32>, error: fn() -> JobError) -> impl Handler<(Task
 
 async fn counts(storage: &Storage) -> (u64, u64) {
     let queue = storage.queue::<Task>().await.unwrap();
-    (queue.len().await.unwrap(), queue.dead_letters().unwrap().len().await.unwrap())
+    (queue.approximate_len().await.unwrap(), queue.dead_letters().unwrap().approximate_len().await.unwrap())
 }
 
 /// An end of a job, the number of its runs, and its reason.

@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::handler::{ExtractError, FromJob};
 use jobqueue::storage::PutMessage;
-use jobqueue::{
-    CircuitBreaker, Event, ExtractError, FromJob, Job, JobError, Outcome, QueueMessage, Storage,
-    WorkerBuilder,
-};
+use jobqueue::worker::CircuitBreaker;
+use jobqueue::{Event, Job, JobError, Outcome, QueueMessage, Storage, WorkerBuilder};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};

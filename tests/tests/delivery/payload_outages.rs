@@ -25,7 +25,7 @@ fn heal_after(faulty: &Faulty, seconds: u64) {
 }
 
 async fn dead_letters(storage: &Storage) -> u64 {
-    storage.queue::<Task>().await.unwrap().dead_letters().unwrap().len().await.unwrap()
+    storage.queue::<Task>().await.unwrap().dead_letters().unwrap().approximate_len().await.unwrap()
 }
 
 // B5

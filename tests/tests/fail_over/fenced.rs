@@ -1,7 +1,8 @@
 //! Something only a leader may write to, which refuses terms lower than it has seen: what the documentation asks of users.
 
+use jobqueue::Storage;
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Condition, PutBlob, StoreErrorKind};
-use jobqueue::{BlobName, ContainerName, Storage};
 
 const CONTAINER: &str = "fenced";
 

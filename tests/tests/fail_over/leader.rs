@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use jobqueue::Storage;
+use jobqueue::leader::{Leader, Leadership};
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{LeaseId, PutBlob};
-use jobqueue::{BlobName, ContainerName, Leader, Leadership, Storage};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::patched::Patched;
 use jobqueue_tests::say;

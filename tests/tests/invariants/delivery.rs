@@ -78,8 +78,8 @@ async fn failed_send_tells_rejected_from_unknown() {
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     faulty.plan(Operation::Put, 2, Fault::LoseRequest(StoreErrorKind::Timeout));
     let id = || SendOptions::new().id("order-7");
-    assert!(tasks.send_with(&task("a"), id()).await.unwrap_err().is_outcome_unknown());
-    let _ = tasks.send_with(&task("a"), id()).await.unwrap();
+    assert!(tasks.send(&task("a")).with(id()).await.unwrap_err().is_outcome_unknown());
+    let _ = tasks.send(&task("a")).with(id()).await.unwrap();
     let ran = drain(&faulty.storage()).await;
     assert_eq!(ran.into_iter().map(|(id, _)| id).collect::<BTreeSet<_>>(), ["order-7".to_owned()].into());
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{CircuitBreaker, Context, Event, JobError, memory};
+use jobqueue::worker::CircuitBreaker;
+use jobqueue::{Context, Event, JobError, memory};
 use jobqueue_tests::jobs::{Log, Task, after, task, worker};
 
 // I10

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::settings::Metadata;
 use jobqueue::sqlite::Options;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, MessageRef, PutMessage, UpdateMessage};
-use jobqueue::{Event, JobError, JobInfo, Metadata, QueueName, Storage, Worker, memory};
+use jobqueue::{Event, JobError, JobInfo, QueueName, Storage, Worker, memory};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 use tokio::sync::Notify;

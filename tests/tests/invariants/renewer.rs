@@ -93,7 +93,7 @@ async fn renewals_of_an_expiring_message_stop_at_its_ttl() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let options = jobqueue::SendOptions::new().ttl(Duration::from_secs(45));
-    let _ = queue.send_with(&task("a"), options).await.unwrap();
+    let _ = queue.send(&task("a")).with(options).await.unwrap();
     let started = tokio::time::Instant::now();
     let cancelled: Arc<Mutex<Vec<Duration>>> = Arc::default();
     let sink = Arc::clone(&cancelled);
@@ -120,7 +120,7 @@ async fn message_with_distant_ttl_is_renewed_as_usual() {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let options = jobqueue::SendOptions::new().ttl(Duration::from_secs(86_400));
-    let _ = queue.send_with(&task("a"), options).await.unwrap();
+    let _ = queue.send(&task("a")).with(options).await.unwrap();
     let handler = |_: Task| async {
         after(100).await;
         Ok::<(), JobError>(())

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::maintenance::{SweepOptions, SweepReport, sweep};
 use jobqueue::sharded::Sharded;
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{
-    BlobName, ContainerName, Context, JobError, RedriveOptions, SendOptions, Storage, SweepOptions,
-    SweepReport, sweep,
-};
+use jobqueue::{Context, JobError, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, worker};
 use proptest::prelude::*;
 
@@ -52,7 +52,7 @@ async fn blob_precedes_its_message_and_orphans_are_swept() {
     faulty.plan_always(Operation::Put, Fault::Hang);
     let ttl = SendOptions::new().ttl(Duration::from_secs(3600));
     let dies = Duration::from_secs(1);
-    assert!(tokio::time::timeout(dies, queue.send_with(&large("b"), ttl)).await.is_err());
+    assert!(tokio::time::timeout(dies, queue.send(&large("b")).with(ttl)).await.is_err());
     assert!(tokio::time::timeout(dies, queue.send(&large("c"))).await.is_err());
     faulty.heal();
     assert_eq!(blobs(&storage).await.len(), 2);
@@ -98,7 +98,7 @@ async fn sweep_counts_removed_and_failed_blobs() {
     let queue = queue(&storage).await;
     for name in ["a", "b"] {
         let ttl = SendOptions::new().ttl(Duration::from_secs(60));
-        let _ = queue.send_with(&large(name), ttl).await.unwrap();
+        let _ = queue.send(&large(name)).with(ttl).await.unwrap();
     }
     after(3 * DAY).await;
     faulty.plan(Operation::DeleteBlob, 1, Fault::Refuse(StoreErrorKind::Unavailable));
@@ -116,14 +116,14 @@ async fn sweep_counts_removed_and_failed_blobs() {
 async fn sweep_keeps_expired_blobs_for_the_grace() {
     let storage = in_memory();
     let ttl = || SendOptions::new().ttl(Duration::from_secs(60));
-    let _ = queue(&storage).await.send_with(&large("a"), ttl()).await.unwrap();
+    let _ = queue(&storage).await.send(&large("a")).with(ttl()).await.unwrap();
     let with = |seconds| options().grace(Duration::from_secs(seconds));
     after(60 + 3500).await;
     assert_eq!(sweep(&storage, with(0)).await.unwrap().removed, 0);
     after(200).await;
     assert_eq!(sweep(&storage, with(10 * DAY)).await.unwrap().removed, 0);
     assert_eq!(sweep(&storage, with(0)).await.unwrap().removed, 1);
-    let _ = queue(&storage).await.send_with(&large("b"), ttl()).await.unwrap();
+    let _ = queue(&storage).await.send(&large("b")).with(ttl()).await.unwrap();
     after(9 * DAY).await;
     assert_eq!(sweep(&storage, with(10 * DAY)).await.unwrap().removed, 0);
     after(2 * DAY).await;
@@ -179,10 +179,7 @@ async fn payload_is_never_overwritten() {
 async fn payloads_of_delayed_and_eternal_messages_are_kept() {
     let storage = in_memory();
     let queue = queue(&storage).await;
-    let _ = queue
-        .send_with(&large("late"), SendOptions::new().delay(Duration::from_secs(7 * DAY)))
-        .await
-        .unwrap();
+    let _ = queue.send(&large("late")).delay(Duration::from_secs(7 * DAY)).await.unwrap();
     let _ = queue.send(&large("eternal")).await.unwrap();
     after(400 * DAY).await;
     let swept = sweep(&storage, options().drained_queues(true)).await.unwrap();
@@ -196,7 +193,7 @@ async fn sweep_can_be_limited_and_keeps_external_blobs() {
     let queue = queue(&storage).await;
     for n in 0..10 {
         let ttl = SendOptions::new().ttl(Duration::from_secs(60));
-        let _ = queue.send_with(&large(n.to_string()), ttl).await.unwrap();
+        let _ = queue.send(&large(n.to_string())).with(ttl).await.unwrap();
     }
     let external = BlobName::new(ContainerName::new("jobqueue-payloads").unwrap(), "notes.txt").unwrap();
     storage.blobs().put_blob(&external, "mine".into(), PutBlob::new()).await.unwrap();
@@ -283,7 +280,7 @@ async fn run_model(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 if let Some(ttl) = ttl {
                     options = options.ttl(Duration::from_secs(ttl + delay + 1));
                 }
-                let _ = queue.send_with(&large(format!("job {sent}")), options).await.unwrap();
+                let _ = queue.send(&large(format!("job {sent}"))).with(options).await.unwrap();
             }
             Step::Work { seconds, seed } => {
                 prop_assert_eq!(work(&storage, seconds, seed).await, 0, "a worker missed a payload");
@@ -329,7 +326,7 @@ proptest! {
 async fn worker_sweeps_only_when_configured() {
     let storage = in_memory();
     let queue = queue(&storage).await;
-    let _ = queue.send_with(&large("a"), SendOptions::new().ttl(Duration::from_secs(60))).await.unwrap();
+    let _ = queue.send(&large("a")).ttl(Duration::from_secs(60)).await.unwrap();
     after(3 * DAY).await;
     let handler = |_: Task| async { Ok::<(), JobError>(()) };
     let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(DAY)).await.unwrap();

@@ -4,8 +4,9 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::clock::ManualClock;
 use jobqueue::sqlite::Options;
-use jobqueue::{JobError, ManualClock, QueueMessage, Storage, Worker, memory};
+use jobqueue::{JobError, QueueMessage, Storage, Worker, memory};
 use jobqueue_tests::jobs::outcomes;
 use serde::{Deserialize, Serialize};
 

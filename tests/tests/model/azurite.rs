@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jobqueue::azure::Options;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::*;
-use jobqueue::{Metadata, QueueName, memory};
+use jobqueue::{QueueName, memory};
 use jobqueue_tests::azurite::Azurite;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

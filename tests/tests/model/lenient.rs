@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use jobqueue::QueueName;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::*;
-use jobqueue::{Metadata, QueueName};
 
 /// `storage`, but lenient.
 pub fn wrap(storage: &Storage) -> Storage {

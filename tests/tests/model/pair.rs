@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use jobqueue::clock::{Clock, ManualClock};
+use jobqueue::settings::Metadata;
 use jobqueue::storage::*;
-use jobqueue::{BlobName, Clock, ContainerName, ManualClock, Metadata, QueueName, memory};
+use jobqueue::storage::{BlobName, ContainerName};
+use jobqueue::{QueueName, memory};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::operation::{BlobOp, Op, Pick, Text};

@@ -44,9 +44,9 @@ async fn cancelled_message_gives_up_its_position_on_sqlite() {
 
 async fn what_is_taken_back_gives_up_its_place(storage: &Storage) {
     let queue = storage.queue::<Step>().await.unwrap();
-    let later = SendOptions::new().in_order(true).delay(Duration::from_secs(3600));
-    let first = queue.send_with(&step("a", 0), later.clone()).await.unwrap();
-    let unique = queue.send_unique_with(&step("a", 1), Duration::from_secs(60), later).await.unwrap();
+    let later = SendOptions::new().in_order().delay(Duration::from_secs(3600));
+    let first = queue.send(&step("a", 0)).with(later.clone()).await.unwrap();
+    let unique = queue.send(&step("a", 1)).unique_for(Duration::from_secs(60)).with(later).await.unwrap();
     assert!(unique.is_sent());
     send(&queue, &step("a", 2)).await;
     assert!(queue.cancel(&first).await.unwrap() && !queue.cancel(&first).await.unwrap());

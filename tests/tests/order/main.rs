@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{JobError, JobInfo, Queue, QueueMessage, SendOptions, State};
+use jobqueue::{JobError, JobInfo, Queue, QueueMessage, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -38,7 +38,7 @@ fn step(of: impl Into<String>, number: u32) -> Step {
 }
 
 async fn send(queue: &Queue<Step>, step: &Step) {
-    queue.send_with(step, SendOptions::new().in_order(true)).await.unwrap();
+    queue.send(step).in_order().await.unwrap();
 }
 
 /// The jobs of each key that handlers saw.

@@ -4,8 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jobqueue::settings::SettingOverrides;
 use jobqueue::sharded::Sharded;
-use jobqueue::{JobError, SettingOverrides, State, Storage, Worker};
+use jobqueue::{JobError, State, Storage, Worker};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 

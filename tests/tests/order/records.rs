@@ -4,10 +4,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{ErrorKind, JobError, JobInfo, Queue, QueueName, RedriveOptions, SendOptions, State, Storage};
+use jobqueue::{ErrorKind, JobError, JobInfo, Queue, QueueName, SendOptions, State, Storage};
 use jobqueue_tests::jobs::{Task, clock, in_memory, task, worker};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -36,7 +37,7 @@ async fn run_for(storage: &Storage, watch: &Watch, time: Duration) {
 }
 
 fn id(id: &str) -> SendOptions {
-    SendOptions::new().in_order(true).id(id)
+    SendOptions::new().in_order().id(id)
 }
 
 // B3
@@ -56,9 +57,9 @@ async fn a_list_is_run_in_its_order_while_a_worker_runs() {
     let options = |step: &Step| {
         // The later ones are delivered first.
         let delay = Duration::from_millis(if step.number.is_multiple_of(10) { 500 } else { 0 });
-        SendOptions::new().in_order(true).delay(delay)
+        SendOptions::new().in_order().delay(delay)
     };
-    let sent = queue.send_all_with(list.iter().map(|step| (step, options(step)))).await.unwrap();
+    let sent = queue.send_all(list.iter().map(|step| (step, options(step)))).await.unwrap();
     assert!(sent.iter().all(Result::is_ok));
     let _ = running.await.unwrap().unwrap();
     watch.assert_in_order(2, 300);
@@ -80,7 +81,7 @@ async fn a_job_that_died_before_its_send_returned_blocks_no_key() {
     let dying = worker(&storage).handle(reject).build().unwrap();
     let dying = tokio::spawn(dying.run_until(sleep(Duration::from_secs(10))));
     let first = step("a", 0);
-    queue.send_with(&first, id("first")).await.unwrap();
+    queue.send(&first).with(id("first")).await.unwrap();
     assert_eq!(dying.await.unwrap().unwrap().dead_lettered, 2);
     send(&queue, &step("a", 1)).await;
     let watch = Watch::default();
@@ -184,11 +185,11 @@ async fn what_is_sent_again_after_an_error_runs_whatever_write_was_lost() {
             }
         });
         let first = step("a", 0);
-        let mut told = queue.send_with(&first, id("first")).await;
+        let mut told = queue.send(&first).with(id("first")).await;
         heal.await.unwrap();
         while let Err(error) = told {
             assert!(error.is_rejected() || error.is_outcome_unknown(), "{at}: {error:?}");
-            told = queue.send_with(&first, id("first")).await;
+            told = queue.send(&first).with(id("first")).await;
         }
         send(&queue, &step("a", 1)).await;
         let watch = Watch::default();
@@ -206,16 +207,16 @@ async fn a_job_whose_send_was_repeated_is_not_called_cancelled_and_no_copy_of_it
     let queue = steps(&faulty.storage()).await;
     faulty.plan(Operation::Put, 1, LOST);
     let first = step("a", 0);
-    let sent = queue.send_with(&first, id("first").delay(MINUTE)).await.unwrap();
+    let sent = queue.send(&first).with(id("first").delay(MINUTE)).await.unwrap();
     send(&queue, &step("a", 1)).await;
-    assert_eq!(queue.len().await.unwrap(), 3, "two copies and the next");
+    assert_eq!(queue.approximate_len().await.unwrap(), 3, "two copies and the next");
     assert!(queue.cancel(&sent).await.unwrap_err().is_outcome_unknown());
     let watch = Watch::default();
     run_for(&storage, &watch, MINUTE * 10).await;
     assert_eq!(watch.begun("a"), [1]);
     assert!(queue.is_empty().await.unwrap());
     // Sent again, it is wanted again.
-    queue.send_with(&first, id("first")).await.unwrap();
+    queue.send(&first).with(id("first")).await.unwrap();
     run(&storage, &watch, 2).await;
     assert_eq!(watch.begun("a"), [1, 0]);
 }
@@ -229,16 +230,16 @@ async fn a_send_whose_answers_were_lost_is_not_called_refused() {
     for nth in [1, 2] {
         faulty.plan(Operation::Put, nth, LOST);
     }
-    let error = queue.send_with(&step("a", 0), id("first")).await.unwrap_err();
+    let error = queue.send(&step("a", 0)).with(id("first")).await.unwrap_err();
     assert!(error.is_outcome_unknown(), "{error:?}");
     // The last refusal does not settle the first doubt.
     faulty.plan(Operation::Put, 1, LOST);
     faulty.plan(Operation::Put, 2, Fault::Refuse(StoreErrorKind::Unauthorized));
-    let error = queue.send_with(&step("a", 1), id("second")).await.unwrap_err();
+    let error = queue.send(&step("a", 1)).with(id("second")).await.unwrap_err();
     assert!(error.is_outcome_unknown(), "{error:?}");
     // Surely refused, it has no position.
     faulty.plan(Operation::Put, 1, Fault::Refuse(StoreErrorKind::Unauthorized));
-    let error = queue.send_with(&step("a", 2), id("third")).await.unwrap_err();
+    let error = queue.send(&step("a", 2)).with(id("third")).await.unwrap_err();
     assert!(error.is_rejected(), "{error:?}");
     send(&queue, &step("a", 3)).await;
     let watch = Watch::default();
@@ -255,9 +256,9 @@ async fn a_copy_with_its_payload_in_a_blob_ends_without_harm_to_the_job() {
     let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
     faulty.plan(Operation::Put, 1, LOST);
     let large = Task { data: "x".repeat(200_000), ..task("a") };
-    queue.send_with(&large, id("first")).await.unwrap();
-    queue.send_with(&large, id("second")).await.unwrap();
-    assert_eq!(queue.len().await.unwrap(), 3, "two copies, and the next of the key");
+    queue.send(&large).with(id("first")).await.unwrap();
+    queue.send(&large).with(id("second")).await.unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 3, "two copies, and the next of the key");
     // Fails once, while its copy comes and goes.
     let ran: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = Arc::clone(&ran);
@@ -278,15 +279,15 @@ async fn a_job_that_is_sent_again_when_it_is_done_is_told_as_done() {
     let storage = in_memory();
     let queue = steps(&storage).await;
     let first = step("a", 0);
-    assert!(!queue.send_with(&first, id("first")).await.unwrap().was_done());
+    assert!(!queue.send(&first).with(id("first")).await.unwrap().was_done());
     let watch = Watch::default();
     run(&storage, &watch, 1).await;
-    let again = queue.send_with(&first, id("first")).await.unwrap();
+    let again = queue.send(&first).with(id("first")).await.unwrap();
     assert!(again.was_done() && again.id() == "first");
     assert!(queue.is_empty().await.unwrap() && !queue.cancel(&again).await.unwrap());
     let list = [first, step("a", 1)];
     let list = list.iter().map(|step| (step, id("first")));
-    let sent = queue.send_all_with(list).await.unwrap();
+    let sent = queue.send_all(list).await.unwrap();
     let done: Vec<bool> = sent.into_iter().map(|sent| sent.unwrap().was_done()).collect();
     assert_eq!(done, [true, false], "another payload under the same id is another job");
     run(&storage, &watch, 2).await;
@@ -298,8 +299,8 @@ async fn a_job_that_is_sent_again_when_it_is_done_is_told_as_done() {
 async fn the_ids_of_jobs_are_bounded() {
     let storage = in_memory();
     let queue = steps(&storage).await;
-    queue.send_with(&step("a", 0), id(&"x".repeat(1_024))).await.unwrap();
-    let error = queue.send_with(&step("a", 0), id(&"x".repeat(1_025))).await.unwrap_err();
+    queue.send(&step("a", 0)).with(id(&"x".repeat(1_024))).await.unwrap();
+    let error = queue.send(&step("a", 0)).with(id(&"x".repeat(1_025))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("1024") && !error.to_string().contains("xx"), "{error}");
     // What others put, with ids of any length.
@@ -318,7 +319,7 @@ async fn the_ids_of_jobs_are_bounded() {
     assert!(took < MINUTE, "{took:?}");
     assert_eq!(watch.begun("a"), [0, 301]);
     run_for(&storage, &watch, MINUTE).await;
-    assert_eq!(queue.dead_letters().unwrap().len().await.unwrap(), 300);
+    assert_eq!(queue.dead_letters().unwrap().approximate_len().await.unwrap(), 300);
 }
 
 // D1
@@ -353,8 +354,8 @@ async fn a_queue_is_sharded_while_jobs_in_order_wait_in_it() {
 async fn a_group_goes_on_at_full_rate_when_its_head_is_done() {
     let storage = in_memory();
     let queue = steps(&storage).await;
-    let later = SendOptions::new().in_order(true).delay(MINUTE * 3);
-    queue.send_with(&step("a", 0), later).await.unwrap();
+    let later = SendOptions::new().in_order().delay(MINUTE * 3);
+    queue.send(&step("a", 0)).with(later).await.unwrap();
     for number in 1..=200 {
         send(&queue, &step("a", number)).await;
     }

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{ErrorKind, RedriveOptions, SendOptions, Storage};
+use jobqueue::{ErrorKind, SendOptions, Storage};
 use jobqueue_tests::jobs::{clock, in_memory, worker};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -70,9 +71,9 @@ async fn keeps_order(seed: u64, faulty: bool) {
             let fails = [0, 0, 0, 1, 2, if faulty { 0 } else { 3 }][random.random_range(0..6)];
             let step = Step { of: key.to_string(), number, fails, millis: random.random_range(1..3000) };
             let id = format!("{key}-{number}");
-            let options = || SendOptions::new().in_order(true).id(id.clone());
+            let options = || SendOptions::new().in_order().id(id.clone());
             // As the documentation says: again, under the same id.
-            while let Err(error) = queue.send_with(&step, options()).await {
+            while let Err(error) = queue.send(&step).with(options()).await {
                 assert!(faulty && error.kind() != ErrorKind::Invalid, "{error:?}");
             }
         }
@@ -149,19 +150,19 @@ async fn key_waits_for_delayed_but_not_cancelled_messages() {
         let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
         worker.run_until(async move { seen.ends(ends).await })
     };
-    let later = SendOptions::new().in_order(true).delay(Duration::from_secs(3600));
-    queue.send_with(&step("a", 0), later.clone()).await.unwrap();
+    let later = SendOptions::new().in_order().delay(Duration::from_secs(3600));
+    queue.send(&step("a", 0)).with(later.clone()).await.unwrap();
     send(&queue, &step("a", 1)).await;
     let _ = run(2).await.unwrap();
     assert_eq!(watch.begun("a"), [0, 1], "a delay holds back its key");
 
-    let sent = queue.send_with(&step("a", 2), later.clone()).await.unwrap();
+    let sent = queue.send(&step("a", 2)).with(later.clone()).await.unwrap();
     send(&queue, &step("a", 3)).await;
     assert!(queue.cancel(&sent).await.unwrap());
     let _ = run(3).await.unwrap();
     assert_eq!(watch.begun("a"), [0, 1, 3], "what was taken back is not waited for");
 
-    queue.send_with(&step("a", 4), later).await.unwrap();
+    queue.send(&step("a", 4)).with(later).await.unwrap();
     queue.clear().await.unwrap();
     send(&queue, &step("a", 5)).await;
     let _ = run(4).await.unwrap();
@@ -173,9 +174,15 @@ async fn unique_work_cancelled_by_key_gives_up_its_position() {
     let storage = in_memory();
     let queue = storage.queue::<Step>().await.unwrap();
     let watch = Watch::default();
-    let later = SendOptions::new().in_order(true).delay(Duration::from_secs(3600));
+    let later = SendOptions::new().in_order().delay(Duration::from_secs(3600));
     assert!(
-        queue.send_unique_with(&step("a", 0), Duration::from_secs(86_400), later).await.unwrap().is_sent()
+        queue
+            .send(&step("a", 0))
+            .unique_for(Duration::from_secs(86_400))
+            .with(later)
+            .await
+            .unwrap()
+            .is_sent()
     );
     send(&queue, &step("a", 1)).await;
     assert!(queue.cancel_unique("a").await.unwrap());
@@ -209,8 +216,8 @@ async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
         let at = format!("{operation:?} {nth}: {fault:?}");
         let storage = in_memory();
         let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
-        let later = SendOptions::new().in_order(true).delay(Duration::from_secs(86_400));
-        let sent = queue.send_with(&step("a", 0), later).await.unwrap();
+        let later = SendOptions::new().in_order().delay(Duration::from_secs(86_400));
+        let sent = queue.send(&step("a", 0)).with(later).await.unwrap();
         send(&queue, &step("a", 1)).await;
         send(&queue, &step("b", 0)).await;
 
@@ -219,7 +226,7 @@ async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
         faulty.plan(operation, nth, fault);
         let told = tokio::time::timeout(Duration::from_secs(20), doomed.cancel(&sent)).await;
         if let Ok(Ok(taken)) = &told {
-            assert_eq!(*taken, queue.len().await.unwrap() == 2, "{at}: it says what is not so");
+            assert_eq!(*taken, queue.approximate_len().await.unwrap() == 2, "{at}: it says what is not so");
         }
         let refused = matches!(fault, Fault::Refuse(_));
         assert!(!refused || nth > 1 || matches!(told, Ok(Err(_))), "{at}: a refusal is told");
@@ -243,14 +250,14 @@ async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
 async fn unanswered_cancel_is_completed_by_the_next_of_the_key() {
     let storage = in_memory();
     let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
-    let later = SendOptions::new().in_order(true).delay(Duration::from_secs(86_400));
-    let sent = queue.send_with(&step("a", 0), later).await.unwrap();
+    let later = SendOptions::new().in_order().delay(Duration::from_secs(86_400));
+    let sent = queue.send(&step("a", 0)).with(later).await.unwrap();
     send(&queue, &step("a", 1)).await;
     let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Timeout));
     let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
     assert!(doomed.cancel(&sent).await.unwrap_err().is_retryable());
-    assert_eq!(queue.len().await.unwrap(), 2, "no request arrived");
+    assert_eq!(queue.approximate_len().await.unwrap(), 2, "no request arrived");
     let (watch, began) = (Watch::default(), tokio::time::Instant::now());
     // What fails once is tried again.
     let faulty = Faulty::new(&storage);
@@ -265,7 +272,7 @@ async fn unanswered_cancel_is_completed_by_the_next_of_the_key() {
 async fn received_message_keeps_its_position_after_a_cancel() {
     let storage = in_memory();
     let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
-    let sent = queue.send_with(&step("a", 0), SendOptions::new().in_order(true)).await.unwrap();
+    let sent = queue.send(&step("a", 0)).in_order().await.unwrap();
     send(&queue, &step("a", 1)).await;
     let faulty = Faulty::new(&storage);
     faulty.plan(Operation::Delete, 1, Fault::Hang);
@@ -296,14 +303,14 @@ async fn unique_ordered_work_survives_a_crashed_cancel() {
         let at = format!("{operation:?} {nth}: {fault:?}");
         let storage = in_memory();
         let queue = storage.queue_on_virtual_time::<Step>(clock()).await.unwrap();
-        let later = || SendOptions::new().in_order(true).delay(Duration::from_secs(3600));
-        assert!(queue.send_unique_with(&step("a", 0), DAY, later()).await.unwrap().is_sent());
+        let later = || SendOptions::new().in_order().delay(Duration::from_secs(3600));
+        assert!(queue.send(&step("a", 0)).unique_for(DAY).with(later()).await.unwrap().is_sent());
 
         let faulty = Faulty::new(&storage);
         let doomed = faulty.storage().queue_on_virtual_time::<Step>(clock()).await.unwrap();
         faulty.plan(operation, nth, fault);
         let told = tokio::time::timeout(Duration::from_secs(20), doomed.cancel_unique("a")).await;
-        let next = queue.send_unique_with(&step("a", 1), DAY, later()).await.expect(&at);
+        let next = queue.send(&step("a", 1)).unique_for(DAY).with(later()).await.expect(&at);
         if let Ok(Ok(taken)) = &told {
             assert_eq!(*taken, next.is_sent(), "{at}");
         }
@@ -320,7 +327,7 @@ async fn unique_ordered_work_survives_a_crashed_cancel() {
 async fn an_order_needs_a_key_and_excludes_a_time_to_live() {
     let storage = in_memory();
     let queue = storage.queue::<Step>().await.unwrap();
-    let no_key = queue.send_with(&step("", 0), SendOptions::new().in_order(true)).await.unwrap_err();
+    let no_key = queue.send(&step("", 0)).in_order().await.unwrap_err();
     assert!(no_key.kind() == ErrorKind::Invalid && no_key.to_string().contains("key"), "{no_key}");
     let short = SendOptions::new().in_order(true).ttl(Duration::from_secs(60));
     let expires = queue.send_with(&step("a", 0), short).await.unwrap_err();

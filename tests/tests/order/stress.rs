@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
-use jobqueue::{
-    JobError, JobInfo, Queue, RedriveOptions, SendOptions, State, Storage, Worker, WorkerBuilder,
-};
+use jobqueue::{JobError, JobInfo, Queue, SendOptions, State, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::jobs::{in_memory, worker};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -52,7 +51,7 @@ async fn send_all(queue: &Queue<Step>, keys: u32, jobs: u32, seed: u64) {
             let fails = u32::from(random.random_range(0..5) == 0) * random.random_range(1..3);
             let job = Step { fails, millis: random.random_range(0..3), ..step(key.to_string(), number) };
             let id = format!("{key}-{number}");
-            while queue.send_with(&job, SendOptions::new().in_order(true).id(&id)).await.is_err() {}
+            while queue.send(&job).in_order().id(&id).await.is_err() {}
         }
     }
 }
@@ -159,8 +158,8 @@ async fn a_backlog_of_one_key_drains_fast_on_sqlite() {
     let storage = Storage::connect(&file).await.unwrap();
     let queue = storage.queue::<Step>().await.unwrap();
     let list: Vec<Step> = (0..610).map(|number| Step { millis: 0, ..step("a", number) }).collect();
-    let in_order = || SendOptions::new().in_order(true);
-    let sent = queue.send_all_with(list.iter().map(|step| (step, in_order()))).await.unwrap();
+    let in_order = || SendOptions::new().in_order();
+    let sent = queue.send_all(list.iter().map(|step| (step, in_order()))).await.unwrap();
     assert!(sent.iter().all(Result::is_ok));
     let book = Book::default();
     let worker = Worker::builder(storage).state(book.clone()).handle(work).build().unwrap();

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::settings::Metadata;
 use jobqueue::storage::PutMessage;
-use jobqueue::{JobError, JobInfo, Metadata, QueueMessage, Storage};
+use jobqueue::{JobError, JobInfo, QueueMessage, Storage};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{Event, JobError, Metadata, Outcome, Report, Storage, Worker};
+use jobqueue::settings::Metadata;
+use jobqueue::{Event, JobError, Outcome, Report, Storage, Worker};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -52,7 +53,7 @@ fn count(done: &Done) -> usize {
     done.lock().unwrap().len()
 }
 
-async fn dead_letters(storage: &Storage) -> Vec<jobqueue::DeadLetter> {
+async fn dead_letters(storage: &Storage) -> Vec<jobqueue::dead_letters::DeadLetter> {
     storage.queue::<OrderV1>().await.unwrap().dead_letters().unwrap().list().await.unwrap()
 }
 

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use futures_util::future::join_all;
-use jobqueue::Metadata;
+use jobqueue::settings::Metadata;
 use jobqueue::sqlite::{Options, Synchronous};
 use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage, StoreErrorKind, UpdateMessage};
 use jobqueue_tests::children::{Part, part};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::ManualClock;
+use jobqueue::clock::ManualClock;
 use jobqueue::sqlite::{Options, Synchronous};
 use jobqueue::storage::{GetMessages, Storage};
 use jobqueue_tests::power::{Disk, Event, Note};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use jobqueue::ManualClock;
+use jobqueue::clock::ManualClock;
 use jobqueue::sqlite::{Options, Synchronous};
 use jobqueue::storage::Storage;
 use jobqueue_tests::power::{Disk, Event, Image, Recorder};

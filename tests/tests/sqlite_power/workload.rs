@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue::QueueName;
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{
     ExpiredReceipt, GetMessages, MessageRef, PutBlob, PutMessage, Storage, StoreError, UpdateMessage,
 };
-use jobqueue::{BlobName, ContainerName, Metadata, QueueName};
 use jobqueue_tests::power::{Note, Recorder};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -1,6 +1,7 @@
 //! Enums, and several violations at once.
 
-use jobqueue::{Validate, Violations};
+use jobqueue::Validate;
+use jobqueue::validate::Violations;
 
 use super::broken;
 use super::paths::{Slice, slice};

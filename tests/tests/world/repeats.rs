@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::clock::Clock;
 use jobqueue::memory::TokioClock;
 use jobqueue::storage::Operation;
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::testing::simulation::{Process, seed};
-use jobqueue::{Clock, Context, JobError, QueueMessage, SendOptions, Storage, Worker};
+use jobqueue::{Context, JobError, QueueMessage, SendOptions, Storage, Worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
@@ -55,8 +56,8 @@ async fn run(number: u64) -> String {
     let queue = faulty.storage().queue_on_virtual_time::<Repeat>(Arc::clone(&clock)).await.unwrap();
     for number in 0..30 {
         let filling = "x".repeat(if number % 7 == 0 { 80_000 } else { 10 });
-        let options = SendOptions::new().key((number % 2).to_string()).in_order(true);
-        queue.send_with(&Repeat { number, filling }, options).await.unwrap();
+        let options = SendOptions::new().key((number % 2).to_string()).in_order();
+        queue.send(&Repeat { number, filling }).with(options).await.unwrap();
     }
     sleep(Duration::from_secs(5)).await;
     processes[1].kill();

@@ -5,19 +5,19 @@ use super::names::{BatchId, container, is};
 use crate::error::Error;
 use crate::storage::{Storage, StoreErrorKind as K};
 
-/// The progress of a [batch](crate::Batch), returned by [`Storage::batch_progress`].
+/// The progress of a [batch](crate::batch::Batch), returned by [`Storage::batch_progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct BatchProgress {
     /// The number of children that were certainly sent. While the batch is being sent, up to 100 more may have been.
     pub children: u64,
-    /// True if [`then`](crate::Batch::then) has sealed the batch, so that `children` is final.
+    /// True if [`then`](crate::batch::Batch::then) has sealed the batch, so that `children` is final.
     pub sealed: bool,
     /// The number of children that are done.
     pub done: u64,
     /// The number of children that were dead-lettered and count as ended
-    /// ([`OnDeadLetters::Continue`](crate::OnDeadLetters::Continue)). A child that is redriven later stays in this
-    /// count. With [`OnDeadLetters::Wait`](crate::OnDeadLetters::Wait), a dead-lettered child has not ended.
+    /// ([`OnDeadLetters::Continue`](crate::batch::OnDeadLetters::Continue)). A child that is redriven later stays in this
+    /// count. With [`OnDeadLetters::Wait`](crate::batch::OnDeadLetters::Wait), a dead-lettered child has not ended.
     pub failed: u64,
     /// True if the continuation has run.
     pub finished: bool,
@@ -33,7 +33,7 @@ impl BatchProgress {
 impl Storage {
     /// Returns the progress of the batch with this id, for dashboards and progress bars. Any process can call it.
     /// Returns `None` if the storage has nothing of the batch: it was never begun, no child was sent yet, or it was
-    /// [swept](crate::sweep_batches).
+    /// [swept](crate::batch::sweep_batches).
     ///
     /// Every child that ends writes a blob of its own, and these are counted; there is no counter that all children
     /// would have to write. So the reader pays: it reads three small blobs and lists the names of the ended children,

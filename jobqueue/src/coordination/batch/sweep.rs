@@ -57,7 +57,7 @@ impl BatchSweepOptions {
 /// concurrently with itself, and can be interrupted.
 ///
 /// The blobs of a batch stay for a while after its continuation, so that late copies of its messages are recognised.
-/// Run this once a day, for instance on a schedule; [`sweep`](crate::sweep) does not remove batches.
+/// Run this once a day, for instance on a schedule; [`sweep`](crate::maintenance::sweep) does not remove batches.
 ///
 /// # Errors
 /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.

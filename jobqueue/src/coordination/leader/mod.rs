@@ -55,7 +55,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use jobqueue::{Leader, Storage};
+/// use jobqueue::leader::Leader;
+/// use jobqueue::Storage;
 ///
 /// let leader = Leader::new(&Storage::memory(), "traffic")?;
 /// let term = leader.run_while_leader(|leadership| async move { leadership.term() }).await?;

@@ -67,7 +67,8 @@ pub enum CatchUp {
 ///
 /// ```
 /// # fn main() -> Result<(), jobqueue::Error> {
-/// use jobqueue::{CatchUp, QueueMessage, Schedule, Storage, Worker};
+/// use jobqueue::schedule::{CatchUp, Schedule};
+/// use jobqueue::{QueueMessage, Storage, Worker};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Serialize, Deserialize, QueueMessage)]
@@ -207,8 +208,9 @@ impl WorkerBuilder {
     /// is sent. That can differ from the present time if slots were missed ([`CatchUp`]) or another leader took over.
     ///
     /// ```
-    /// # use jobqueue::{JobError, QueueMessage, Schedule, Storage, Worker}; use serde::{Deserialize, Serialize};
-    /// use jobqueue::CatchUp;
+    /// # use jobqueue::schedule::Schedule;
+    /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
+    /// use jobqueue::schedule::CatchUp;
     /// use std::time::UNIX_EPOCH;
     ///
     /// #[derive(Serialize, Deserialize, QueueMessage)]

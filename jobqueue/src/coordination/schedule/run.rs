@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::message::QueueMessage;
 use crate::name::BlobName;
-use crate::queue::{Identity, Queue, SendOptions};
+use crate::queue::{Identity, Queue};
 use crate::worker::BackgroundContext;
 
 /// The source of all scheduled jobs. It is the same for all programs: if two leaders send the same slot, it is one
@@ -185,7 +185,7 @@ impl<M: QueueMessage> Runner<M> {
         let message = made.map_err(|_| {
             Error::new(ErrorKind::Invalid, "the function that makes the message has panicked")
         })?;
-        let sent = queue.send_with(&message, SendOptions::new().source(SOURCE).id(self.id(slot))).await?;
+        let sent = queue.send(&message).source(SOURCE).id(self.id(slot)).await?;
         tracing::debug!(schedule = %self.name, id = sent.id(), "slot sent");
         Ok(())
     }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::SystemTime;
 
 use super::past::{self, PastDeadLetter};
+use crate::clock::{parse_rfc3339, rfc3339};
 use crate::envelope::{Envelope, Parsed, Payload, parse};
 use crate::job::outcome::Reason;
 use crate::name::QueueName;
 use crate::queue::dead_letter::{DeathOf, unwrap_unreadable};
-use crate::queue::send::rfc3339;
 use crate::storage::MessageId;
 
 /// A message in a dead-letter queue.
@@ -26,8 +26,9 @@ pub struct DeadLetter {
     pub reason: Reason,
     /// The queue that the job came from.
     pub queue: String,
-    /// The time at which it was dead-lettered (RFC 3339).
-    pub time: String,
+    /// The time at which it was dead-lettered, by the worker's clock; `None` if its note tells none. For a letter that another
+    /// program put there, the time of its insertion.
+    pub time: Option<SystemTime>,
     /// The error with its causes.
     pub error: Option<String>,
     /// The number of failed attempts, including that of the last delivery.
@@ -59,7 +60,7 @@ impl DeadLetter {
             kind: envelope.kind.to_string(),
             reason: note.map_or(Reason::UNKNOWN, |note| Reason::new(&note.reason)),
             queue: note.map(|note| note.queue.clone()).unwrap_or_default(),
-            time: note.map(|note| note.time.clone()).unwrap_or_default(),
+            time: note.and_then(|note| parse_rfc3339(&note.time)),
             error: envelope.history.last_error.clone(),
             attempts: envelope.history.attempts,
             deliveries: note.map_or(0, |note| note.deliveries),
@@ -86,7 +87,7 @@ impl DeadLetter {
             kind: kind.to_owned(),
             reason: Reason::UNKNOWN,
             queue: queue.to_string(),
-            time: rfc3339(Some(inserted)).unwrap_or_default(),
+            time: Some(inserted),
             error: None,
             attempts: 0,
             deliveries: 0,
@@ -103,6 +104,11 @@ impl DeadLetter {
     /// Returns the text as it lies in the dead-letter queue.
     pub(crate) fn raw_text(&self) -> &str {
         &self.text
+    }
+
+    /// Returns [`time`](Self::time) as RFC 3339 writes it, in UTC: `2026-11-22T06:15:00.000Z`.
+    pub fn time_text(&self) -> Option<String> {
+        self.time.and_then(rfc3339)
     }
 
     /// Returns the original text of a message that could not be read as a job, byte for byte as it was received.
@@ -134,7 +140,7 @@ impl fmt::Debug for DeadLetter {
             .field("attempts", &self.attempts)
             .field("deliveries", &self.deliveries)
             .field("queue", &self.queue)
-            .field("time", &self.time)
+            .field("time", &self.time_text())
             .finish_non_exhaustive()
     }
 }

@@ -35,7 +35,8 @@ use crate::name::QueueName;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use jobqueue::{QueueMessage, RedriveOptions, Storage}; use serde::{Deserialize, Serialize};
+/// # use jobqueue::dead_letters::RedriveOptions;
+/// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
 /// # use std::time::Duration;
 /// # #[derive(Serialize, Deserialize, QueueMessage)]
 /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
@@ -73,7 +74,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     ///
     /// # Cancel safety
     /// It only reads.
-    pub async fn len(&self) -> Result<u64, Error> {
+    pub async fn approximate_len(&self) -> Result<u64, Error> {
         self.letters.count().await
     }
 
@@ -85,7 +86,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// It only reads.
     pub async fn is_empty(&self) -> Result<bool, Error> {
-        Ok(self.len().await? == 0)
+        Ok(self.approximate_len().await? == 0)
     }
 
     /// Looks at the first dead letters, at most 32, without changing anything.
@@ -104,7 +105,8 @@ impl<M: QueueMessage> DeadLetters<M> {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use jobqueue::{QueueMessage, RedriveOptions, Storage}; use serde::{Deserialize, Serialize};
+    /// # use jobqueue::dead_letters::RedriveOptions;
+    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
     /// # use std::time::Duration;
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
     /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }

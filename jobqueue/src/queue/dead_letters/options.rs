@@ -12,7 +12,8 @@ type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
 /// The dead that letters are put back, and how fast.
 ///
 /// ```
-/// use jobqueue::{Reason, RedriveOptions};
+/// use jobqueue::dead_letters::RedriveOptions;
+/// use jobqueue::Reason;
 ///
 /// // The oldest few first, to see whether the cause is mended; then all that failed for it, gently.
 /// let probe = RedriveOptions::new().limit(3);

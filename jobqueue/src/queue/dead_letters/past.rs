@@ -1,8 +1,11 @@
 //! The earlier dead letters of a job, kept with the job when it is redriven, as a JSON list.
 
+use std::time::SystemTime;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::clock::{parse_rfc3339, rfc3339};
 use crate::envelope::{DeadLetterNote, History};
 use crate::job::outcome::{Reason, printable};
 
@@ -16,8 +19,9 @@ pub struct PastDeadLetter {
     /// The reason for dead-lettering.
     #[serde(with = "as_text")]
     pub reason: Reason,
-    /// The time at which it was dead-lettered (RFC 3339).
-    pub time: String,
+    /// The time at which it was dead-lettered, by the worker's clock; `None` if its note tells none.
+    #[serde(with = "as_rfc3339")]
+    pub time: Option<SystemTime>,
     /// The error with its causes.
     pub error: Option<String>,
     /// The number of failed attempts.
@@ -37,7 +41,7 @@ pub(crate) fn read(history: &History) -> Vec<PastDeadLetter> {
 pub(super) fn add(history: &mut History, note: DeadLetterNote) {
     let last = PastDeadLetter {
         reason: Reason::new(&note.reason),
-        time: note.time,
+        time: parse_rfc3339(&note.time),
         // Not kept twice, because a message has room for 64 KiB only.
         error: history.last_error.take(),
         attempts: history.attempts,
@@ -66,6 +70,35 @@ pub(in crate::queue) fn shorten(history: &mut History, count: usize, chars: usiz
 
 fn list(history: &History) -> Vec<Box<RawValue>> {
     history.past.as_deref().and_then(|past| serde_json::from_str(past).ok()).unwrap_or_default()
+}
+
+impl PastDeadLetter {
+    /// Returns [`time`](Self::time) as RFC 3339 writes it, in UTC: `2026-11-22T06:15:00.000Z`.
+    pub fn time_text(&self) -> Option<String> {
+        self.time.and_then(rfc3339)
+    }
+}
+
+/// A time that is not known is an empty text.
+mod as_rfc3339 {
+    use std::time::SystemTime;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::clock::{parse_rfc3339, rfc3339};
+
+    pub(super) fn serialize<S: Serializer>(
+        time: &Option<SystemTime>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&time.and_then(rfc3339).unwrap_or_default())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SystemTime>, D::Error> {
+        String::deserialize(deserializer).map(|text| parse_rfc3339(&text))
+    }
 }
 
 mod as_text {
@@ -104,6 +137,7 @@ mod tests {
             assert_eq!(others, attempts < 9, "of eleven the first goes");
         }
         let past = read(&history);
+        assert!(past.iter().all(|past| past.time_text().as_deref() == Some("2026-11-21T20:00:00.000Z")));
         assert_eq!(past.iter().map(|past| past.attempts).collect::<Vec<_>>(), (2..12).collect::<Vec<_>>());
         assert!(past.iter().all(|past| past.reason == Reason::REJECTED && past.deliveries == 3));
         history.past = Some("no list".to_owned());

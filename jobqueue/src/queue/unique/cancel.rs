@@ -6,8 +6,8 @@ use crate::message::QueueMessage;
 use crate::queue::typed::Queue;
 
 impl<M: QueueMessage> Queue<M> {
-    /// Cancels the job that [`send_unique`](Self::send_unique) has sent under `key`, for instance a delayed job, if
-    /// nobody has received it yet. Any process can do so. The key is then free: the next `send_unique` sends.
+    /// Cancels the job that a [unique send](crate::queue::SendRequest::unique_for) has sent under `key`, for instance a delayed job, if
+    /// nobody has received it yet. Any process can do so. The key is then free: the next unique send stores its message.
     ///
     /// Returns true if the job is cancelled: it will not run. Returns false if there is nothing to cancel:
     ///
@@ -41,7 +41,7 @@ impl<M: QueueMessage> Queue<M> {
     /// const DAY: Duration = Duration::from_secs(86_400);
     /// let reminder = Reminder { invoice: "4711".into() };
     /// let in_five_days = SendOptions::new().delay(DAY * 5);
-    /// reminders.send_unique_with(&reminder, DAY * 30, in_five_days).await?;
+    /// reminders.send(&reminder).unique_for(DAY * 30).with(in_five_days).await?;
     ///
     /// // Paid in time:
     /// assert!(reminders.cancel_unique("4711").await?);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::memory::TokioClock;
 use crate::name::QueueName;
-use crate::queue::QueueCoreOptions;
+use crate::queue::{Queue, QueueCoreOptions};
 use crate::storage::Storage;
 
 #[derive(Debug, Serialize, Deserialize, jobqueue_derive::QueueMessage)]
@@ -28,14 +28,16 @@ async fn of_twenty_senders_one_sends_and_the_others_learn_its_id() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
     let report = Report { of: "may".into() };
-    let all = futures_util::future::join_all((0..20).map(|_| queue.send_unique(&report, HOUR))).await;
+    let all =
+        futures_util::future::join_all((0..20).map(|_| queue.send(&report).unique_for(HOUR).into_future()))
+            .await;
     let all: Vec<SendUniqueOutcome> = all.into_iter().map(Result::unwrap).collect();
     assert_eq!(all.iter().filter(|one| one.is_sent()).count(), 1);
     assert!(all.iter().all(|one| one.id() == all[0].id()));
-    assert_eq!(queue.len().await.unwrap(), 1);
+    assert_eq!(queue.approximate_len().await.unwrap(), 1);
     // The window ends, and only then.
     tokio::time::sleep(HOUR + Duration::from_secs(1)).await;
-    assert!(queue.send_unique(&report, HOUR).await.unwrap().is_sent());
+    assert!(queue.send(&report).unique_for(HOUR).await.unwrap().is_sent());
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,6 +47,6 @@ async fn a_sender_that_died_is_replaced_under_the_same_id() {
     let records = Records::new(queue.core(), "report", "may").unwrap();
     let claim = queue.core().claim_unique(&records, "dead".into(), HOUR).await.unwrap();
     assert!(matches!(claim, Claim::Owned(..)));
-    let sent = queue.send_unique(&Report { of: "may".into() }, HOUR).await.unwrap();
+    let sent = queue.send(&Report { of: "may".into() }).unique_for(HOUR).await.unwrap();
     assert!(sent.is_sent() && sent.id() == "dead");
 }

@@ -9,7 +9,8 @@
 //! # async fn main() {
 //! use std::sync::Arc;
 //! use jobqueue::testing::conformance::{Subject, exercise};
-//! use jobqueue::{ManualClock, memory};
+//! use jobqueue::clock::ManualClock;
+//! use jobqueue::memory;
 //!
 //! let clock = Arc::new(ManualClock::new());
 //! let subject = Subject::virtual_time(memory::open_with_clock(clock.clone()), clock);

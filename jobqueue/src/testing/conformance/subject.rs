@@ -26,7 +26,8 @@ type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// use jobqueue::testing::conformance::{Subject, exercise};
-/// use jobqueue::{ManualClock, Storage, memory};
+/// use jobqueue::clock::ManualClock;
+/// use jobqueue::{Storage, memory};
 /// use std::sync::Arc;
 ///
 /// # fn my_storage(clock: Arc<ManualClock>) -> Storage { memory::open_with_clock(clock) }

@@ -144,10 +144,10 @@ impl Node {
     /// The same under an id, with options: for sending again what may not have been stored.
     ///
     /// # Errors
-    /// As [`Queue::send_with`].
+    /// As [`Queue::send`].
     ///
     /// # Cancel safety
-    /// As [`Queue::send_with`].
+    /// As [`Queue::send`].
     pub async fn send_with<M: QueueMessage>(
         &self,
         queue: &Queue<M>,
@@ -158,7 +158,7 @@ impl Node {
         let id: Arc<str> = id.into();
         let expires = options.time_to_live().map(|ttl| self.shared.ledger.now() + ttl);
         self.send_begins(&id, queue.name().as_str());
-        let sent = queue.send_with(message, options.id(&*id)).await;
+        let sent = queue.send(message).with(options).id(&*id).await;
         self.was_told(&id, verdict(&sent), expires);
         sent
     }

@@ -48,14 +48,14 @@ pub(super) struct Observed<S> {
     observer: Observer,
 }
 
-type Running = Pin<Box<dyn Future<Output = Result<(), crate::BoxError>> + Send>>;
+type Running = Pin<Box<dyn Future<Output = Result<(), crate::job::BoxError>> + Send>>;
 
 impl Service<Job> for Observed<JobService> {
     type Response = ();
-    type Error = crate::BoxError;
+    type Error = crate::job::BoxError;
     type Future = Running;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), crate::BoxError>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), crate::job::BoxError>> {
         self.inner.poll_ready(context)
     }
 

@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::batch::{BatchSweepOptions, sweep_batches};
+use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::queue::SendUniqueOutcome;
+use jobqueue::settings::Metadata;
 use jobqueue::testing::world::{Node, Verdict, World};
-use jobqueue::{
-    BatchSweepOptions, Error, Metadata, Queue, QueueMessage, QueueName, RedriveOptions, SendOptions,
-    SendUniqueOutcome, Sent, SweepOptions, sweep, sweep_batches,
-};
+use jobqueue::{Error, Queue, QueueMessage, QueueName, SendOptions, Sent};
 use tokio::time::sleep;
 
 use super::batches;
@@ -127,7 +129,7 @@ impl Actor {
             .iter()
             .zip(&messages)
             .map(|(spec, (message, options))| (message, options.clone().id(&spec.id)));
-        match queue.send_all_with(options).await {
+        match queue.send_all(options).await {
             Ok(answers) => {
                 for ((spec, answer), expires) in specs.iter().zip(answers).zip(expires) {
                     self.node.was_told(&spec.id, verdict(&answer), expires);
@@ -149,7 +151,7 @@ impl Actor {
             .world
             .note(self.node.name(), format!("wants unique {} as {}", spec.key.as_ref().unwrap(), spec.id));
         let at = self.world.now().as_millis() as u64;
-        match queue.send_unique_with(&message, window, options.id(&spec.id)).await {
+        match queue.send(&message).unique_for(window).with(options.id(&spec.id)).await {
             Ok(outcome) => {
                 let (id, is_sent) = (outcome.id().to_owned(), outcome.is_sent());
                 // Whoever joins may rely on the job that it joined; a sender that took over sent under the id of the first.
@@ -292,7 +294,10 @@ impl Actor {
 fn write(spec: &Spec) -> (Work, SendOptions) {
     let message =
         Work { id: spec.id.clone(), script: spec.script.clone(), filling: filling(&spec.id, spec.bytes) };
-    let mut options = SendOptions::new().in_order(spec.in_order);
+    let mut options = SendOptions::new();
+    if spec.in_order {
+        options = options.in_order();
+    }
     if let Some(key) = &spec.key {
         options = options.key(key);
     }

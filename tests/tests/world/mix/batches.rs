@@ -1,6 +1,7 @@
 //! Starting batches, from a job and from outside.
 
-use jobqueue::{Batch, Context, Error, OnDeadLetters, Storage};
+use jobqueue::batch::{Batch, OnDeadLetters};
+use jobqueue::{Context, Error, Storage};
 
 use super::messages::{Join, Part};
 use super::spec::Fan;

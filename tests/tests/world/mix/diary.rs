@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use jobqueue::Leader;
+use jobqueue::leader::Leader;
 use jobqueue::testing::world::{Finding, World};
 
 use super::plan::Plan;

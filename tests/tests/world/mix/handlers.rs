@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue::leader::Leader;
+use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::testing::world::{Node, World};
-use jobqueue::{CatchUp, Context, JobError, Leader, Schedule, State, WorkerBuilder};
+use jobqueue::{Context, JobError, State, WorkerBuilder};
 use tokio::time::sleep;
 
 use super::batches;

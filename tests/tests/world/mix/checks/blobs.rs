@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jobqueue::batch::{BatchSweepOptions, sweep_batches};
+use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::storage::ContainerName;
 use jobqueue::testing::world::{Finding, World};
-use jobqueue::{BatchSweepOptions, ContainerName, Error, QueueMessage, SweepOptions, sweep, sweep_batches};
+use jobqueue::{Error, QueueMessage};
 use tokio::time::sleep;
 
 use super::finding;

@@ -1,6 +1,8 @@
-//! Connects the sweeper with the modules that write temporary blobs: neither of them knows the other.
+//! Maintenance: removes what crashes and ended jobs leave behind in a storage.
+// Connects the sweeper with the modules that write temporary blobs; neither knows the other.
 
-use crate::claim_check::{PAYLOADS, SweepOptions, SweepReport, SweptContainer, sweep_containers};
+use crate::claim_check::{PAYLOADS, SweptContainer, sweep_containers};
+pub use crate::claim_check::{SweepOptions, SweepReport};
 use crate::error::Error;
 use crate::storage::Storage;
 use crate::{coordination, queue, worker};

@@ -1,0 +1,331 @@
+//! The one way to send: a request that collects options and sends when it is awaited.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::queue_core::QueueCore;
+use super::send::{Draft, Sent};
+use super::send_all::{Drafts, SendItem};
+use super::send_options::SendOptions;
+use super::typed::Queue;
+use super::unique::SendUniqueOutcome;
+use crate::error::Error;
+use crate::message::QueueMessage;
+
+/// The future of a [`SendRequest`]. It owns what it sends: it borrows neither the queue nor the message.
+pub type SendFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+
+/// A send that begins when it is awaited. [`Queue::send`] and [`Queue::send_all`] return it.
+///
+/// The methods set what [`SendOptions`] has; [`with`](Self::with) takes options that were made elsewhere. `T` says what is sent:
+///
+/// | made by | `T` | the answer |
+/// |---|---|---|
+/// | [`send(&message)`](Queue::send) | [`One`] | [`Sent`] |
+/// | [`send(&message).unique_for(window)`](SendRequest::unique_for) | [`Unique`] | [`SendUniqueOutcome`] |
+/// | [`send_all(&messages)`](Queue::send_all) | [`All`] | a `Result` with a [`Sent`] for each message |
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+/// let mails = Storage::memory().queue::<Mail>().await?;
+/// let mail = Mail { to: "ada@example.org".into() };
+/// let sent = mails.send(&mail).delay(Duration::from_secs(60)).header("tenant", "blue").await?;
+/// println!("{} runs in a minute", sent.id());
+/// # Ok(()) }
+/// ```
+///
+/// A send can be a task of its own: `tokio::spawn(mails.send(&mail).into_future())`.
+///
+/// # Cancel safety
+/// If the future is dropped, each message may or may not be stored.
+#[must_use = "a send does nothing until it is awaited"]
+pub struct SendRequest<T> {
+    target: T,
+    options: SendOptions,
+    below: Option<u64>,
+}
+
+/// One message to be sent to its queue.
+pub struct One<'a, M> {
+    queue: &'a Queue<M>,
+    message: &'a M,
+}
+
+/// One message to be sent unless one of its key was sent lately.
+pub struct Unique<'a, M> {
+    one: One<'a, M>,
+    window: Duration,
+}
+
+/// Many messages to be sent to one queue.
+pub struct All<'a, M, I> {
+    queue: &'a Queue<M>,
+    messages: I,
+}
+
+impl<M: QueueMessage> Queue<M> {
+    /// Validates a message and stores it when the returned request is awaited. After `Ok` the message is delivered until it is
+    /// settled: see the [guarantees](crate::guide::guarantees).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { #[message(key)] to: String }
+    /// let mails = Storage::memory().queue::<Mail>().await?;
+    /// let mail = Mail { to: "ada@example.org".into() };
+    /// mails.send(&mail).await?;
+    /// mails.send(&mail).delay(Duration::from_secs(60)).ttl(Duration::from_secs(3600)).await?;
+    /// assert!(mails.send(&mail).unique_for(Duration::from_secs(60)).await?.is_sent());
+    /// assert_eq!(mails.approximate_len().await?, 3);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_rejected`](Error::is_rejected): certainly not stored. [`is_outcome_unknown`](Error::is_outcome_unknown): perhaps
+    /// stored; send it again under the same id ([`SendOptions::id`]) and make effects idempotent by id.
+    /// [`Invalid`](crate::ErrorKind::Invalid): the message breaks a rule of its type, or options contradict each other.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not be stored.
+    pub fn send<'a>(&'a self, message: &'a M) -> SendRequest<One<'a, M>> {
+        SendRequest::new(One { queue: self, message })
+    }
+
+    /// Sends many messages when the returned request is awaited, with as few requests and commits as the storage allows. Nothing is
+    /// sent if one of them breaks a rule of its type; otherwise each has its own answer, in order, and one that is too large is
+    /// refused by itself.
+    ///
+    /// Takes messages, references to them, or pairs of a message and its [`SendOptions`]. The request's own options hold for all
+    /// messages; what the options of a message set has priority. Messages [in order](SendRequest::in_order) get their positions in the
+    /// order of the list. All are validated and written when the request is first awaited; only what they became is kept until they are
+    /// stored.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, SendOptions, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// let mails = Storage::memory().queue::<Mail>().await?;
+    /// let letters = [Mail { to: "ada@example.org".into() }, Mail { to: "bob@example.org".into() }];
+    /// let tonight = Duration::from_secs(8 * 3600);
+    /// for sent in mails.send_all(&letters).delay(tonight).header("tenant", "blue").await? {
+    ///     println!("{}", sent?.id());
+    /// }
+    /// let numbered = letters.iter().zip(1..).map(|(letter, n)| (letter, SendOptions::new().id(format!("letter-{n}"))));
+    /// assert_eq!(mails.send_all(numbered).await?.len(), 2);
+    /// # assert_eq!(mails.approximate_len().await?, 4);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid): the first message that breaks a rule, with its place in the list; or an
+    /// [id](SendOptions::id) that all messages would share. Options that contradict each other refuse their own message alone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, each message may or may not be stored.
+    pub fn send_all<I>(&self, messages: I) -> SendRequest<All<'_, M, I>>
+    where
+        I: IntoIterator,
+        I::Item: SendItem<M>,
+    {
+        SendRequest::new(All { queue: self, messages })
+    }
+}
+
+impl<T> SendRequest<T> {
+    fn new(target: T) -> Self {
+        Self { target, options: SendOptions::new(), below: None }
+    }
+
+    fn set(mut self, set: impl FnOnce(SendOptions) -> SendOptions) -> Self {
+        self.options = set(self.options);
+        self
+    }
+
+    /// Takes options as data. What they set replaces what was set before; headers are added.
+    pub fn with(self, options: SendOptions) -> Self {
+        self.set(|before| options.or(before))
+    }
+
+    /// Hides the message for this time: [`SendOptions::delay`].
+    pub fn delay(self, delay: Duration) -> Self {
+        self.set(|options| options.delay(delay))
+    }
+
+    /// Hides the message until this moment: [`SendOptions::at`].
+    pub fn at(self, moment: SystemTime) -> Self {
+        self.set(|options| options.at(moment))
+    }
+
+    /// Removes the message after this time, processed or not: [`SendOptions::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.set(|options| options.ttl(ttl))
+    }
+
+    /// Sets the key instead of the field marked `key`: [`SendOptions::key`].
+    pub fn key(self, key: impl Into<String>) -> Self {
+        self.set(|options| options.key(key))
+    }
+
+    /// Sets the sender: [`SendOptions::source`].
+    pub fn source(self, source: impl Into<Arc<str>>) -> Self {
+        self.set(|options| options.source(source))
+    }
+
+    /// Adds an attribute to the event: [`SendOptions::header`].
+    pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.set(|options| options.header(name, value))
+    }
+
+    /// Keeps the order among the messages of the key: [`SendOptions::in_order`].
+    pub fn in_order(self) -> Self {
+        self.set(SendOptions::in_order)
+    }
+
+    /// Waits until the queue has fewer than `mark` messages, as [`Queue::wait_until_below`] does, and sends then. Several producers
+    /// that wait for the same mark may pass it by one request each.
+    pub fn when_below(mut self, mark: u64) -> Self {
+        self.below = Some(mark);
+        self
+    }
+}
+
+impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
+    /// Sets the job's id: [`SendOptions::id`].
+    pub fn id(self, id: impl Into<String>) -> Self {
+        self.set(|options| options.id(id))
+    }
+
+    /// Sends the message unless one of the same kind and key was sent to this queue within `window`, by any process.
+    ///
+    /// The window begins when the first message is sent and ends with time alone: that a job is completed or dead-lettered does not
+    /// end it; [`cancel_unique`](Queue::cancel_unique) does. Clocks of senders should agree to a fraction of it. A sender that dies
+    /// between claiming the key and sending delays others by at most 45 seconds; then one of them sends under the same job id. If the
+    /// dead sender's message was stored all the same there are two messages of one id, and effects idempotent by id happen once. One
+    /// small blob a key is kept, and is used again.
+    ///
+    /// # Errors
+    /// As [`send`](Queue::send); also [`Invalid`](crate::ErrorKind::Invalid) when the message has no key or the window is empty, and
+    /// [`Conflict`](crate::ErrorKind::Conflict), retryable, when another sender holds the key and does not come to an end.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds.
+    pub fn unique_for(self, window: Duration) -> SendRequest<Unique<'a, M>> {
+        let Self { target: one, options, below } = self;
+        SendRequest { target: Unique { one, window }, options, below }
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn into_parts(self) -> (&'a Queue<M>, &'a M, SendOptions, Option<u64>) {
+        let One { queue, message } = self.target;
+        (queue, message, self.options, self.below)
+    }
+}
+
+impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
+    /// Sets the job's id: [`SendOptions::id`].
+    pub fn id(self, id: impl Into<String>) -> Self {
+        self.set(|options| options.id(id))
+    }
+}
+
+impl<M: QueueMessage> IntoFuture for SendRequest<One<'_, M>> {
+    type Output = Result<Sent, Error>;
+    type IntoFuture = SendFuture<Sent>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let One { queue, message } = self.target;
+        let (core, below) = (Arc::clone(queue.core()), self.below);
+        let draft = Draft::new(message, self.options);
+        Box::pin(async move {
+            let draft = draft?;
+            core.ready_to_send(below).await?;
+            let prepared = core.render::<M>(draft)?;
+            core.dispatch(prepared).await
+        })
+    }
+}
+
+impl<M: QueueMessage> IntoFuture for SendRequest<Unique<'_, M>> {
+    type Output = Result<SendUniqueOutcome, Error>;
+    type IntoFuture = SendFuture<SendUniqueOutcome>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Unique { one: One { queue, message }, window } = self.target;
+        let (core, below) = (Arc::clone(queue.core()), self.below);
+        let draft = Draft::new(message, self.options);
+        Box::pin(async move {
+            let draft = draft?.unique_for(window)?;
+            core.ready_to_send(below).await?;
+            core.send_unique::<M>(draft, window).await
+        })
+    }
+}
+
+impl<M, I> IntoFuture for SendRequest<All<'_, M, I>>
+where
+    M: QueueMessage,
+    I: IntoIterator,
+    I::Item: SendItem<M>,
+{
+    type Output = Result<Vec<Result<Sent, Error>>, Error>;
+    type IntoFuture = SendFuture<Vec<Result<Sent, Error>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let All { queue, messages } = self.target;
+        let (core, below) = (Arc::clone(queue.core()), self.below);
+        // Read before anything is awaited: the future is `Send`, whatever the iterator borrows.
+        let drafts = Drafts::new(messages, &self.options);
+        Box::pin(async move {
+            let drafts = drafts?;
+            core.ready_to_send(below).await?;
+            Ok(core.send_all::<M>(drafts).await)
+        })
+    }
+}
+
+impl QueueCore {
+    /// Waits until the queue has room, if that was asked for, and reads the settings that hold now.
+    async fn ready_to_send(&self, below: Option<u64>) -> Result<(), Error> {
+        if let Some(mark) = below {
+            // Boxed as what few sends need.
+            Box::pin(self.wait_until_below(mark)).await?;
+        }
+        self.fresh_settings().await;
+        Ok(())
+    }
+}
+
+/// The messages are not shown: they may be confidential.
+impl<T> fmt::Debug for SendRequest<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendRequest").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Debug for One<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("One").field("queue", self.queue).finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Debug for Unique<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unique")
+            .field("queue", self.one.queue)
+            .field("window", &self.window)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M, I> fmt::Debug for All<'_, M, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("All").field("queue", self.queue).finish_non_exhaustive()
+    }
+}
