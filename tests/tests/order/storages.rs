@@ -329,9 +329,12 @@ async fn an_order_needs_a_key_and_excludes_a_time_to_live() {
     let queue = storage.queue::<Step>().await.unwrap();
     let no_key = queue.send(&step("", 0)).in_order().await.unwrap_err();
     assert!(no_key.kind() == ErrorKind::Invalid && no_key.to_string().contains("key"), "{no_key}");
-    let short = SendOptions::new().in_order(true).ttl(Duration::from_secs(60));
-    let expires = queue.send_with(&step("a", 0), short).await.unwrap_err();
-    assert!(expires.kind() == ErrorKind::Invalid && expires.to_string().contains("time to live"), "{expires}");
+    let short = SendOptions::new().in_order().ttl(Duration::from_secs(60));
+    let expires = queue.send(&step("a", 0)).with(short).await.unwrap_err();
+    assert!(
+        expires.kind() == ErrorKind::Invalid && expires.to_string().contains("time to live"),
+        "{expires}"
+    );
     assert!(queue.is_empty().await.unwrap());
 }
 
