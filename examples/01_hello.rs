@@ -33,7 +33,7 @@ async fn main() -> Result<(), Failure> {
     for name in ["Ada", "Grace"] {
         queue.send(&Hello { name: name.to_owned() }).await?;
     }
-    // A service says `.run_until(jobqueue::shutdown_signal())` and runs until it is told to stop.
+    // A service calls `.run_until(jobqueue::shutdown_signal())` and runs until it receives a signal to stop.
     let worker = Worker::builder(storage).handle(greet).concurrency(1).build()?;
     let report = worker.run_until_idle().await?;
     println!("done: {}", report.completed);

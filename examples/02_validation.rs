@@ -1,6 +1,7 @@
 //! Lesson 2: rules on fields.
 //!
-//! Teaches that a message is checked before it is sent, with all mistakes at once and the path of each. Prints
+//! Teaches that a message is checked before it is sent, and that all mistakes are reported at once, each with its
+//! path. Prints
 //!
 //! ```text
 //! email: …
@@ -43,7 +44,7 @@ async fn main() -> Result<(), Failure> {
             println!("{violation}");
         }
     }
-    // Sending checks by itself.
+    // Sending validates the message too.
     let refused = bookings.send(&wrong).await.is_err_and(|error| error.is_rejected());
     println!("nothing was sent: {}", refused && bookings.is_empty().await?);
     Ok(())

@@ -1,6 +1,6 @@
 //! Lesson 3: what happens when a handler fails.
 //!
-//! Teaches retries, the poison threshold, dead letters, and the way back. Prints
+//! Teaches retries, the poison threshold, dead letters, and redriving them. Prints
 //!
 //! ```text
 //! attempt 1 of 3
@@ -37,7 +37,7 @@ async fn print(job: Print, ctx: Context, State(paper): State<Paper>) -> Result<(
     }
     if !paper.0.load(Ordering::Relaxed) {
         println!("attempt {} of {}", ctx.info().attempt, ctx.info().max_attempts);
-        // Any error by `?` waits by the type's back-off; this one says itself how long.
+        // An error by `?` waits for the type's back-off; this error names its own delay.
         return Err(JobError::retry_after(Duration::ZERO, "the printer is out of paper"));
     }
     println!("printed");

@@ -1,6 +1,6 @@
-//! Lesson 4: long jobs that do not begin anew.
+//! Lesson 4: long jobs that do not start from the beginning.
 //!
-//! Teaches checkpoints and durable steps: a later attempt goes on where the last one had come. Prints
+//! Teaches checkpoints and durable steps: a later attempt continues where the last one stopped. Prints
 //!
 //! ```text
 //! attempt 1: fetched 6 rows
@@ -33,7 +33,7 @@ struct Progress {
 
 async fn import(job: Import, ctx: Context) -> Result<(), JobError> {
     let attempt = ctx.info().attempt;
-    // A step runs once; later attempts get its result.
+    // A step runs once; later attempts get its saved result.
     let rows: u32 = ctx
         .step("fetch", || async {
             println!("attempt {attempt}: fetched {} rows", job.file.len());

@@ -1,7 +1,7 @@
 //! Lesson 6: what handlers share, and what wraps them.
 //!
-//! Teaches `State`, an extractor of your own, and layers of tower: the way to database pools, per-tenant settings,
-//! timeouts and metrics without a word of them in the handlers. Prints
+//! Teaches `State`, an extractor of your own, and tower layers: they add database pools, per-tenant settings,
+//! timeouts and metrics without changing the handlers. Prints
 //!
 //! ```text
 //! greet for blue: hello, Ada (1 sent)
@@ -31,7 +31,7 @@ struct Greet {
 #[derive(Clone, Default)]
 struct Sent(Arc<AtomicU32>);
 
-/// The tenant of the job: this extractor reads a header that the sender has set.
+/// The tenant of the job. This extractor reads a header that the sender has set.
 struct Tenant(String);
 
 impl FromJob for Tenant {

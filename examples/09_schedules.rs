@@ -1,7 +1,7 @@
-//! Lesson 9: work that begins by the clock.
+//! Lesson 9: work at given times.
 //!
-//! Teaches schedules: cron expressions with a time zone and plain intervals, run by whichever worker leads. Start it twice on
-//! one storage (`JOBQUEUE_STORAGE`), and each report is still made once. Prints
+//! Teaches schedules: cron expressions with a time zone, and plain intervals. The worker that leads sends the
+//! messages. Start the program twice on one storage (`JOBQUEUE_STORAGE`), and each report is still made once. Prints
 //!
 //! ```text
 //! report 1, due at …
@@ -32,7 +32,7 @@ struct Made(Arc<(AtomicU32, Notify)>);
 
 async fn report(_: Report, ctx: Context, State(made): State<Made>) -> Result<(), JobError> {
     let number = made.0.0.fetch_add(1, Ordering::Relaxed) + 1;
-    // The id is made of the schedule's name and the slot's time: the same whoever sends it.
+    // The id contains the schedule's name and the slot's time: it is the same whoever sends the message.
     println!("report {number}, due at {}", ctx.info().id);
     if number == ENOUGH {
         made.0.1.notify_one();
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Failure> {
     let worker = Worker::builder(storage)
         .state(made.clone())
         .handle(report)
-        // At six in the morning in Berlin, whatever daylight saving does: not while you watch, probably.
+        // At six in the morning in Berlin, in summer and winter time: probably not while you watch.
         .schedule("0 6 * * *", "Europe/Berlin", || Report {})
         .every(Duration::from_secs(1), || Report {});
     // A service runs until `jobqueue::shutdown_signal()`.

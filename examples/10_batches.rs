@@ -1,7 +1,7 @@
 //! Lesson 10: many jobs, then one more when all of them are done.
 //!
-//! Teaches batches: a fan-out that can be interrupted and begun again without doubling a child, results by child, and a
-//! continuation that runs exactly once. Prints
+//! Teaches batches: a fan-out that can be interrupted and started again without doubling a child, results of the
+//! children, and a continuation that runs once. Prints
 //!
 //! ```text
 //! 1000 numbers in 10 parts
@@ -38,7 +38,7 @@ struct Total {}
 async fn fan_out(job: Sum, ctx: Context) -> Result<(), JobError> {
     let size = job.up_to / job.parts;
     let part = |number| Part { from: number * size, to: (number + 1) * size };
-    // The job's id names the batch, so that a second attempt goes on with the same one.
+    // The job's id names the batch, so that a second attempt continues the same batch.
     let mut batch = ctx.batch(&ctx.info().id.clone()).await?;
     if ctx.info().attempt == 1 {
         println!("{} numbers in {} parts", job.up_to, job.parts);

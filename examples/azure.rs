@@ -1,4 +1,4 @@
-//! Jobs on Azure Storage, by each of the three rights it knows. Which one is chosen by the form of `--storage`:
+//! Jobs on Azure Storage, with each of its three kinds of credential. The form of `--storage` chooses the kind:
 //!
 //! ```text
 //! npx azurite                                                                       # an emulator on this machine
@@ -8,8 +8,8 @@
 //! cargo run --features azure --example azure -- --storage "DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…"
 //! ```
 //!
-//! Keys and signatures are better given by `JOBQUEUE_STORAGE` than on the command line, where other users can see them.
-//! A permission that is missing is told by name when the worker starts.
+//! Pass keys and signatures by `JOBQUEUE_STORAGE` rather than on the command line, where other users can see them.
+//! The worker names missing permissions when it starts.
 
 #![allow(clippy::print_stdout)] // A program that tells what it does.
 
@@ -29,7 +29,8 @@ struct Arguments {
         default_value = "UseDevelopmentStorage=true"
     )]
     storage: String,
-    /// The queue for the jobs; `<queue>-poison` is its dead-letter queue. Both are created if the right allows it.
+    /// The queue for the jobs; `<queue>-poison` is its dead-letter queue. Both are created if the credential allows
+    /// it.
     #[arg(long, default_value = "translations")]
     queue: String,
     /// The client id of a user-assigned managed identity.
@@ -54,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let translations = storage.queue_named::<Translate>(&arguments.queue).await?;
     for (document, text) in [
         ("letter", "Guten Tag".to_owned()),
-        // Over 64 KiB: travels in a blob, and takes it along when it is done.
+        // Over 64 KiB: the payload travels in a blob, which is deleted with the job.
         ("novel", "Es war einmal ".repeat(10_000)),
         ("poem", String::new()),
     ] {
@@ -80,7 +81,7 @@ async fn translate(job: Translate, info: JobInfo) -> Result<(), JobError> {
     Ok(())
 }
 
-/// `Storage::connect` takes all of these too; the options say more, such as which identity.
+/// Opens the storage. `Storage::connect` accepts all of these too; the options can say more, such as which identity.
 async fn open(arguments: &Arguments) -> Result<Storage, Box<dyn std::error::Error>> {
     let string = arguments.storage.trim();
     let options = if string.starts_with("https://") {

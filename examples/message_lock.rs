@@ -1,7 +1,7 @@
 //! Exclusive processing by hand: the pull API as a lock around a message.
 //!
-//! A message that is received is leased, the lease renews itself for as long as the delivery lives, and it ends by
-//! completing, releasing, or dropping the delivery. Prints
+//! A received message is leased. The lease renews itself as long as the delivery lives. It ends when the delivery is
+//! completed, released or dropped. Prints
 //!
 //! ```text
 //! worked 3.5 s on parcel 1 under a lease of 3 s; nobody else got it
@@ -52,7 +52,7 @@ async fn run() -> Result<(), Failure> {
     delivery.complete().await?;
     println!("completed parcel 1");
 
-    // Dropped without a word, it is abandoned: visible again at once.
+    // A dropped delivery is abandoned: its message is visible again at once.
     parcels.send(&Parcel { number: 2 }).await?;
     drop(next(&parcels).await?);
     let delivery = next(&parcels).await?;

@@ -1,4 +1,4 @@
-//! The load driver: runs jobqueue on SQLite through the phases of the harness, and the cost of many leases on top.
+//! The load driver: runs jobqueue on SQLite through the phases of the harness, then measures the cost of many leases.
 
 mod leases;
 mod message;

@@ -26,7 +26,7 @@ impl Running {
     pub(crate) fn start(worker: Worker) -> Self {
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
-            // Dropped is stopped, too.
+            // Dropping the sender stops it too.
             let _ = stopped.await;
         };
         Self { stop, report: tokio::spawn(worker.run_until(stopped)) }

@@ -1,4 +1,4 @@
-//! The editor's part: writes subscribers and mailings into the database.
+//! The editor's part: writes subscribers and mailings to the database.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use jobqueue_examples::Failure;
 use crate::Options;
 use crate::database::{Database, NewMailing, Subscriber};
 
-/// The subscribers that the options ask for.
+/// Returns the subscribers that the options name.
 pub(crate) fn subscribers(options: &Options) -> Result<Vec<Subscriber>, Failure> {
     match &options.addresses {
         Some(file) => read(file),
@@ -22,7 +22,7 @@ fn made_up(number: u32) -> Subscriber {
     Subscriber { address: format!("reader-{number}@example.org"), confirmed: !number.is_multiple_of(10) }
 }
 
-/// One address a line; empty lines are passed over.
+/// Reads one address per line; empty lines are skipped.
 fn read(file: &Path) -> Result<Vec<Subscriber>, Failure> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty());
@@ -38,7 +38,7 @@ fn read(file: &Path) -> Result<Vec<Subscriber>, Failure> {
     Ok(subscribers)
 }
 
-/// Makes these the list's subscribers, and composes mailings to it.
+/// Stores these subscribers, and composes mailings to them.
 pub(crate) async fn compose(
     database: &Database,
     options: &Options,

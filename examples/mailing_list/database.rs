@@ -1,6 +1,6 @@
-//! The application's own data: who has subscribed, and which mailings there are and how far they have come.
+//! The application's own data: the subscribers, the mailings and their states.
 //!
-//! Knows SQL and no jobs. Several processes may use the file at once.
+//! It knows SQL and no jobs. Several processes may use the file at once.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,12 +39,12 @@ const SCHEMA: &str = "
         failed  INTEGER NOT NULL
     );";
 
-/// A process that writes is waited for so long.
+/// The time to wait for another process that writes.
 const BUSY: Duration = Duration::from_secs(20);
-/// Between two tries to open the file.
+/// The pause between two attempts to open the file.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The one list there is.
+/// The only list.
 const LIST: (&str, &str) = ("The Queue Gazette", "gazette@example.org");
 
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ pub(crate) enum DatabaseError {
 
 pub(crate) struct Subscriber {
     pub(crate) address: String,
-    /// True if the owner of the address wants the mails. Others get none.
+    /// True if the owner of the address has confirmed. Others get no mails.
     pub(crate) confirmed: bool,
 }
 
@@ -71,22 +71,22 @@ pub(crate) struct NewMailing {
     pub(crate) due: SystemTime,
 }
 
-/// A fan-out that may go on.
+/// A fan-out that may run.
 pub(crate) struct Begun {
     pub(crate) subject: String,
     pub(crate) recipients: u32,
-    /// True if it was begun before.
+    /// True if it had begun before.
     pub(crate) again: bool,
 }
 
-/// Cheap to clone.
+/// The database. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     connection: Arc<Mutex<Connection>>,
 }
 
 impl Database {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     pub(crate) async fn open(file: PathBuf) -> Result<Self, DatabaseError> {
         spawn_blocking(move || {
             let open = || {
@@ -99,7 +99,8 @@ impl Database {
             let began = Instant::now();
             let connection = loop {
                 match open() {
-                    // Of several that begin with a new file at once, SQLite lets one wait for the other only once it has its log.
+                    // When several processes open a new file at once, SQLite lets them wait for each other only after
+                    // the log exists.
                     Err(e) if is_busy(&e) && began.elapsed() < BUSY => std::thread::sleep(PAUSE),
                     opened => break opened.map_err(|e| DatabaseError::Open(file.clone(), e))?,
                 }
@@ -125,7 +126,7 @@ impl Database {
         .await?
     }
 
-    /// Makes these the subscribers, and no others.
+    /// Replaces the subscribers by these.
     pub(crate) async fn set_subscribers(&self, subscribers: Vec<Subscriber>) -> Result<(), DatabaseError> {
         self.transaction(move |sql| {
             sql.execute("DELETE FROM subscribers", [])?;
@@ -147,7 +148,7 @@ impl Database {
         .await
     }
 
-    /// Mailings whose fan-out is to begin, or has begun and not come to its end.
+    /// Returns the mailings whose fan-out must begin or has not ended.
     pub(crate) async fn due(&self, now: SystemTime) -> Result<Vec<Uuid>, DatabaseError> {
         let due = "SELECT id FROM mailings WHERE due <= ?1 AND status IN ('Pending', 'Queuing') ORDER BY due";
         self.transaction(move |sql| {
@@ -156,7 +157,7 @@ impl Database {
         .await
     }
 
-    /// All mailings that are not archived.
+    /// Returns all mailings that are not archived.
     pub(crate) async fn unfinished(&self) -> Result<Vec<Uuid>, DatabaseError> {
         self.transaction(|sql| {
             sql.prepare("SELECT id FROM mailings")?.query_map([], |row| row.get(0).map(id))?.collect()
@@ -172,9 +173,9 @@ impl Database {
         self.transaction(|sql| sql.query_row(expected, [], |row| row.get(0))).await
     }
 
-    /// Begins a fan-out: Pending → Queuing. In the same transaction the recipients are written down, so that every start
-    /// of the fan-out sends to the same ones in the same order, whoever subscribes or leaves meanwhile. `None` if the
-    /// mailing is archived.
+    /// Begins a fan-out: Pending → Queuing. The same transaction records the recipients, so that every start of the
+    /// fan-out sends to the same ones in the same order, even if people subscribe or leave in the meantime. `None` if
+    /// the mailing is archived.
     pub(crate) async fn begin(&self, mailing: Uuid) -> Result<Option<Begun>, DatabaseError> {
         self.transaction(move |sql| {
             let mailing = mailing.to_string();
@@ -196,7 +197,7 @@ impl Database {
         .await
     }
 
-    /// Queuing → Processing; tells whether this was the call that did it.
+    /// Queuing → Processing. Returns whether this call did it.
     pub(crate) async fn all_queued(&self, mailing: Uuid) -> Result<bool, DatabaseError> {
         let set = "UPDATE mailings SET status = 'Processing' WHERE id = ?1 AND status = 'Queuing'";
         self.transaction(move |sql| Ok(sql.execute(set, [mailing.to_string()])? == 1)).await
@@ -218,7 +219,7 @@ impl Database {
         found.await?.ok_or(DatabaseError::NoRecipient(mailing, recipient))
     }
 
-    /// Processing → Complete, and out of the table that is scanned. The subject, if this was the call that did it.
+    /// Processing → Complete: archives the mailing. Returns the subject if this call did it.
     pub(crate) async fn archive(
         &self,
         mailing: Uuid,
@@ -238,13 +239,13 @@ impl Database {
     }
 }
 
-/// Seconds since 1970, as they are stored.
+/// Returns a time as it is stored: seconds since 1970.
 fn seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Ids are written by this program and by nobody else.
+/// Parses an id. Only this program writes ids.
 fn id(text: String) -> Uuid {
     text.parse().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The four jobs. Each may be run again at any time, by this process or another: what it did before, it finds done.
+//! The four jobs. Each may run again at any time, in this process or another: it finds the work that was done before.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,21 +9,21 @@ use crate::database::Database;
 use crate::messages::{Archive, FanOut, Mail, Scan};
 use crate::outbox::Outbox;
 
-/// A fan-out that was given up is tried again after this time.
+/// The time after which a fan-out that was given up is tried again.
 const ONE_FAN_OUT_A: Duration = Duration::from_secs(600);
 
 /// Starts the fan-out of every mailing that is due.
 pub(crate) async fn scan(_: Scan, ctx: Context, State(database): State<Database>) -> Result<(), JobError> {
     let fan_outs = ctx.queue::<FanOut>().await?;
     for mailing in database.due(SystemTime::now()).await? {
-        // The next scan may find it before its fan-out has begun: then this sends nothing.
+        // The next scan may find the mailing before its fan-out has begun: then this sends nothing.
         fan_outs.send(&FanOut { mailing }).unique_for(ONE_FAN_OUT_A).await?;
     }
     Ok(())
 }
 
-/// Sends one job a recipient. Interrupted anywhere and started again, it goes on where it was: the list of recipients was
-/// written down when it began, and the batch knows how many of them were sent.
+/// Sends one job for each recipient. If it is interrupted and started again, it continues: the recipients were
+/// recorded when it began, and the batch knows how many jobs were sent.
 pub(crate) async fn fan_out(
     FanOut { mailing }: FanOut,
     ctx: Context,
@@ -37,17 +37,17 @@ pub(crate) async fn fan_out(
         true => println!("“{}”: going on with the fan-out to {}", begun.subject, begun.recipients),
     }
     let mut batch = ctx.batch(&format!("mailing-{mailing}")).await?;
-    // An address that fails for ever must not keep the mailing from its end.
+    // An address that always fails must not stop the mailing from ending.
     batch.on_dead_letters(OnDeadLetters::Continue);
     batch.send_all((0..begun.recipients).map(|recipient| Mail { mailing, recipient })).await?;
     if database.all_queued(mailing).await? {
         println!("“{}”: Processing, all are queued", begun.subject);
     }
-    // Only now can the last mail be followed by the archive job.
+    // From now on, the last mail can be followed by the archive job.
     Ok(batch.then(&Archive { mailing }).await?)
 }
 
-/// Sends one mail. An error is tried again later; the framework sees to that.
+/// Sends one mail. The framework retries it after an error.
 pub(crate) async fn send(
     mail: Mail,
     State(database): State<Database>,
@@ -57,7 +57,7 @@ pub(crate) async fn send(
     Ok(outbox.put(letter).await?)
 }
 
-/// Runs when all mails are sent or given up, and moves the mailing out of the way.
+/// Runs when all mails are sent or given up, and archives the mailing.
 pub(crate) async fn archive(
     Archive { mailing }: Archive,
     ctx: Context,

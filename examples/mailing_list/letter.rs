@@ -1,4 +1,4 @@
-//! One mail to one recipient, as the text that a mail server takes.
+//! One mail to one recipient, in the format of mail servers.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use mail_builder::MessageBuilder;
 use mail_builder::headers::url::URL;
 use uuid::Uuid;
 
-/// Everything that is in the mail; the same however often it is made.
+/// The content of a mail. It is the same however often it is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Letter {
     pub(crate) mailing: Uuid,
@@ -21,8 +21,8 @@ pub(crate) struct Letter {
 }
 
 impl Letter {
-    /// The mail by RFC 5322. Its Message-ID follows from mailing and recipient, so that a mail server that is given
-    /// the same mail twice can tell.
+    /// Returns the mail in the format of RFC 5322. Its Message-ID follows from mailing and recipient, so that a mail
+    /// server recognises a mail that it receives twice.
     pub(crate) fn to_eml(&self) -> io::Result<Vec<u8>> {
         let Self { mailing, recipient, .. } = self;
         let domain = self.from.split_once('@').map_or("localhost", |(_, domain)| domain);

@@ -1,4 +1,5 @@
-//! A mailing list: what is due is found on a schedule, fanned out to one job a recipient, sent, and archived when all are sent.
+//! A mailing list: a schedule finds due mailings, each is fanned out to one job per recipient, and archived when all
+//! mails are sent.
 //!
 //! ```text
 //! schedule ──scan──► who is due? ──fan-out──► one mail a recipient ──► outbox/<mailing>/0001.eml …
@@ -7,11 +8,11 @@
 //! mailing:  Pending ──────────────► Queuing ──► Processing ──────────────► Complete
 //! ```
 //!
-//! Teaches a schedule of which many processes are the one leader, a fan-out that may be interrupted anywhere and started again,
-//! effects that are safe to repeat, a join when all is done, retries that the application does not write, and a
-//! clean stop. Kill it at any moment (`kill -9`) and start it again: each recipient has exactly one mail.
+//! Teaches a schedule with one leader among many processes, a fan-out that may be interrupted anywhere and started
+//! again, effects that are safe to repeat, a join after the last job, retries by the framework, and a clean stop.
+//! Kill it at any moment (`kill -9`) and start it again: each recipient gets exactly one mail.
 //!
-//! Mailings and subscribers are in a SQLite database of the application's own; the jobs may be on any storage. Prints
+//! Mailings and subscribers are in a SQLite database of the application; the jobs may be on any storage. Prints
 //!
 //! ```text
 //! composed “News no. 1” for 180 of 200 subscribers, due now
@@ -58,16 +59,16 @@ struct Options {
     /// The number of mailings to compose, if none is under way
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     mailings: u32,
-    /// Each mailing is due so many seconds after the one before
+    /// The seconds between the due times of two mailings
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     apart: u64,
-    /// The number of invented subscribers; every tenth has not confirmed and gets no mail
+    /// The number of invented subscribers; one in ten has not confirmed and gets no mail
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     subscribers: u32,
-    /// A file of addresses, one a line, instead of subscribers that are made up
+    /// A file of addresses, one per line, instead of invented subscribers
     #[arg(long, conflicts_with = "subscribers")]
     addresses: Option<PathBuf>,
-    /// The percentage of deliveries that fail at first, to show that they are tried again
+    /// The percentage of deliveries that fail at first, to show retries
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=50))]
     faults: u8,
     /// The storage of the jobs [default: JOBQUEUE_STORAGE, or sqlite:target/mailing_list.db]
@@ -80,11 +81,11 @@ struct Options {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Role {
-    /// Composes mailings, or goes on with those under way, and ends when all are complete
+    /// Composes mailings, or continues those under way, and ends when all are complete
     All,
-    /// Only composes; some service sends
+    /// Only composes; another process sends
     Compose,
-    /// Sends what becomes due until it is told to stop; start as many as you like
+    /// Sends due mailings until it receives a signal to stop; start as many as you like
     Serve,
 }
 
@@ -94,7 +95,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: Options) -> Result<(), Failure> {
-    // What can be wrong with the input is found before anything is written.
+    // Mistakes in the input are found before anything is written.
     let subscribers = match options.role {
         Role::Serve => Vec::new(),
         Role::All | Role::Compose => compose::subscribers(&options)?,
@@ -114,7 +115,7 @@ async fn run(options: Options) -> Result<(), Failure> {
             } else {
                 println!("going on with {under_way} mailings");
             }
-            // A look at once: the process that led the schedule may have been killed a moment ago.
+            // Scan at once: the process that led the schedule may have been killed a moment ago.
             storage.queue::<Scan>().await?.send(&Scan {}).await?;
             send_all(worker, &database, &outbox).await
         }
@@ -127,7 +128,7 @@ async fn run(options: Options) -> Result<(), Failure> {
     }
 }
 
-/// Everything a process does; which of several processes looks for due mailings is decided by their leader's election.
+/// Returns the worker of a process. Of several processes, the leader of the schedule scans for due mailings.
 fn worker(storage: &Storage, database: &Database, outbox: &Outbox) -> WorkerBuilder {
     Worker::builder(storage.clone())
         .state(database.clone())
@@ -140,7 +141,7 @@ fn worker(storage: &Storage, database: &Database, outbox: &Outbox) -> WorkerBuil
         .handle(jobs::archive)
 }
 
-/// Works until every mailing is complete, or until told to stop.
+/// Works until every mailing is complete, or until it receives a signal to stop.
 async fn send_all(worker: WorkerBuilder, database: &Database, outbox: &Outbox) -> Result<(), Failure> {
     let mailings = database.unfinished().await?;
     let total = database.expected().await?.into();
@@ -168,7 +169,8 @@ async fn send_all(worker: WorkerBuilder, database: &Database, outbox: &Outbox) -
     Ok(())
 }
 
-/// Mails that are given up are counted in the archive; a mailing whose other jobs are given up would never end.
+/// Returns the reason if a job other than a mail was given up. The archive counts mails that were given up; without
+/// one of the other jobs its mailing would never end.
 fn given_up_fan_out(event: &Event) -> Option<String> {
     let Event::Finished { job: Some(job), outcome: Outcome::DeadLettered(_), error, .. } = event else {
         return None;

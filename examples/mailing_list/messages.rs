@@ -1,15 +1,15 @@
-//! The four messages, one a queue. Leases are short: when a process dies another goes on soon.
+//! The four messages, one for each queue. Leases are short: when a process dies, another continues soon.
 
 use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Look for mailings that are due. Sent by the schedule, so by one process of many.
+/// Find due mailings. Sent by the schedule, and so by one process only.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "mailing-scans", kind = "mailing.scan")]
 pub(crate) struct Scan {}
 
-/// Make one job a recipient.
+/// Create one job for each recipient.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "mailing-fanouts", kind = "mailing.fanout", timeout = "3s", poison_threshold = 3)]
 #[message(backoff(base = "1s", max = "1m"))]

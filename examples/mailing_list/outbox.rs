@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::letter::Letter;
 
-/// Takes each mail once, however often it is given.
+/// Accepts each mail once, however often it is given.
 #[derive(Debug, Clone)]
 pub(crate) struct Outbox {
     folder: PathBuf,
@@ -25,12 +25,12 @@ impl Outbox {
         Ok(outbox)
     }
 
-    /// The mails of a mailing.
+    /// Returns the folder of a mailing's mails.
     pub(crate) fn folder(&self, mailing: Uuid) -> PathBuf {
         self.folder.join(mailing.to_string())
     }
 
-    /// Files that are being written. What a killed process leaves here is no mail.
+    /// Returns the folder of files that are being written. A file that a killed process leaves there is not a mail.
     fn unfinished(&self) -> PathBuf {
         self.folder.join("unfinished")
     }
@@ -44,7 +44,7 @@ impl Outbox {
     fn put_now(&self, letter: &Letter) -> io::Result<()> {
         let folder = self.folder(letter.mailing);
         let mail = folder.join(format!("{:04}.eml", letter.recipient + 1));
-        // Not what keeps mails from being doubled: two processes may look at once. It saves the work.
+        // This only saves work: two processes may check at once. The rename below prevents doubled mails.
         if mail.exists() {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl Outbox {
         let mut file = NamedTempFile::new_in(self.unfinished())?;
         file.write_all(&letter.to_eml()?)?;
         file.as_file().sync_all()?;
-        // The file appears whole or not at all, and of two that are the same only the first.
+        // The file appears completely or not at all; of two equal ones only the first appears.
         match file.persist_noclobber(&mail) {
             Err(error) if error.error.kind() != ErrorKind::AlreadyExists => return Err(error.error),
             _ => {}
@@ -64,7 +64,7 @@ impl Outbox {
         if fault == Some(Fault::After) { Err(out_of_order()) } else { Ok(()) }
     }
 
-    /// Returns the number of mails of these mailings.
+    /// Returns the number of mails in these mailings.
     pub(crate) fn count(&self, mailings: &[Uuid]) -> io::Result<u64> {
         let mut count = 0;
         for mailing in mailings {
@@ -84,7 +84,7 @@ impl Outbox {
     }
 }
 
-/// A mail server may fail before it has taken the mail, or afterwards, when it should say so.
+/// A planned fault: a mail server may fail before it has accepted the mail, or afterwards, before it says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Before,

@@ -21,7 +21,7 @@ pub(crate) fn rendered(index: u16) -> String {
     format!("{RENDERED}{index}")
 }
 
-/// One rendered row of tiles of a slice under work.
+/// Returns the name of one rendered row of tiles, while the slice is being rendered.
 pub(crate) fn strip(index: u16, row: u32) -> String {
     format!("strip-{index}-{row:04}")
 }

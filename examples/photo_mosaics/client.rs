@@ -1,4 +1,4 @@
-//! The client: submits a photograph, waits for its mosaic.
+//! The client: submits a photograph and waits for its mosaic.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::mosaic::{MAX_SLICES, MosaicError, TileLibrary, decode_picture, max_sl
 /// NASA's portrait of Eileen Collins; see `assets/SOURCES.md`.
 const PORTRAIT: &[u8] = include_bytes!("assets/portrait.jpg");
 
-/// Everything that is submitted, checked.
+/// The checked input.
 pub(crate) struct Submission {
     image: Vec<u8>,
     tiles: Vec<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct Submission {
 }
 
 impl Submission {
-    /// Reads and checks the input; nothing is sent yet.
+    /// Reads and checks the input; sends nothing.
     pub(crate) fn prepare(options: &Options) -> Result<Self, Failure> {
         let (name, image) = match &options.image {
             None => ("the built-in portrait".to_owned(), PORTRAIT.to_vec()),
@@ -51,24 +51,24 @@ impl Submission {
     }
 }
 
-/// Submits, waits, and writes the mosaic.
+/// Submits the photograph, waits for the mosaic and writes it.
 pub(crate) async fn make(storage: &Storage, submission: Submission, out: &Path) -> Result<(), Failure> {
     let Submission { image, tiles, request } = submission;
     let folder = blobs::of(storage, request.request_id).await?;
-    // First what the message refers to, then the message: nothing is left half-submitted.
+    // Write the blobs before the message that refers to them, so that no request is half-submitted.
     folder.put(blobs::IMAGE, image).await?;
     folder.put(blobs::TILES, tiles).await?;
     storage.queue::<ImageRequest>().await?.send(&request).await?;
 
     let fetched = fetch(storage, &request, &folder).await;
-    // Whatever came of it, nobody needs the request's blobs any more.
+    // Nobody needs the request's blobs any more, whatever the result.
     folder.delete("").await?;
     std::fs::write(out, fetched?).map_err(|e| format!("{} cannot be written: {e}", out.display()))?;
     println!("mosaic: {}", out.display());
     Ok(())
 }
 
-/// Shows the progress until the answer is there, then reads the mosaic.
+/// Shows the progress until the answer arrives, then reads the mosaic.
 async fn fetch(storage: &Storage, request: &ImageRequest, folder: &BlobFolder) -> Result<Bytes, Failure> {
     let progress = Progress::new("slices", request.slices.into());
     let response = tokio::select! {
@@ -82,7 +82,7 @@ async fn fetch(storage: &Storage, request: &ImageRequest, folder: &BlobFolder) -
     Ok(folder.get(blobs::MOSAIC).await?)
 }
 
-/// Finds out before any work is done whether the mosaic can be written.
+/// Checks before any work is done that the mosaic can be written.
 fn check_writable(out: &Path) -> Result<(), Failure> {
     let cannot = |e| format!("{} cannot be written: {e}", out.display());
     if let Some(folder) = out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -96,8 +96,8 @@ fn check_writable(out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for the answer to one request. All clients share the queue: another's answer is put back for it, for longer each
-/// time; answers that nobody fetches expire after an hour.
+/// Waits for the answer to one request. All clients share the queue: an answer for another client is put back, for
+/// longer each time. Answers that nobody fetches expire after an hour.
 async fn wait(storage: &Storage, request: Uuid) -> Result<ImageResponse, Failure> {
     let responses = storage.queue::<ImageResponse>().await?;
     loop {
@@ -112,7 +112,7 @@ async fn wait(storage: &Storage, request: Uuid) -> Result<ImageResponse, Failure
     }
 }
 
-/// Shows how many slices are rendered; ends only if the storage fails.
+/// Shows how many slices are rendered. Ends only if the storage fails.
 async fn show(progress: &Progress, folder: &BlobFolder) -> Result<(), Failure> {
     loop {
         progress.at(folder.count(blobs::RENDERED).await?);
@@ -120,7 +120,7 @@ async fn show(progress: &Progress, folder: &BlobFolder) -> Result<(), Failure> {
     }
 }
 
-/// Returns the options for sending an answer.
+/// Returns the send options of an answer.
 pub(crate) fn answer_options(request: Uuid) -> SendOptions {
     SendOptions::new().id(format!("{request}-response")).ttl(Duration::from_secs(3_600))
 }

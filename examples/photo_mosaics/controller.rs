@@ -1,4 +1,4 @@
-//! The job controller: cuts photographs into slices, joins rendered slices to mosaics.
+//! The job controller: cuts photographs into slices, and joins rendered slices to mosaics.
 
 use jobqueue::batch::OnDeadLetters;
 use jobqueue::{Context, JobError};
@@ -9,8 +9,8 @@ use crate::client::answer_options;
 use crate::messages::{ImageRequest, ImageResponse, SliceRequest, SliceResponse};
 use crate::mosaic::{MosaicError, Slice, decode_picture, encode_png, join, slice};
 
-/// Cuts a photograph and fans its slices out. May be interrupted anywhere and run again: the blobs have the same bytes, and
-/// the batch passes over what was sent.
+/// Cuts a photograph and fans out its slices. It may be interrupted anywhere and run again: the blobs have the same
+/// bytes, and the batch skips the slices that were sent.
 pub(crate) async fn cut(request: ImageRequest, ctx: Context) -> Result<(), JobError> {
     let ImageRequest { request_id, tile_size, slices } = request;
     let folder = blobs::of(ctx.storage(), request_id).await?;
@@ -22,7 +22,7 @@ pub(crate) async fn cut(request: ImageRequest, ctx: Context) -> Result<(), JobEr
     let cut = match cut.await? {
         Ok(cut) => cut,
         Err(error) => {
-            // The same picture will not do better next time: tell the client, and keep the reason.
+            // The same picture would fail again: tell the client, and keep the reason.
             let response = ImageResponse { request_id, failure: Some(error.to_string()) };
             ctx.queue().await?.send(&response).with(answer_options(request_id)).await?;
             return Err(JobError::dead_letter(error));

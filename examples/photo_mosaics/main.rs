@@ -6,11 +6,12 @@
 //!     └─────imageresponse──────┘  └──────sliceresponse───────┘ once, when all slices are done (a batch)
 //! ```
 //!
-//! Pictures, slices and tiles are blobs; messages carry their keys. The controller cuts the photograph into slices and
-//! fans them out as a batch; processors render them, saving their progress after each row; when all are done the controller
-//! joins them and answers. Kill any of the processes at any time and start another: the mosaic has the same bytes.
+//! Pictures, slices and tiles are blobs; messages carry their keys. The controller cuts the photograph into slices
+//! and fans them out as a batch. Processors render them and save their progress after each row. When all are done the
+//! controller joins them and answers. Kill any of the processes at any time and start another: the mosaic has the
+//! same bytes.
 //!
-//! Prints where the mosaic is. Try `--help`.
+//! The program prints where the mosaic is. Try `--help`.
 
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 
@@ -34,7 +35,7 @@ struct Options {
     /// The photograph, PNG or JPEG [default: a portrait by NASA]
     #[arg(long)]
     image: Option<PathBuf>,
-    /// A folder with PNG and JPEG pictures to make tiles of [default: seven built-in pictures]
+    /// A folder of PNG and JPEG pictures for the tiles [default: seven built-in pictures]
     #[arg(long)]
     tiles: Option<PathBuf>,
     /// The file for the mosaic, as PNG
@@ -43,7 +44,7 @@ struct Options {
     /// The side of a tile in pixels, 1 to 64
     #[arg(long, default_value_t = 16)]
     tile_size: u32,
-    /// Into how many slices the photograph is cut [default: 8, or fewer for a small picture]
+    /// The number of slices of the photograph [default: 8, or fewer for a small picture]
     #[arg(long)]
     slices: Option<u16>,
     /// The storage [default: JOBQUEUE_STORAGE, or sqlite:target/photo_mosaics.db]
@@ -56,13 +57,13 @@ struct Options {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Role {
-    /// Everything, until the mosaic is there
+    /// All roles, until the mosaic is complete
     All,
     /// Submits the photograph and waits for the mosaic
     Client,
-    /// Cuts and joins, until it is told to stop
+    /// Cuts and joins, until it receives a signal to stop
     Controller,
-    /// Renders slices, until it is told to stop
+    /// Renders slices, until it receives a signal to stop
     Processor,
 }
 
@@ -72,7 +73,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: Options) -> Result<(), Failure> {
-    // Everything that can be wrong with the input is found before anything is submitted.
+    // Mistakes in the input are found before anything is submitted.
     let submission = match options.role {
         Role::All | Role::Client => Some(client::Submission::prepare(&options)?),
         Role::Controller | Role::Processor => None,
@@ -100,7 +101,7 @@ async fn run(options: Options) -> Result<(), Failure> {
     }
 }
 
-/// Dropping the first end tells the second.
+/// Returns two ends of a signal: dropping the first one fires the second.
 fn stop_signal() -> (tokio::sync::oneshot::Sender<()>, tokio::sync::oneshot::Receiver<()>) {
     tokio::sync::oneshot::channel()
 }

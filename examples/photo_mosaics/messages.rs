@@ -1,4 +1,4 @@
-//! The four messages, one a queue.
+//! The four messages, one for each queue.
 
 use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub(crate) struct ImageRequest {
     pub(crate) slices: u16,
 }
 
-/// Render one slice. The lease is short: another processor takes over soon when one dies.
+/// Render one slice. The lease is short: when a processor dies, another takes over soon.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "slicerequest", kind = "mosaic.slice.request", timeout = "5s")]
 #[message(backoff(base = "1s", max = "30s"))]
@@ -37,7 +37,7 @@ pub(crate) struct SliceResponse {
     pub(crate) slices: u16,
 }
 
-/// The mosaic is there, or will never be.
+/// The mosaic is complete, or will never be.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "imageresponse", kind = "mosaic.image.response")]
 pub(crate) struct ImageResponse {

@@ -1,4 +1,4 @@
-//! The image processor: renders a slice, row by row, and remembers how far it has come.
+//! The image processor: renders a slice row by row, and saves its progress.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::blobs;
 use crate::messages::SliceRequest;
 use crate::mosaic::{MosaicError, Slice, SliceRenderer, TileLibrary, decode_rendered, encode_png, stack};
 
-/// The tile library of the request that was worked on last: it is the same for all its slices.
+/// The tile library of the latest request; all slices of a request share it.
 #[derive(Clone, Default)]
 pub(crate) struct Atlas(Arc<Mutex<Known>>);
 
@@ -38,7 +38,7 @@ struct Progress {
     rows: u32,
 }
 
-/// Renders a slice. Each row is stored as a strip before the checkpoint says so; a later attempt begins behind it.
+/// Renders a slice. Each row is stored as a strip before the checkpoint counts it; a later attempt begins after it.
 pub(crate) async fn render(
     request: SliceRequest,
     ctx: Context,

@@ -1,4 +1,4 @@
-//! Ends a program: quietly, or with one line that says what is wrong.
+//! Ends a program: without output, or with one line that says what is wrong.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// Any error of an example.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// 0, or one line on standard error and 1.
+/// Returns exit code 0; after an error prints one line to standard error and returns 1.
 pub fn end(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ use jobqueue::Storage;
 use jobqueue::storage::{BlobName, ContainerName, NameError};
 use jobqueue::storage::{PutBlob, StoreError, StoreErrorKind};
 
-/// The most bytes of one blob: 256 MiB.
+/// The maximum size of a blob: 256 MiB.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Blobs under one prefix.
@@ -28,10 +28,10 @@ pub enum FolderError {
 }
 
 impl BlobFolder {
-    /// The folder `prefix` of a container, which is created if it is missing.
+    /// Opens the folder `prefix` of a container, which is created if it is missing.
     ///
     /// # Errors
-    /// A name that is not allowed, or what the storage says.
+    /// [`FolderError::Name`] if the name is not allowed, [`FolderError::Storage`] if the storage fails.
     pub async fn open(
         storage: &Storage,
         container: &str,
@@ -46,10 +46,10 @@ impl BlobFolder {
         BlobName::new(self.container.clone(), format!("{}/{name}", self.prefix))
     }
 
-    /// Writes a blob, over a former one of the name.
+    /// Writes a blob. Replaces an existing one.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`FolderError::Storage`] if the storage fails.
     pub async fn put(&self, name: &str, data: impl Into<Bytes>) -> Result<(), FolderError> {
         self.storage.blobs().put_blob(&self.name(name)?, data.into(), PutBlob::new()).await?;
         Ok(())
@@ -58,7 +58,7 @@ impl BlobFolder {
     /// Reads a blob.
     ///
     /// # Errors
-    /// What the storage says; a blob that is missing is an error.
+    /// [`FolderError::Storage`] if the blob does not exist or the storage fails.
     pub async fn get(&self, name: &str) -> Result<Bytes, FolderError> {
         Ok(self.storage.blobs().get_blob(&self.name(name)?, MAX_BYTES).await?.data)
     }
@@ -66,7 +66,7 @@ impl BlobFolder {
     /// Returns the number of blobs whose names begin with `prefix`.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`FolderError::Storage`] if the storage fails.
     pub async fn count(&self, prefix: &str) -> Result<u64, FolderError> {
         let prefix = format!("{}/{prefix}", self.prefix);
         Ok(self.storage.blobs().list_blobs(&self.container, &prefix, None).await?.blobs.len() as u64)
@@ -75,7 +75,7 @@ impl BlobFolder {
     /// Deletes all blobs whose names begin with `prefix`.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`FolderError::Storage`] if the storage fails.
     pub async fn delete(&self, prefix: &str) -> Result<(), FolderError> {
         let prefix = format!("{}/{prefix}", self.prefix);
         loop {

@@ -1,4 +1,4 @@
-//! The code that several examples share: options and log, storage, progress, and an end with one clear line.
+//! Code that several examples share: options and log, storage, progress, and an end with one clear line.
 
 #![allow(clippy::print_stdout, reason = "programs for people to look at")]
 

@@ -1,10 +1,10 @@
-//! Progress on long work: a bar on a terminal, plain lines otherwise.
+//! Progress of long work: a bar on a terminal, plain lines otherwise.
 
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows how far something has come, on standard error.
+/// Shows progress on standard error.
 #[derive(Debug)]
 pub struct Progress {
     what: String,
@@ -14,7 +14,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins at 0 of `total`.
+    /// Starts at 0 of `total`.
     pub fn new(what: impl Into<String>, total: u64) -> Self {
         let what = what.into();
         let bar = std::io::stderr().is_terminal().then(|| {
@@ -25,7 +25,7 @@ impl Progress {
         Self { what, total, bar, told: 0.into() }
     }
 
-    /// Says that `done` are done by now.
+    /// Shows that `done` of the total are done.
     pub fn at(&self, done: u64) {
         let before = self.told.swap(done, std::sync::atomic::Ordering::Relaxed);
         match &self.bar {

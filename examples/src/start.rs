@@ -3,9 +3,10 @@
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-/// The options of this process, and a log on standard error as `RUST_LOG` asks for it.
+/// Returns the options of this process, and starts a log on standard error as `RUST_LOG` configures it.
 ///
-/// Wrong arguments end the process: one line on standard error, exit code 2. So does `--help`, with what it asked for.
+/// Wrong arguments end the process with one line on standard error and exit code 2. `--help` ends it with the help
+/// text.
 pub fn start<Options: Parser>() -> Options {
     let options = match Options::try_parse() {
         Ok(options) => options,

@@ -1,4 +1,4 @@
-//! The storage an example runs on.
+//! The storage of an example.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use jobqueue::{Error, Storage};
 /// Opens `given` (from `--storage` or `JOBQUEUE_STORAGE`), or the SQLite file `target/<name>.db`.
 ///
 /// # Errors
-/// A string that names no storage, or what the storage says.
+/// The string names no storage, or the storage cannot be opened.
 pub async fn open_storage(given: Option<&str>, name: &str) -> Result<Storage, Error> {
     let from_environment = std::env::var("JOBQUEUE_STORAGE").ok();
     match given.map(str::to_owned).or(from_environment) {
         Some(connection) => Storage::connect(&connection).await,
         None => {
-            // A folder that cannot be made is told by opening the file in it.
+            // If the folder cannot be created, opening the file in it fails and says why.
             let _ = std::fs::create_dir_all(Path::new("target"));
             Storage::connect(&format!("sqlite:target/{name}.db")).await
         }

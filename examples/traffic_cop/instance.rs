@@ -1,4 +1,4 @@
-//! One process that stands for leader.
+//! One process that is a candidate for leader.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use tokio::sync::watch;
 
 use super::Options;
 
-/// Stands for leader until standard input ends.
+/// Is a candidate for leader until standard input ends.
 pub async fn run(number: u32, options: &Options) -> Result<(), Failure> {
     let storage = open_storage(options.storage.as_deref(), "traffic_cop").await?;
     let leader = Leader::new(&storage, "traffic-cop")?.lease(Duration::from_secs(options.lease));
     let stop = until_input_ends();
     let control = |leadership| control(number, leadership, stop.clone());
     tokio::select! {
-        // Waits until leadership is released, so that another need not wait for the lease.
+        // Waits until the leadership is released, so that another candidate need not wait for the lease to expire.
         led = leader.run_while_leader(control) => led?,
         () = candidate_is_stopped(&leader, stop.clone()) => {}
     }
     Ok(())
 }
 
-/// Being in control: what only one process may do belongs here.
+/// The work in control: only one process may do it.
 async fn control(number: u32, leadership: Leadership, mut stop: watch::Receiver<bool>) {
     println!("instance {number}: in control (term {})", leadership.term());
     tokio::select! {
@@ -31,7 +31,7 @@ async fn control(number: u32, leadership: Leadership, mut stop: watch::Receiver<
         _ = stop.wait_for(|stop| *stop) => {}
     }
     println!("instance {number}: lost control");
-    // To return would end the candidacy. This is dropped when leadership is over.
+    // Returning would end the candidacy. This future is dropped when the leadership ends.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -42,8 +42,8 @@ async fn candidate_is_stopped(leader: &Leader, mut stop: watch::Receiver<bool>) 
     }
 }
 
-/// The process that started this one holds the other end; when it dies, however it does, the end is seen here. Signals are
-/// left to it as well: a terminal sends them to both.
+/// Returns a signal that fires when standard input ends. The process that started this one holds the other end, so
+/// its death is noticed here. Signals are left to it as well, because a terminal sends them to both.
 fn until_input_ends() -> watch::Receiver<bool> {
     let (tell, stop) = watch::channel(false);
     tokio::spawn(shutdown_signal());

@@ -1,8 +1,8 @@
-//! Traffic Cop: of several processes one is in control, and another takes over when it dies.
+//! Traffic Cop: one of several processes is in control, and another takes over when it dies.
 //!
-//! The program starts `--instances` of itself on one storage. Each stands for the same leadership and says when it gains and loses
-//! control. The instance that leads is killed after `--kill-after` seconds; the time until another leads is
-//! printed: at most the lease and a sixth of it, by which candidates look again.
+//! The program starts `--instances` of itself on one storage. Each is a candidate for the same leadership, and prints
+//! when it gains and loses control. The leading instance is killed after `--kill-after` seconds. The program prints
+//! the time until another leads: at most the lease and a sixth of it, the poll interval of candidates.
 
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 
@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 /// Shows how control moves between processes.
 #[derive(Debug, Parser)]
 struct Options {
-    /// The number of processes that stand for leader
+    /// The number of candidate processes
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     instances: u32,
     /// The storage [default: JOBQUEUE_STORAGE, or sqlite:target/traffic_cop.db]
@@ -32,13 +32,13 @@ struct Options {
     /// The time until a dead leader is replaced, in seconds
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(15..=60))]
     lease: u64,
-    /// Kills the instance in control after so many seconds [default: never]
+    /// Kills the leading instance after this many seconds [default: never]
     #[arg(long)]
     kill_after: Option<u64>,
-    /// Stops after so many seconds [default: at Ctrl-C]
+    /// Stops after this many seconds [default: at Ctrl-C]
     #[arg(long)]
     duration: Option<u64>,
-    /// Stands for leader itself, under this number, until standard input ends
+    /// Runs as a candidate with this number, until standard input ends
     #[arg(long, hide = true)]
     instance: Option<u32>,
 }
@@ -52,7 +52,7 @@ async fn main() -> ExitCode {
     })
 }
 
-/// Starts the instances, relays what they say, and kills the leader when it is time.
+/// Starts the instances, relays their output, and kills the leader at the configured time.
 async fn direct(options: &Options) -> Result<(), Failure> {
     let (say, mut said) = mpsc::channel(16);
     let mut children = BTreeMap::new();
@@ -82,7 +82,7 @@ async fn direct(options: &Options) -> Result<(), Failure> {
                         in_control = None;
                     }
                 }
-                // Each has said on standard error what was wrong.
+                // Each instance has printed its error on standard error.
                 None => return Err("all instances have ended".into()),
             },
             () = &mut kill, if !due => due = true,
@@ -143,7 +143,7 @@ fn launch(number: u32, options: &Options, say: mpsc::Sender<(u32, String)>) -> R
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--instance", &number.to_string(), "--lease", &options.lease.to_string()]);
     if let Some(storage) = &options.storage {
-        // An argument can be seen by everybody on the machine; a connection string has a key.
+        // Everybody on the machine can read arguments; a connection string contains a key.
         command.env("JOBQUEUE_STORAGE", storage);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);

@@ -1,8 +1,7 @@
 //! A video pipeline: scan → encode → compress → done, on image sequences that the example makes itself.
 //!
-//! Uploads become visible after a time of grace (`--grace`). The stage and the frame are saved with the message, so that a
-//! worker that is killed is followed by one that goes on where it had come. Prints, after a kill in the middle,
-//!
+//! Uploads become visible after a grace period (`--grace`). The stage and the frame are saved with the message, so
+//! that after a kill the next worker continues from there. Prints, after a kill in the middle,
 //! ```text
 //! video-1: going on with encode at frame 14
 //! video-1: done, 96 frames, 1769472 bytes to 61234
@@ -29,10 +28,10 @@ struct Options {
     /// The number of videos to submit
     #[arg(long, default_value_t = 2)]
     videos: u32,
-    /// Frames of each video
+    /// The frames of each video
     #[arg(long, default_value_t = 48)]
     frames: u32,
-    /// Seconds before an upload is worked on
+    /// The seconds before an upload is processed
     #[arg(long, default_value_t = 2)]
     grace: u64,
     /// The storage [default: JOBQUEUE_STORAGE, or sqlite:target/video_pipeline.db]
@@ -47,13 +46,13 @@ struct Options {
 enum Role {
     /// Submits videos and works until all are done
     All,
-    /// Only submits
+    /// Only submits videos
     Submit,
     /// Works until everything waiting is done
     Work,
 }
 
-/// Work on the frames in the blobs of `name`. A short lease: a successor begins soon.
+/// Process the frames in the blobs of `name`. The lease is short: a successor begins soon.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "videos", kind = "video.process", timeout = "3s")]
 struct Video {
@@ -71,7 +70,7 @@ enum Stage {
     Compress,
 }
 
-/// The progress of the work, with which the next attempt begins.
+/// The progress with which the next attempt begins.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Standing {
     stage: Stage,
@@ -90,7 +89,7 @@ async fn process(video: Video, ctx: Context) -> Result<(), JobError> {
         let (stage, frame) = (at.stage, at.frame);
         let png = folder.get(&format!("frame-{frame}")).await?;
         if stage == Stage::Scan {
-            // A broken upload will not mend itself.
+            // A broken upload stays broken.
             spawn_blocking(move || stages::scan(&png)).await?.map_err(JobError::dead_letter)?;
         } else {
             let before = match frame {
@@ -137,7 +136,8 @@ async fn run(options: Options) -> Result<(), Failure> {
         submit(&storage, &options).await?;
     }
     if options.role != Role::Submit {
-        // Idle is not done: what waits for its grace, or for the lease of a dead worker, comes later.
+        // Idle does not mean done: a video within its grace period, or leased by a dead worker, becomes visible
+        // later.
         let videos = storage.queue::<Video>().await?;
         while !videos.is_empty().await? {
             let worker = Worker::builder(storage.clone()).handle(process).concurrency(4);

@@ -1,4 +1,4 @@
-//! The work on frames: real work on real pictures, without a queue.
+//! The stages: real work on real pictures, without a queue.
 
 use std::io::{Cursor, Write};
 
@@ -8,7 +8,7 @@ use image::{ImageError, ImageFormat, Rgb, RgbImage};
 
 const SIDE: u32 = 128;
 
-/// A frame of a disc that wanders over a gradient, as PNG.
+/// Draws a frame with a disc that moves over a gradient, as PNG.
 pub(crate) fn draw(seed: u32, frame: u32) -> Result<Vec<u8>, ImageError> {
     let angle = f64::from(frame) / 12.0 + f64::from(seed);
     let (x, y) = (64.0 + 40.0 * angle.cos(), 64.0 + 40.0 * angle.sin());
@@ -26,7 +26,7 @@ pub(crate) fn scan(png: &[u8]) -> Result<(), ImageError> {
     decode(png).map(drop)
 }
 
-/// A frame as its difference from the one before: mostly zeros.
+/// Encodes a frame as its difference from the one before: mostly zeros.
 pub(crate) fn encode(before: Option<&[u8]>, png: &[u8]) -> Result<Vec<u8>, ImageError> {
     let frame = decode(png)?.into_raw();
     let Some(before) = before else { return Ok(frame) };
@@ -34,7 +34,7 @@ pub(crate) fn encode(before: Option<&[u8]>, png: &[u8]) -> Result<Vec<u8>, Image
     Ok(frame.iter().zip(before).map(|(now, then)| now.wrapping_sub(then)).collect())
 }
 
-/// All frames as one zlib stream.
+/// Compresses all frames into one zlib stream.
 pub(crate) fn compress(encoded: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = ZlibEncoder::new(Vec::new(), Compression::default());
     stream.write_all(encoded)?;

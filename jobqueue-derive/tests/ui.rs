@@ -1,6 +1,6 @@
-//! Defines what the macros accept, and what they say about mistakes: one file in `ui/fail/<mistake>` for each sentence.
+//! The messages of the macros about mistakes: one file in `ui/fail/<mistake>` for each message.
 //!
-//! After a sentence was changed, `TRYBUILD=overwrite cargo test -p jobqueue-derive --test ui` writes the new ones.
+//! After a message was changed, `TRYBUILD=overwrite cargo test -p jobqueue-derive --test ui` writes the new one.
 
 #[test]
 fn ui() {

@@ -1,4 +1,5 @@
-//! Celery with kombu's transport for Azure Storage queues, on the same Azurite, and jobqueue with as many handlers.
+//! Celery with kombu's transport for Azure Storage queues on the same Azurite, beside jobqueue with the same number
+//! of handlers.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,7 +16,7 @@ use crate::load;
 use crate::proxy::Log;
 use crate::system::Kind;
 
-/// Threads of the one worker.
+/// The number of threads of the worker.
 const THREADS: usize = 16;
 /// The time limit of a worker for all jobs.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -38,7 +39,7 @@ pub(crate) async fn celery(azurite: &Azurite, quick: bool) -> Result<Figures> {
     let (first, last) = run.process().await?;
     figures.rate("celery.process_16", jobs - 1, Duration::from_nanos(last - first));
 
-    // Once more through the proxy, whose delay must not count above.
+    // A second run through the proxy, whose delay must not affect the times above.
     let log = Log::default();
     let run = Run::new(&python, &log.before(azurite.queue_endpoint()).await?, jobs);
     let (began, ended) = run.send().await?;
@@ -58,7 +59,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("celery")
 }
 
-/// A queue of its own, and where the worker tells what it did.
+/// A queue of its own, and the file to which the worker writes its report.
 struct Run<'a> {
     python: &'a Path,
     environment: Vec<(&'static str, String)>,
@@ -91,13 +92,13 @@ impl<'a> Run<'a> {
         command
     }
 
-    /// Sends all from 16 threads, and says when that began and ended.
+    /// Sends all jobs from 16 threads. Returns when that began and ended.
     async fn send(&self) -> Result<(u64, u64)> {
         let output = self.command().arg("send.py").stderr(Stdio::inherit()).output().await?;
         times(&String::from_utf8(output.stdout)?).ok_or_else(|| "Celery did not send".into())
     }
 
-    /// Runs one worker until it has handled all, and says when the first and the last were handled.
+    /// Runs one worker until it has handled all jobs. Returns when the first and the last were handled.
     async fn process(&self) -> Result<(u64, u64)> {
         let log = std::fs::File::create(self.told.with_extension("log"))?;
         let mut worker = self
@@ -133,7 +134,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Two moments in nanoseconds since 1970.
+/// Parses two times in nanoseconds since 1970.
 fn times(text: &str) -> Option<(u64, u64)> {
     let mut words = text.split_ascii_whitespace();
     let (first, last) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

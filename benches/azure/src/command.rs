@@ -31,7 +31,7 @@ struct AllArgs {
     /// The file for the figures.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A few jobs only: shows that it works, measures little.
+    /// Runs a few jobs only: shows that it works, and measures little.
     #[arg(long)]
     quick: bool,
     /// Runs only this phase; can be given several times.

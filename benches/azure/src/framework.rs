@@ -55,7 +55,7 @@ impl Framework {
                     let started = started.lock().unwrap_or_else(PoisonError::into_inner).take();
                     started.into_iter().for_each(|started| started());
                 }
-                // Told once the message is deleted.
+                // The event follows the deletion of the message.
                 Event::Finished { outcome: Outcome::Completed, .. }
                     if done.fetch_add(1, Ordering::AcqRel) + 1 == jobs =>
                 {
@@ -64,7 +64,7 @@ impl Framework {
                 _ => {}
             })
             .build()?;
-        // The caller wants to know when the last is deleted; stopping comes on top of that and is not waited for.
+        // The caller wants the time of the last deletion; stopping comes after it and is not awaited.
         let until = Arc::clone(&all);
         let mut running = tokio::spawn(worker.run_until(std::future::pending()));
         tokio::select! {
@@ -76,7 +76,7 @@ impl Framework {
         }
     }
 
-    /// Works on the empty queue for some time.
+    /// Runs a worker on the empty queue for some time.
     pub(crate) async fn idle(&self, time: Duration) -> Result<()> {
         let worker =
             Worker::builder(self.storage.clone()).handle_on(self.queue.name().as_str(), handle).build()?;

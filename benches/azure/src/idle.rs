@@ -9,8 +9,8 @@ use crate::framework::Framework;
 use crate::proxy::Log;
 use crate::system::Place;
 
-/// The first pause of a worker that finds nothing, doubled each time up to the default of `max_idle_delay`, each shortened by
-/// chance by at most a quarter.
+/// The first pause of a worker that finds nothing. It doubles up to the default of `max_idle_delay`; jitter shortens
+/// each pause by at most a quarter.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 const SHORTENED: f64 = 0.75;
@@ -47,7 +47,7 @@ pub(crate) async fn idle(azurite: &Azurite, quick: bool) -> Result<Figures> {
     Ok(figures)
 }
 
-/// The most gets that the pauses allow in this time, the first one included.
+/// Returns the maximum number of gets that the pauses allow in this time, including the first.
 fn budget(time: Duration) -> f64 {
     let (mut at, mut due, mut gets) = (Duration::ZERO, FIRST, 0);
     while at <= time {

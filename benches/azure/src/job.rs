@@ -1,4 +1,4 @@
-//! The message that is sent and handled, in three sizes.
+//! The measured message, in three sizes.
 
 use clap::ValueEnum;
 use jobqueue::QueueMessage;
@@ -17,7 +17,7 @@ pub(crate) enum Size {
 }
 
 impl Size {
-    /// In the names of figures.
+    /// Returns the name of the size in figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Short => "short",

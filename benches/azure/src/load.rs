@@ -1,4 +1,4 @@
-//! Sending and processing at full load: how many requests, how long, how much processor time.
+//! Sends and processes at full load, and measures requests, time and processor time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,8 @@ use crate::job::Size;
 use crate::proxy::{Log, Seen};
 use crate::system::{HANDLERS, Kind, Place, System};
 
-/// In how many slices the time is measured, and the least jobs of each: twice what is handled at once, so that most are at full load.
+/// The number of slices of a measurement, and the minimum number of jobs in each: twice the number of handlers, so
+/// that most run at full load.
 const SLICES: u64 = 9;
 const LEAST_JOBS: u64 = 128;
 
@@ -39,7 +40,7 @@ pub(crate) async fn requests(azurite: &Azurite, size: Size, quick: bool) -> Resu
         let system = System::open(kind, &place, size).await?;
         let opened = log.take().len();
         if size.is_offloaded() {
-            // The container is made once in an account's life.
+            // The container is created once in an account's life.
             system.send(1, size).await?;
             system.process(1, HANDLERS, || {}).await?;
             log.take();
@@ -85,8 +86,8 @@ fn show(requests: &[Seen]) {
     jobqueue_bench_harness::progress(&format!("    {kinds:?}"));
 }
 
-/// Measures the time of both, slice by slice in turn, so that what else the machine does hits both alike. The figures are
-/// of the middle slices.
+/// Measures the time of both systems, slice by slice in turn, so that other load on the machine affects both alike.
+/// The figures are those of the middle slices.
 pub(crate) async fn times(azurite: &Azurite, size: Size, quick: bool) -> Result<Figures> {
     let (place, mut figures) = (direct(azurite), Figures::default());
     let (slices, least) = if quick { (1, 32) } else { (SLICES, LEAST_JOBS) };
@@ -97,7 +98,7 @@ pub(crate) async fn times(azurite: &Azurite, size: Size, quick: bool) -> Result<
             taken.entry(kind.name()).or_default().push(timed(&place, kind, size, jobs, HANDLERS).await?);
         }
     }
-    // Of slices next to each other in time.
+    // The ratio of neighbouring slices.
     let ours = taken.get(Kind::Jobqueue.name()).into_iter().flatten();
     let theirs = taken.get(Kind::Sdk.name()).into_iter().flatten();
     let ratios = ours.zip(theirs).map(|(our, their)| (our.0 + our.1).div_duration_f64(their.0 + their.1));
@@ -122,12 +123,12 @@ fn middle(times: impl Iterator<Item = Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// Without a proxy between.
+/// Returns the address without a proxy.
 pub(crate) fn direct(azurite: &Azurite) -> Place {
     Place { queues: azurite.queue_endpoint().into(), blobs: azurite.blob_endpoint().into(), in_process: None }
 }
 
-/// In one order or the other, so that nobody always comes second.
+/// Returns one order or the other, so that no system always comes second.
 fn order() -> [Kind; 2] {
     let [first, second] = Kind::BOTH;
     if (jobqueue_bench_harness::nanos_now() / 1_000).is_multiple_of(2) {
@@ -146,7 +147,7 @@ pub(crate) async fn timed(
     concurrency: usize,
 ) -> Result<(Duration, Duration)> {
     let system = System::open(kind, place, size).await?;
-    // Connections are made and code is warm.
+    // The connections are made and the code is warm.
     let warm = jobs.min(16);
     system.send(warm, size).await?;
     system.process(warm, concurrency, || {}).await?;
@@ -175,7 +176,7 @@ pub(crate) async fn processor(quick: bool) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Sends and processes so many short jobs without a service.
+/// Sends and processes this number of short jobs without a service.
 pub(crate) async fn in_process(kind: Kind, jobs: u64) -> Result<()> {
     let place = Place {
         queues: "http://127.0.0.1:1/devstoreaccount1".into(),

@@ -1,7 +1,7 @@
 //! Measures jobqueue on Azurite next to a bare loop on the official SDK, and next to Celery.
 //!
-//! Azurite is one Node process and the bottleneck of whatever is measured on it: requests are counted exactly, times are good
-//! for ratios only. What the clients themselves cost is measured with answers from this process.
+//! Azurite is one Node process and the bottleneck of every measurement: requests are counted exactly, but times are
+//! good for ratios only. The cost of the clients themselves is measured with answers from this process.
 
 mod celery;
 mod command;

@@ -1,4 +1,4 @@
-//! Counts requests: passes on what clients and Azurite say to each other, byte for byte, and notes each request's first line.
+//! A proxy that counts requests: passes on all bytes unchanged, and records the first line of each request.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use url::Url;
 pub(crate) struct Seen {
     /// The time at which its head had arrived.
     pub(crate) at: Instant,
-    /// The same by the clock that processes share.
+    /// The same time by the clock that processes share.
     pub(crate) nanos: u64,
     /// Method and target, without the version.
     pub(crate) line: String,
@@ -43,14 +43,14 @@ impl Log {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let log = log.clone();
-                // Whoever hangs up ends the exchange, which is no failure of the proxy.
+                // A client that hangs up ends the exchange; that is not a failure of the proxy.
                 tokio::spawn(async move { log.serve(client, upstream).await.ok() });
             }
         });
         Ok(url.to_string().trim_end_matches('/').to_owned())
     }
 
-    /// All requests so far; they are forgotten.
+    /// Returns all requests so far, and forgets them.
     pub(crate) fn take(&self) -> Vec<Seen> {
         std::mem::take(&mut self.seen())
     }

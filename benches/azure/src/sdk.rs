@@ -1,4 +1,4 @@
-//! The bare loop on the official SDK: what a program without a framework would do, and no more.
+//! The bare loop on the official SDK: what a program without a framework would do.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::job::Thumbnail;
 use crate::sign::SharedKey;
 use crate::system::Place;
 
-/// The most messages that one request brings.
+/// The maximum number of messages of one request.
 const MOST: usize = 32;
 /// The visibility timeout, that of jobqueue's default.
 const VISIBILITY: i32 = 30;
@@ -71,13 +71,13 @@ impl Sdk {
         };
         let message = QueueMessage { message_text: Some(text) };
         let message: RequestContent<QueueMessage, XmlFormat> = message.try_into()?;
-        // Never expires, as a message of jobqueue.
+        // Never expires, like a message of jobqueue.
         let options = QueueClientSendMessageOptions { message_time_to_live: Some(-1), ..Default::default() };
         self.queue.send_message(message, Some(options)).await?;
         Ok(())
     }
 
-    /// Gets 32 whenever so many may be handled, until so many jobs are deleted.
+    /// Gets 32 messages whenever 32 places are free, until `jobs` jobs are deleted.
     pub(crate) async fn process(&self, jobs: u64, concurrency: usize) -> Result<()> {
         let slots = Arc::new(Semaphore::new(concurrency));
         let batch = MOST.min(concurrency);

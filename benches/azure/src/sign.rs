@@ -1,7 +1,7 @@
-//! The policy that a program with an account key has to bring along, for the SDK has none: signs each request.
+//! The signing policy for an account key, which a program must bring along because the SDK has none.
 //!
-//! Does what the requests of the bare loop need and is not a whole implementation of the rules. The library's own is not used:
-//! a loop that is measured against the library runs none of its code.
+//! It does what the requests of the bare loop need, and is not a complete implementation. The library's own policy is
+//! not used: a loop that is measured against the library must not run its code.
 
 // The SDK's trait has the lifetime elided, and the macro makes another signature of one that is written out.
 #![allow(elided_lifetimes_in_paths)]

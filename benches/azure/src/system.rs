@@ -1,4 +1,4 @@
-//! The systems that are measured alike: jobqueue and the bare loop.
+//! The measured systems: jobqueue and the bare loop.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const BOTH: [Self; 2] = [Self::Jobqueue, Self::Sdk];
 
-    /// In the names of figures.
+    /// Returns the name of the system in figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Jobqueue => "jobqueue",
@@ -45,7 +45,7 @@ pub(crate) struct Place {
     pub(crate) in_process: Option<Arc<dyn HttpClient>>,
 }
 
-/// A system at a new queue of its own.
+/// A system with a new queue of its own.
 #[derive(Debug, Clone)]
 pub(crate) enum System {
     Framework(Framework),
@@ -61,7 +61,7 @@ impl System {
         })
     }
 
-    /// Sends so many jobs from [`SENDERS`] tasks, each waiting for each answer.
+    /// Sends this number of jobs from [`SENDERS`] tasks, each of which waits for each answer.
     pub(crate) async fn send(&self, jobs: u64, size: Size) -> Result<()> {
         let tasks = (0..SENDERS).map(|task| {
             let (system, job) = (self.clone(), Thumbnail::new(task, size));
@@ -81,7 +81,7 @@ impl System {
         Ok(())
     }
 
-    /// Handles so many jobs that are waiting, until all are deleted; calls `started` when the first is about to be asked for.
+    /// Handles this number of waiting jobs until all are deleted. Calls `started` before the first request.
     pub(crate) async fn process(
         &self,
         jobs: u64,

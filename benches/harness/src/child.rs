@@ -1,4 +1,4 @@
-//! A second process of the same program, for what must not share one with the sender.
+//! A second process of the same program, for measurements that must not share a process with the sender.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -17,11 +17,11 @@ use crate::subject::{Result, Subject};
 /// The task of the other process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
-    /// Handles as many jobs as `number` says, and tells their delays.
+    /// Handles `number` jobs and reports their delays.
     Handle,
-    /// Works on an empty queue for `number` seconds, and tells the processor time.
+    /// Works on an empty queue for `number` seconds and reports the processor time.
     Idle,
-    /// Handles as many jobs as `number` says, and tells the memory.
+    /// Handles `number` jobs and reports the memory.
     Memory,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct ChildArgs {
 pub(crate) struct Told {
     pub(crate) delays: Vec<Duration>,
     pub(crate) cpu: Duration,
-    /// Now and at most, in MiB.
+    /// The present and the maximum memory in MiB.
     pub(crate) memory: (f64, f64),
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn serve<S: Subject>(args: ChildArgs) -> Result<()> {
             told.delays = seen.sorted_delays();
         }
         Role::Idle => {
-            // What is done once after the start is no idling.
+            // Work that is done once after the start does not count as idle.
             tokio::time::sleep(Duration::from_secs(3)).await;
             let before = cpu_time();
             tokio::time::sleep(Duration::from_secs(args.number)).await;
@@ -98,7 +98,7 @@ impl Other {
         }
     }
 
-    /// Waits for what it tells, and for its end.
+    /// Waits for its report and for its end.
     pub(crate) async fn told(mut self) -> Result<Told> {
         let line = self.lines.next_line().await?.ok_or("the other process told nothing")?;
         self.child.wait().await?;

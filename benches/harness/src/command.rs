@@ -32,7 +32,7 @@ struct AllArgs {
     /// The file for the figures.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A few jobs only: shows that it works, measures little.
+    /// Runs a few jobs only: shows that it works, and measures little.
     #[arg(long)]
     quick: bool,
     /// Runs only this phase; can be given several times.
@@ -44,7 +44,7 @@ struct AllArgs {
     directory: Option<PathBuf>,
 }
 
-/// The main function of a measured program.
+/// Runs a measured program.
 ///
 /// # Errors
 /// The first error of the system or of the operating system.
@@ -52,10 +52,10 @@ pub fn main<S: Subject>() -> Result<()> {
     main_with::<S, _>(async |_, _| Ok(Figures::default()))
 }
 
-/// The same with phases of its own after the common ones.
+/// Like [`main`], with further phases after the common ones.
 ///
 /// # Errors
-/// As [`main`].
+/// Those of [`main`].
 pub fn main_with<S, F>(own: F) -> Result<()>
 where
     S: Subject,

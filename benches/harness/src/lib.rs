@@ -1,7 +1,7 @@
-//! The phases that jobqueue and its peers are measured by, written once, so that all are asked for the same.
+//! The phases by which jobqueue and its peers are measured, written once, so that each does the same work.
 //!
 //! A system implements [`Subject`]; [`main`] gives it a command line, runs the phases and writes the figures as JSON.
-//! Knows files, clocks and processes; knows nothing of any system.
+//! The harness knows files, clocks and processes, and no system.
 
 mod child;
 mod command;

@@ -1,4 +1,4 @@
-//! The machine underneath: what it is, and how quickly its disk syncs.
+//! The machine, and how quickly its disk syncs.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -17,7 +17,7 @@ pub(crate) struct Machine {
     cores: usize,
     memory_gib: u64,
     kernel: String,
-    /// `fdatasync` of a rewritten 4 KiB block, a second.
+    /// The number of `fdatasync` calls on a rewritten 4 KiB block per second.
     syncs_per_second: f64,
 }
 
@@ -55,13 +55,13 @@ fn syncs(directory: &Path) -> Result<f64> {
     Ok(f64::from(TIMES) / started.elapsed().as_secs_f64())
 }
 
-/// The processor time this process has used.
+/// Returns the processor time that this process has used.
 pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// The memory of this process, now and at most, in MiB.
+/// Returns the present and the maximum memory of this process in MiB.
 pub(crate) fn memory() -> (f64, f64) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mib = |name: &str| {

@@ -1,4 +1,4 @@
-//! Figures, and the JSON they are written as.
+//! Figures, and the JSON file that holds them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::machine::Machine;
 use crate::subject::{About, Result};
 
-/// In what a figure is measured.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -53,7 +53,7 @@ impl Figures {
         self.0.extend(other.0);
     }
 
-    /// Adds how many jobs a second `jobs` in `time` are.
+    /// Adds the rate of `jobs` in `time`, in jobs per second.
     pub fn rate(&mut self, name: &str, jobs: u64, time: Duration) {
         self.put(name, jobs as f64 / time.as_secs_f64(), Unit::JobsPerSecond);
     }
@@ -69,7 +69,7 @@ impl Figures {
     }
 }
 
-/// All that is written.
+/// The content of the file.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     #[serde(flatten)]
@@ -87,10 +87,11 @@ impl Report {
     }
 }
 
-/// Writes figures that no [`Subject`](crate::Subject) made, with those of the machine whose disk `directory` is on.
+/// Writes figures that no [`Subject`](crate::Subject) made, together with those of the machine with the disk of
+/// `directory`.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// The file cannot be written.
 pub fn write_report(
     about: About,
     quick: bool,
@@ -101,7 +102,7 @@ pub fn write_report(
     Report { about, machine: Machine::look(directory)?, quick, results }.write(path)
 }
 
-/// Tells whoever waits how far it is.
+/// Prints the progress.
 pub fn progress(text: &str) {
     eprintln!("{text}");
 }

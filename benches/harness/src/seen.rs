@@ -11,7 +11,7 @@ use crate::subject::Result;
 /// The longest time to wait for handlers.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Counts handled jobs, and keeps how long those took that say when they were sent.
+/// Counts handled jobs, and keeps the delays of those that say when they were sent.
 #[derive(Debug, Default)]
 pub struct Seen {
     count: AtomicU64,
@@ -21,7 +21,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// To be called by the handler, first thing; `sent` is 0 when the time does not matter.
+    /// Records a job. The handler calls it first; `sent` is 0 if the time does not matter.
     pub fn handled(&self, sent: u64) {
         if sent != 0 {
             self.delays().push(Duration::from_nanos(nanos_now().saturating_sub(sent)));
@@ -39,7 +39,7 @@ impl Seen {
     /// Waits until `target` jobs were handled since the beginning.
     ///
     /// # Errors
-    /// When that takes longer than five minutes.
+    /// It takes longer than five minutes.
     pub async fn wait_for(&self, target: u64) -> Result<()> {
         self.target.store(target, Ordering::Release);
         let all = async {
@@ -51,7 +51,7 @@ impl Seen {
         Ok(tokio::time::timeout(PATIENCE, all).await.map_err(late)?)
     }
 
-    /// The delays from send to handler, sorted.
+    /// Returns the sorted delays from send to handler.
     pub fn sorted_delays(&self) -> Vec<Duration> {
         let mut delays = self.delays().clone();
         delays.sort_unstable();
@@ -63,7 +63,7 @@ impl Seen {
     }
 }
 
-/// The wall clock, which processes of one machine share, in nanoseconds since 1970.
+/// Returns the wall clock, which the processes of one machine share, in nanoseconds since 1970.
 pub fn nanos_now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

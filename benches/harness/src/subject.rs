@@ -41,15 +41,15 @@ pub trait Subject: Sized + Send + Sync + 'static {
     /// A running worker.
     type Worker: Send;
 
-    /// By how much to divide the number of jobs, so that a slow system's run ends.
+    /// The divisor for the number of jobs, so that the run of a slow system ends.
     const SLOWNESS: u64 = 1;
-    /// The settings of concurrency among which the best is sought.
+    /// The concurrency settings among which the best is sought.
     const BEST: &'static [usize] = &[256, 1024];
 
     /// Returns the description of the system.
     fn about() -> About;
 
-    /// Phases that make no sense or take too long are left out.
+    /// Returns whether a phase makes sense for the system and does not take too long.
     fn supports(_phase: Phase) -> bool {
         true
     }
@@ -57,18 +57,18 @@ pub trait Subject: Sized + Send + Sync + 'static {
     /// Opens, or creates, the store in a directory.
     fn open(directory: &Path) -> impl Future<Output = Result<Self>> + Send;
 
-    /// A job; `sent` goes with it and is reported to [`Seen::handled`].
+    /// Returns a job. `sent` travels with it and is passed to [`Seen::handled`].
     fn job(number: u64, sent: u64) -> Self::Job;
 
     /// Sends one job and waits for the answer.
     fn send(&self, job: &Self::Job) -> impl Future<Output = Result<()>> + Send;
 
-    /// Sends many jobs in the best way there is and waits for all answers.
+    /// Sends many jobs in the best way that the system offers, and waits for all answers.
     fn send_all(&self, jobs: &[Self::Job]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Starts a worker whose handlers do nothing but tell `seen`.
+    /// Starts a worker whose handlers only call `seen`.
     fn work(&self, concurrency: usize, seen: Arc<Seen>) -> impl Future<Output = Result<Self::Worker>> + Send;
 
-    /// Stops the worker and waits until it has settled what it has begun.
+    /// Stops the worker and waits until it has settled its jobs.
     fn stop(&self, worker: Self::Worker) -> impl Future<Output = Result<()>> + Send;
 }

@@ -1,7 +1,7 @@
 //! An account with limits: queues in memory behind token buckets, with the latency of a network.
 //!
-//! A request takes a token of its account, and of its queue as many as messages it moves, at least one. When there is none it
-//! is refused as Azure does, with 503 Server Busy and nothing done.
+//! A request takes one token of its account, and one token of its queue for each message that it moves, at least one.
+//! Without a token it is refused as Azure does, with 503 Server Busy and no effect.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,11 +22,11 @@ use tokio::time::Instant;
 /// The rates per second that Azure serves.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Messages of a queue.
+    /// The messages of a queue.
     pub queue: f64,
-    /// Requests of an account.
+    /// The requests of an account.
     pub account: f64,
-    /// A queue that is served at another rate.
+    /// A queue with another rate.
     pub slow: Option<(String, f64)>,
 }
 
@@ -36,7 +36,7 @@ impl Default for Limits {
     }
 }
 
-/// Tokens that come at a steady rate; at most what comes in a tenth of a second is kept.
+/// Tokens that arrive at a steady rate. The bucket keeps at most those of a tenth of a second.
 #[derive(Debug)]
 struct Bucket {
     rate: f64,
@@ -105,7 +105,8 @@ impl Limited {
         action(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The way there, and whether the request is served. The way back is short, and part of it.
+    /// Waits for the latency of the way there, then decides whether the request is served. The short way back is
+    /// included.
     async fn ask(&self, queue: &QueueName, operation: &'static str) -> Result<(), StoreError> {
         // Most answers in 5 to 15 ms, few in up to 60.
         let latency = self.with(|state| 4.0 - 5.0 * state.random.random_range(1e-5_f64..1.0).ln());
@@ -133,7 +134,7 @@ impl Limited {
         })
     }
 
-    /// A get takes a token for each message that it brings, from the future if need be.
+    /// Takes a token for each message that a get returns, from the future if necessary.
     fn brought(&self, queue: &QueueName, messages: usize) {
         self.with(|state| {
             if let Some(bucket) = state.queues.get_mut(queue.as_str()) {

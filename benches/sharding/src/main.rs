@@ -18,7 +18,7 @@ use clap::Parser;
 use report::{Cell, Throttled};
 use simulation::Setting;
 
-/// Parts of the ideal load that are tried; the one with the most completed jobs counts.
+/// The loads to try, as parts of the ideal load; the one with the most completed jobs counts.
 const LOADS: &[f64] = &[0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
 /// Simulates queues on 1 to 64 shards in 1 to 8 accounts under Azure's published limits, on virtual time, prints the
@@ -31,7 +31,7 @@ struct Options {
     /// Seed of the latencies.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Virtual seconds that each run is measured.
+    /// The virtual seconds of each measurement.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// The folder for the page and the plot.
@@ -69,7 +69,7 @@ fn progress(what: &str) -> std::io::Result<()> {
     writeln!(std::io::stderr(), "{what}")
 }
 
-/// The load under which most jobs are completed.
+/// Returns the run at the load with the most completed jobs.
 fn best(setting: &Setting, loads: &[f64]) -> Result<Cell, jobqueue::Error> {
     let mut best: Option<Cell> = None;
     let settings = loads.iter().map(|&load| Setting { load, ..setting.clone() });
@@ -89,7 +89,7 @@ fn best(setting: &Setting, loads: &[f64]) -> Result<Cell, jobqueue::Error> {
     best.ok_or_else(|| jobqueue::Error::new(jobqueue::ErrorKind::Invalid, "give at least one load"))
 }
 
-/// The same load twice: with all shards well, and with one that serves a twentieth.
+/// Runs the same load twice: with all shards healthy, and with one that serves a twentieth.
 fn one_throttled(base: &Setting) -> Result<Throttled, jobqueue::Error> {
     let setting = Setting { shards: 8, accounts: 1, load: 0.6, ..base.clone() };
     let slow = Setting { slow: Some(100.0), ..setting.clone() };

@@ -17,16 +17,16 @@ pub struct Cell {
     pub outcome: Outcome,
 }
 
-/// All shards well, and one throttled hard.
+/// The outcome with all shards healthy, and with one throttled.
 #[derive(Debug, Clone)]
 pub struct Throttled {
-    /// All well.
+    /// All shards healthy.
     pub well: Outcome,
     /// The first shard serves a twentieth.
     pub slow: Outcome,
 }
 
-/// The tables in Markdown.
+/// Returns the tables in Markdown.
 pub fn text(seed: &str, seconds: u64, cells: &[Cell], throttled: &Throttled) -> String {
     let mut text = format!("Seed {seed}, {seconds} virtual seconds a run.\n\n");
     text += "| shards | accounts | jobs/s | limits allow | part of it | requests a job | refused | load |\n";

@@ -24,35 +24,36 @@ struct Work {
 /// The setting of a simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Setting {
-    /// Queues the work is spread over.
+    /// The number of shards of the queue.
     pub shards: u32,
-    /// Accounts the queues are dealt to.
+    /// The number of accounts for the shards.
     pub accounts: u32,
-    /// Jobs sent, as a part of what the limits allow at best.
+    /// The load, as a part of what the limits allow at best.
     pub load: f64,
-    /// Served at this rate instead: one shard, the first.
+    /// The rate of the first shard, if it differs from the others.
     pub slow: Option<f64>,
-    /// Virtual seconds that are measured, after a quarter of them to warm up.
+    /// The virtual seconds of the measurement, after a quarter of them to warm up.
     pub seconds: u64,
-    /// Of latencies.
+    /// The seed of the latencies.
     pub seed: u64,
 }
 
 /// The outcome of a simulation.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Jobs completed a second, their messages deleted.
+    /// The completed jobs per second.
     pub throughput: f64,
-    /// Requests of all accounts a job.
+    /// The requests per job, of all accounts.
     pub requests: f64,
-    /// Of a hundred requests, how many were refused.
+    /// The percentage of refused requests.
     pub refused: f64,
-    /// Jobs completed a second, by physical queue.
+    /// The completed jobs per second, by physical queue.
     pub by_queue: BTreeMap<String, f64>,
 }
 
 impl Setting {
-    /// Jobs a second that the limits allow at best: each message is put, got and deleted, and 32 are got at once.
+    /// Returns the jobs per second that the limits allow at best: each message is put, got and deleted, and 32 are
+    /// got at once.
     pub fn ideal(&self) -> f64 {
         let limits = Limits::default();
         let queues = f64::from(self.shards) * limits.queue / 3.0;
@@ -61,10 +62,10 @@ impl Setting {
         queues.min(accounts)
     }
 
-    /// Runs it on paused time.
+    /// Runs the simulation on paused time.
     ///
     /// # Errors
-    /// What goes wrong with the storage, apart from its limits.
+    /// An error of the storage other than throttling.
     pub fn run(&self) -> Result<Outcome, jobqueue::Error> {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_time().start_paused(true).build().map_err(|e| {
@@ -83,7 +84,7 @@ impl Setting {
             (limited, plain)
         });
         let accounts: Vec<_> = accounts.collect();
-        // As a process opens it: with connections and a knowledge of shards of its own.
+        // Opened like in another process: with its own connections and its own knowledge of the shards.
         let open = || -> Result<Storage, jobqueue::Error> {
             let mut builder = Sharded::builder().shards("work", self.shards).clock(clock.clone());
             for (number, (limited, plain)) in accounts.iter().enumerate() {
@@ -120,7 +121,7 @@ impl Setting {
                     while !stop.is_cancelled() {
                         tick.tick().await;
                         let work = Work { number: number.fetch_add(1, Ordering::Relaxed) };
-                        // One that was refused to the end is not sent.
+                        // A job that was refused to the end is not sent.
                         drop(queue.send(&work).await);
                     }
                 }));
@@ -158,5 +159,5 @@ impl Setting {
     }
 }
 
-/// Producers of a process.
+/// The number of producers in a process.
 const PRODUCERS: u64 = 64;

@@ -1,4 +1,4 @@
-//! Mean colours and how far apart they look.
+//! Mean colours, and how different they look.
 
 use image::{GenericImageView, Rgb};
 
@@ -50,11 +50,11 @@ pub(super) fn fingerprint(picture: &impl GenericImageView<Pixel = Rgb<u8>>) -> u
     (hash >> 32) as u32
 }
 
-/// Returns a number that grows with how different two colours look.
+/// Returns a number that grows with the visible difference of two colours.
 ///
-/// It is the "redmean" weighting: squared differences, of which green counts most and the weights of
-/// red and blue depend on how red the colours are. Whole numbers only, so that every machine picks the
-/// same tile; OKLab would be more exact and needs roots.
+/// It uses the "redmean" weighting: squared differences, of which green counts most; the weights of red and blue
+/// depend on how red the colours are. It uses whole numbers only, so that every machine picks the same tile. OKLab
+/// would be more exact but needs roots.
 pub(super) fn distance(Rgb(a): Rgb<u8>, Rgb(b): Rgb<u8>) -> u32 {
     let red_mean = (u32::from(a[0]) + u32::from(b[0])) / 2;
     let [red, green, blue] = [0, 1, 2].map(|c| u32::from(a[c].abs_diff(b[c])).pow(2));

@@ -13,10 +13,10 @@ const SQUARES_PER_SIDE: [u32; 5] = [1, 2, 4, 8, 12];
 /// The number of squares of about one colour that are kept.
 const KEPT_PER_COLOR: usize = 20;
 
-/// Cuts squares of several scales out of every picture, overlapping by half, and keeps of each colour
-/// those with most to see in them.
+/// Cuts squares of several scales out of every picture, overlapping by half. Keeps for each colour the squares with
+/// the most contrast.
 ///
-/// A picture of one colour would otherwise fill the library: most of the sky is black.
+/// Without that, a picture of one colour would fill the library: most of the sky is black.
 pub(super) fn squares(pictures: &[RgbImage], tile_size: u32) -> Vec<RgbImage> {
     let mut by_color = BTreeMap::<[u8; 3], Vec<RgbImage>>::new();
     for picture in pictures {
@@ -41,7 +41,7 @@ fn squares_of(picture: &RgbImage, tile_size: u32) -> Vec<RgbImage> {
     let mut squares = Vec::new();
     for per_side in SQUARES_PER_SIDE {
         let side = per_side * tile_size;
-        // Enlarging would give blurs; one whole picture is taken whatever its size.
+        // Enlarging would blur; the whole picture is accepted at any size.
         if per_side > 1 && side > short {
             break;
         }
@@ -61,7 +61,7 @@ fn scaled(picture: &RgbImage, width: u32, height: u32) -> RgbImage {
     DynamicImage::from(picture.clone()).resize_exact(width, height, FilterType::Triangle).into_rgb8()
 }
 
-/// Keeps some of the livelier three quarters, from the liveliest down; the others look like plain squares.
+/// Keeps some of the livelier three quarters, the liveliest first; the others look like plain squares.
 fn lively(mut squares: Vec<RgbImage>) -> Vec<RgbImage> {
     squares.sort_by_cached_key(|square| std::cmp::Reverse(contrast(square)));
     squares.truncate((squares.len() * 3).div_ceil(4));

@@ -7,7 +7,7 @@ use super::slice::MAX_SLICES;
 
 /// The reason why a picture, a tile library or a set of slices cannot be used.
 ///
-/// None of these is cured by trying again with the same input.
+/// A retry with the same input cannot fix any of these.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum MosaicError {
@@ -15,7 +15,7 @@ pub(crate) enum MosaicError {
     #[error("tile size {0} is out of range; choose 1 to {MAX_TILE_SIZE} pixels")]
     TileSize(u32),
 
-    /// The bytes are no picture that can be read.
+    /// The bytes are not a readable picture.
     #[error(
         "cannot read {name}; it must be an undamaged PNG or JPEG of at most {MAX_SIDE} x {MAX_SIDE} pixels"
     )]
@@ -43,7 +43,7 @@ pub(crate) enum MosaicError {
         source: std::io::Error,
     },
 
-    /// A directory holds no picture.
+    /// The directory contains no picture.
     #[error("no usable picture in {}; put .png, .jpg or .jpeg files there, or leave the directory out to use the built-in tiles", .0.display())]
     NoTiles(PathBuf),
 
@@ -67,7 +67,7 @@ pub(crate) enum MosaicError {
         rows: u32,
     },
 
-    /// Rows were asked for that the slice does not have.
+    /// The requested rows do not exist in the slice.
     #[error("rows {start}..{end} do not exist; the slice has rows 0..{rows} and a range must not be empty")]
     Rows {
         /// The first row asked for.
@@ -90,7 +90,7 @@ pub(crate) enum MosaicError {
     /// A slice does not belong to the picture.
     #[error("there is no slice {index} in a picture of {count} slices; join only slices of one picture")]
     UnknownSlice {
-        /// The index of the stranger.
+        /// The index of the wrong slice.
         index: u16,
         /// The number of slices of the picture.
         count: u16,
@@ -100,7 +100,7 @@ pub(crate) enum MosaicError {
     #[error("slice {0} came twice with different pixels; render all slices with one tile library")]
     ConflictingSlice(u16),
 
-    /// Pictures to be stacked differ in width.
+    /// The parts to be stacked differ in width.
     #[error(
         "cannot stack a picture {found} pixels wide under one of {expected}; render all parts with one tile size"
     )]

@@ -1,4 +1,4 @@
-//! Puts parts together.
+//! Joins the rendered parts.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

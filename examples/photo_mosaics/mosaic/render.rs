@@ -13,7 +13,7 @@ use super::tiles::{Tile, TileLibrary};
 /// Adding keeps the tile's contrast, where blending would wash it out.
 const TINT_PERCENT: i32 = 33;
 
-/// Renders one slice; between any two rows it can be left and taken up again, by another process too.
+/// Renders one slice. It can stop between any two rows and continue later, also in another process.
 pub(crate) struct SliceRenderer<'a> {
     library: &'a TileLibrary,
     slice: &'a RgbImage,
@@ -77,7 +77,7 @@ impl<'a> SliceRenderer<'a> {
     }
 }
 
-/// Paints the tile, and over it what the cell shows, faintly.
+/// Paints the tile, tinted with the content of the cell.
 fn paint(mut place: SubImage<&mut RgbImage>, tile: &Tile, cell: &SubImage<&RgbImage>) {
     let (tile_size, (width, height)) = (tile.pixels().width(), cell.dimensions());
     for (x, y, pixel) in tile.pixels().enumerate_pixels() {

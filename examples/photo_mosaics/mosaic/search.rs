@@ -32,11 +32,11 @@ impl TileLibrary {
         best.1
     }
 
-    /// Returns, of the tiles whose mean is about as near to that of `cell` as the nearest, one of those
-    /// that show most nearly the same, so that edges continue from tile to tile.
+    /// Returns the tile for a cell. Of the tiles whose mean is about as near to the cell's as the nearest one, takes
+    /// one of those whose content is most similar, so that edges continue from tile to tile.
     ///
-    /// The pixels of the cell decide among them: where the picture hardly changes, one tile over and over
-    /// would make stripes. Where the cell lies does not matter, since a renderer sees one slice only.
+    /// The pixels of the cell choose among them: where the picture hardly changes, a single tile would make stripes.
+    /// The place of the cell does not matter, because a renderer sees one slice only.
     pub(crate) fn best_match(&self, cell: &impl GenericImageView<Pixel = Rgb<u8>>) -> &Tile {
         let (color, wanted) = (mean(cell), signature(cell));
         let nearest = self.nearest(color);

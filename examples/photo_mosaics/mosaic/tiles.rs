@@ -1,4 +1,4 @@
-//! The tiles: where they come from, and how they are stored.
+//! The tiles: their sources and their storage format.
 
 use std::fmt;
 use std::fs;
@@ -10,7 +10,7 @@ use super::color::{Signature, mean, signature};
 use super::picture::{check_tile_size, decode_picture, decode_rendered, encode_png};
 use super::{MosaicError, builtin, cut};
 
-/// From this number of pictures on, a directory's pictures are tiles as they are; fewer are cut up.
+/// The number of pictures in a directory from which each becomes one tile; fewer are cut up.
 const ENOUGH_PICTURES: usize = 64;
 
 /// One small square picture.

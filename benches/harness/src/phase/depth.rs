@@ -9,8 +9,8 @@ use super::{Setting, fill};
 use crate::report::Figures;
 use crate::subject::{Result, Subject};
 
-/// Between filling and measuring: a disk that has just been given half a gigabyte is slow for some seconds, which is not
-/// what a backlog costs.
+/// The pause between filling and measuring. A disk that has just received half a gigabyte is slow for some seconds,
+/// which is not a cost of the backlog.
 const SETTLING: Duration = Duration::from_secs(10);
 
 pub(super) async fn depth<S: Subject>(setting: &Setting, figures: &mut Figures) -> Result<()> {

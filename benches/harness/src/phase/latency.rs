@@ -1,4 +1,4 @@
-//! From just before the send to the handler's start, with nothing else going on.
+//! Measures the time from just before the send to the handler's start on an idle queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::report::Figures;
 use crate::seen::{Seen, nanos_now};
 use crate::subject::{Result, Subject};
 
-/// Between two sends, so that the queue is idle again.
+/// The pause between two sends, so that the queue is idle again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) async fn same_process<S: Subject>(setting: &Setting, figures: &mut Figures) -> Result<()> {

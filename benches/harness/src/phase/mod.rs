@@ -66,15 +66,15 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// `full`, or a few in a quick run.
+    /// Returns `full`, or a smaller number in a quick run.
     pub fn jobs<S: Subject>(&self, full: u64) -> u64 {
         if self.quick { (full / 500).clamp(20, 400) } else { (full / S::SLOWNESS).max(200) }
     }
 
-    /// A new directory, removed when dropped.
+    /// Returns a new directory, which is removed when dropped.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// The directory cannot be created.
     pub fn store(&self) -> Result<TempDir> {
         Ok(tempfile::tempdir_in(&self.directory)?)
     }

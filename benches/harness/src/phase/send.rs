@@ -1,4 +1,4 @@
-//! Sending.
+//! Measures sending.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub(super) async fn from_tasks<S: Subject>(setting: &Setting, figures: &mut Figu
     Ok(())
 }
 
-/// Sends `jobs` jobs from 64 tasks and tells how long it took.
+/// Sends `jobs` jobs from 64 tasks. Returns the time it took.
 pub(super) async fn send_from_tasks<S: Subject>(subject: &Arc<S>, jobs: u64) -> Result<Duration> {
     let next = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();

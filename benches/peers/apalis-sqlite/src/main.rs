@@ -1,4 +1,4 @@
-//! apalis-sqlite through the phases of the harness, with the event-driven worker its README shows.
+//! Runs apalis-sqlite through the phases of the harness, with the event-driven worker of its README.
 
 mod subject;
 

@@ -104,7 +104,7 @@ impl Subject for Apalis {
             .build(handle);
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
-            // Dropped is stopped, too.
+            // Dropping the sender stops it too.
             let _ = stopped.await;
             std::result::Result::<(), WorkerError>::Ok(())
         };

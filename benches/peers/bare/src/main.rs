@@ -1,5 +1,5 @@
-//! The limit: what a loop with group commit on SQLite does when it does nothing else. One writer thread takes what
-//! waits, does it in one transaction, and answers after COMMIT with `synchronous=FULL`.
+//! The limit: a loop with group commit on SQLite that does nothing else. One writer thread takes the waiting
+//! operations, executes them in one transaction, and answers after COMMIT with `synchronous=FULL`.
 
 mod store;
 mod subject;

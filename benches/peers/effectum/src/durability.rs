@@ -9,14 +9,14 @@ use std::ptr::null_mut;
 use jobqueue_bench_harness::Result;
 use rusqlite::ffi;
 
-/// The meaning of an answer.
+/// The durability of an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     /// WAL, synced at each commit.
     Full,
     /// WAL, synced at checkpoints.
     Normal,
-    /// As effectum comes.
+    /// As effectum is shipped.
     Shipped,
 }
 
@@ -41,7 +41,7 @@ impl Durability {
 type EntryPoint =
     unsafe extern "C" fn(*mut ffi::sqlite3, *mut *const c_char, *const ffi::sqlite3_api_routines) -> c_int;
 
-/// Has SQLite set up every connection opened from now on.
+/// Makes SQLite set up every connection that is opened from now on.
 pub(crate) fn set() -> Result<()> {
     let setup: EntryPoint = match Durability::wanted() {
         Durability::Full => full,
