@@ -22,5 +22,9 @@ pub use seed::seed;
 struct Readme;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../jobqueue-conformance/README.md")]
+struct ConformanceReadme;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../jobqueue-derive/README.md")]
 struct DeriveReadme;

@@ -13,7 +13,7 @@ use crate::name::{BlobName, ContainerName};
 use crate::settings::metadata::Metadata;
 use crate::storage::rules::{lease::BlobLease, limits};
 use crate::storage::{
-    Access, Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, Operation,
+    Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, Operation,
     PutBlob, StoreError, StoreErrorKind,
 };
 use crate::sync::lock;
@@ -219,10 +219,6 @@ impl BlobStore for MemoryBlobs {
             row.lease = lease;
             Ok(left)
         })
-    }
-
-    async fn check_access(&self, _container: &ContainerName, _access: Access) -> Result<(), StoreError> {
-        Ok(())
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {

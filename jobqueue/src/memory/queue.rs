@@ -12,7 +12,7 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::rules::limits;
 use crate::storage::{
-    Access, Created, ExpiredReceipt, GetMessages, MessageRef, Notifier, Operation, PeekedMessage, PutMessage,
+    Created, ExpiredReceipt, GetMessages, MessageRef, Notifier, Operation, PeekedMessage, PutMessage,
     PutOutcome, QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, Subscription,
     UpdateMessage, Updated,
 };
@@ -204,10 +204,6 @@ impl QueueStore for MemoryQueues {
             queue.message_table = MessageTable::default();
             Ok(())
         })
-    }
-
-    async fn check_access(&self, _queue: &QueueName, _access: Access) -> Result<(), StoreError> {
-        Ok(())
     }
 
     fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {

@@ -37,6 +37,11 @@ use crate::settings::metadata::Metadata;
 /// - **Cancel safety.** Dropping a future leaves the operation applied or not applied, never half.
 /// - **Order** of delivery is not promised.
 /// - **Time.** Azure counts durations in whole seconds; storages with their own clocks count milliseconds.
+/// - **Provided methods.** An adapter must write twelve methods. The others have defaults that keep the contract; an
+///   adapter overrides those that its storage can do better. A wrapper must forward all of them
+///   (`#[deny(clippy::missing_trait_methods)]` reminds it).
+///
+/// The crate `jobqueue-conformance` checks the contract for any adapter.
 #[async_trait]
 pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Creates a queue.
@@ -88,7 +93,7 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError>;
 
     /// Adds messages; returns an answer for each, in their order. It is not atomic: some may be added and others
-    /// refused.
+    /// refused. The default adds one after the other.
     ///
     /// # Errors
     /// For each message those of [`put`](Self::put). A refused message does not affect the others.
@@ -96,7 +101,13 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
         &self,
         queue: &QueueName,
         messages: Vec<PutMessage>,
-    ) -> Vec<Result<PutOutcome, StoreError>>;
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        let mut answers = Vec::with_capacity(messages.len());
+        for message in messages {
+            answers.push(self.put(queue, message).await);
+        }
+        answers
+    }
 
     /// Leases up to `count` visible messages.
     ///
@@ -136,7 +147,8 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError>;
 
-    /// Deletes leased messages; returns an answer for each, in their order. It is not atomic.
+    /// Deletes leased messages; returns an answer for each, in their order. It is not atomic. The default deletes one
+    /// after the other.
     ///
     /// # Errors
     /// For each message those of [`delete`](Self::delete). A refused message does not affect the others.
@@ -145,7 +157,13 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
         queue: &QueueName,
         messages: Vec<MessageRef>,
         expired: ExpiredReceipt,
-    ) -> Vec<Result<(), StoreError>>;
+    ) -> Vec<Result<(), StoreError>> {
+        let mut answers = Vec::with_capacity(messages.len());
+        for message in messages {
+            answers.push(self.delete(queue, &message, expired).await);
+        }
+        answers
+    }
 
     /// Deletes all messages of a queue.
     ///
@@ -154,20 +172,29 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError>;
 
     /// Checks whether the caller has the permissions for `access` to `queue`, and changes nothing. A queue that does
-    /// not exist is not an error. A storage without permissions returns `Ok`.
+    /// not exist is not an error. The default returns `Ok`, as a storage without permissions does.
     ///
     /// # Errors
     /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
-    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError>;
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        let _ = (queue, access);
+        Ok(())
+    }
 
     /// Returns a subscription that wakes when a message may have become visible in `queue`, or may become so earlier
     /// than was known: this or another process has put it, with or without a delay, or an update has shortened its
-    /// lease. `None` when the storage can only be polled. It may wake without cause. It never wakes when a delay runs
+    /// lease. `None`, the default, when the storage can only be polled. It may wake without cause. It never wakes when a delay runs
     /// out: [`Received::next_visible_in`] tells that time.
-    fn subscribe(&self, queue: &QueueName) -> Option<Subscription>;
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
+        let _ = queue;
+        None
+    }
 
-    /// Returns whether update and delete refuse an expired receipt even if nobody has taken the message since.
-    fn checks_expiry(&self) -> bool;
+    /// Returns whether update and delete refuse an expired receipt even if nobody has taken the message since. The
+    /// default is `false`: the lease then refuses by its own clock.
+    fn checks_expiry(&self) -> bool {
+        false
+    }
 
     /// Returns whether operations that are requested at about the same time share one commit. Then
     /// [`delete_all`](Self::delete_all) costs less than as many calls of [`delete`](Self::delete), and concurrent calls

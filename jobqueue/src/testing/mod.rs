@@ -1,9 +1,7 @@
-//! Tools for testing handlers and storages: single runs of a handler, the conformance suite, planned faults,
+//! Tools for testing handlers and storages: single runs of a handler, planned faults,
 //! simulated processes.
 //!
 //! The module needs the feature `testing`, which is off by default. Do not use it in production.
-
-pub mod conformance;
 
 pub mod faults;
 mod one_run;

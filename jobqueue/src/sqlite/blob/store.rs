@@ -12,8 +12,8 @@ use crate::sqlite::error::Subject;
 use crate::sqlite::store::Store;
 use crate::storage::rules::{lease::BlobLease, limits};
 use crate::storage::{
-    Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob,
-    StoreError, StoreErrorKind,
+    Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob, StoreError,
+    StoreErrorKind,
 };
 
 /// The approximate number of bytes that an operation writes besides content.
@@ -121,10 +121,6 @@ impl BlobStore for Store {
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
         limits::check_break_period(blob, period)?;
         self.lease(Operation::BreakLease, blob, move |lease, now| lease.break_within(now, period)).await
-    }
-
-    async fn check_access(&self, _container: &ContainerName, _access: Access) -> Result<(), StoreError> {
-        Ok(())
     }
 
     /// Returns this store: its threads and connections serve any runtime, and no runtime can block them.

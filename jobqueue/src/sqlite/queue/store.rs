@@ -14,8 +14,8 @@ use crate::sqlite::receipt::Presented;
 use crate::sqlite::store::Store;
 use crate::storage::rules::limits;
 use crate::storage::{
-    Access, Created, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
+    Created, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
 
 /// The approximate number of bytes that an operation writes besides a text.
@@ -161,10 +161,6 @@ impl QueueStore for Store {
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         let name = queue.clone();
         self.write(Operation::Clear, subject(queue), ROW, move |batch| admin::clear(batch, &name)).await
-    }
-
-    async fn check_access(&self, _queue: &QueueName, _access: Access) -> Result<(), StoreError> {
-        Ok(())
     }
 
     fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {

@@ -1,0 +1,134 @@
+//! Promises of writing, reading and deleting blobs.
+
+use bytes::Bytes;
+
+use super::super::check::refused;
+use super::super::fixture::secs;
+use jobqueue::Metadata;
+use jobqueue::storage::{LeaseState, PutBlob, StoreErrorKind as K};
+
+promises! { "blob";
+    /// A written blob is read back with the same content and properties.
+    async fn is_read_as_written(subject) {
+        let blob = subject.missing_blob().await?;
+        let written = blob.write("content").await?;
+        let read = blob.store.get_blob(&blob.name, 100).await?;
+        ensure_eq!(&*read.data, b"content", "content");
+        ensure_eq!(read.properties.etag, written.etag, "tag");
+        ensure_eq!(read.properties.length, 7, "length");
+        ensure_eq!(read.properties.lease, LeaseState::Available, "lease");
+    }
+
+    /// Any bytes are content.
+    async fn holds_any_bytes(subject) {
+        let blob = subject.missing_blob().await?;
+        let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+        blob.write_with(bytes.clone(), PutBlob::new()).await?;
+        ensure!(*blob.read().await? == *bytes, "the bytes came back changed");
+    }
+
+    /// A blob may be empty.
+    async fn may_be_empty(subject) {
+        let blob = subject.missing_blob().await?;
+        let written = blob.write_with(Bytes::new(), PutBlob::new()).await?;
+        ensure_eq!(written.length, 0, "length");
+        ensure!(blob.store.get_blob(&blob.name, 0).await?.data.is_empty(), "content out of nothing");
+    }
+
+    /// A blob may have a few megabytes.
+    async fn may_be_large(subject) {
+        let blob = subject.missing_blob().await?;
+        let bytes = vec![7_u8; 5 << 20];
+        blob.write_with(bytes.clone(), PutBlob::new()).await?;
+        let read = blob.store.get_blob(&blob.name, 5 << 20).await?;
+        ensure!(read.data == bytes, "the bytes came back changed");
+    }
+
+    /// Writing a blob again replaces all its content.
+    async fn is_replaced_by_a_write(subject) {
+        let blob = subject.blob().await?;
+        blob.write("2").await?;
+        ensure_eq!(&*blob.read().await?, b"2", "content");
+        ensure_eq!(blob.properties().await?.length, 1, "length");
+    }
+
+    /// A blob's metadata is read back.
+    async fn keeps_metadata(subject) {
+        let blob = subject.missing_blob().await?;
+        let metadata = Metadata::new().with("sha256", "0a").with("owner", "somebody else");
+        blob.write_with("x", PutBlob::new().with_metadata(metadata.clone())).await?;
+        ensure_eq!(blob.properties().await?.metadata, metadata, "metadata by properties");
+        let read = blob.store.get_blob(&blob.name, 100).await?;
+        ensure_eq!(read.properties.metadata, metadata, "metadata by read");
+    }
+
+    /// Writing a blob replaces all its metadata.
+    async fn loses_metadata_with_a_write(subject) {
+        let blob = subject.missing_blob().await?;
+        blob.write_with("x", PutBlob::new().with_metadata(Metadata::new().with("a", "1"))).await?;
+        blob.write("x").await?;
+        ensure!(blob.properties().await?.metadata.is_empty(), "some is left");
+    }
+
+    /// Metadata names that are not identifiers are refused.
+    async fn refuses_bad_metadata(subject) {
+        let blob = subject.missing_blob().await?;
+        let bad = PutBlob::new().with_metadata(Metadata::new().with("1bad", "1"));
+        refused(blob.write_with("x", bad).await, &[K::InvalidInput])?;
+        refused(blob.read().await, &[K::BlobNotFound])?;
+    }
+
+    /// A blob that does not exist can be neither read nor deleted, and has no properties.
+    async fn that_is_missing_is_not_found(subject) {
+        let blob = subject.missing_blob().await?;
+        refused(blob.read().await, &[K::BlobNotFound])?;
+        refused(blob.properties().await, &[K::BlobNotFound])?;
+        refused(blob.store.delete_blob(&blob.name, None).await, &[K::BlobNotFound])?;
+    }
+
+    /// A deleted blob is gone, and deleting it again finds nothing.
+    async fn is_gone_when_deleted(subject) {
+        let blob = subject.blob().await?;
+        blob.store.delete_blob(&blob.name, None).await?;
+        refused(blob.read().await, &[K::BlobNotFound])?;
+        refused(blob.store.delete_blob(&blob.name, None).await, &[K::BlobNotFound])?;
+    }
+
+    /// Deleting a blob leaves its neighbours.
+    async fn is_deleted_alone(subject) {
+        let blob = subject.blob().await?;
+        let neighbour = blob.sibling("a/blob2")?;
+        neighbour.write("kept").await?;
+        blob.store.delete_blob(&blob.name, None).await?;
+        ensure_eq!(&*neighbour.read().await?, b"kept", "content of the neighbour");
+    }
+
+    /// A blob longer than the reader allows is refused as too large; one just as long is read.
+    async fn is_not_read_beyond_the_limit(subject) {
+        let blob = subject.blob().await?;
+        refused(blob.store.get_blob(&blob.name, 4).await, &[K::TooLarge])?;
+        ensure_eq!(blob.store.get_blob(&blob.name, 5).await?.data.len(), 5, "length");
+    }
+
+    /// A blob's properties tell the time of the write.
+    async fn tells_when_it_was_written(subject) {
+        let blob = subject.missing_blob().await?;
+        let first = blob.write("x").await?.modified;
+        subject.advance(secs(2)).await;
+        let second = blob.write("y").await?.modified;
+        ensure!(second > first, "{second:?} is not after {first:?}");
+        ensure_eq!(blob.properties().await?.modified, second, "date");
+    }
+
+    /// Names with slashes, dots, dashes and equal signs are kept, up to 1,024 characters.
+    async fn keeps_its_name(subject) {
+        let blob = subject.blob().await?;
+        for name in ["20261120/queue/0190-a_b.c=d", &format!("long/{}", "x".repeat(1019))] {
+            let other = blob.sibling(name)?;
+            other.write("named").await?;
+            ensure_eq!(&*other.read().await?, b"named", "content");
+            let listed = blob.store.list_blobs(blob.name.container(), name, None).await?.blobs;
+            ensure_eq!(listed.first().map(|(name, _)| name.as_str()), Some(name), "name listed");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Short helpers for the operations of promises on a queue or a blob.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use super::Broken;
+use jobqueue::storage::{
+    BlobProperties, BlobStore, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState,
+    LeasedMessage, MessageRef, PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, QueueStore,
+    Storage, StoreError, StoreErrorKind, UpdateMessage, Updated,
+};
+use jobqueue::{BlobName, QueueName};
+
+/// A time that does not run out while a promise is tried, in real time too.
+pub(super) const LONG: Duration = secs(600);
+
+/// The kinds with which a stale receipt, or that of another message, may be refused; Azure's own documentation changed
+/// over time.
+pub(super) const STALE: &[StoreErrorKind] =
+    &[StoreErrorKind::PopReceiptMismatch, StoreErrorKind::MessageNotFound];
+
+pub(super) const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Returns whether two instants are at most `tolerance` apart.
+pub(super) fn near(left: SystemTime, right: SystemTime, tolerance: Duration) -> bool {
+    let apart = left.duration_since(right).or_else(|_| right.duration_since(left));
+    apart.is_ok_and(|apart| apart <= tolerance)
+}
+
+/// A queue in a test.
+#[derive(Debug, Clone)]
+pub(super) struct TestQueue {
+    pub(super) store: Arc<dyn QueueStore>,
+    pub(super) name: QueueName,
+}
+
+impl TestQueue {
+    pub(super) fn new(storage: &Storage, name: QueueName) -> Self {
+        Self { store: Arc::clone(storage.queues()), name }
+    }
+
+    pub(super) async fn put(&self, text: &str) -> Result<PutOutcome, StoreError> {
+        self.put_with(PutMessage::new(text)).await
+    }
+
+    pub(super) async fn put_with(&self, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        self.store.put(&self.name, message).await
+    }
+
+    /// Gets up to `count` messages once.
+    pub(super) async fn get(
+        &self,
+        count: u32,
+        visibility: Duration,
+    ) -> Result<Vec<LeasedMessage>, StoreError> {
+        let received = self.store.get(&self.name, GetMessages::new(count, visibility)).await?;
+        Ok(received.messages)
+    }
+
+    /// Gets exactly one message; otherwise the promise is broken.
+    pub(super) async fn get_one(&self, visibility: Duration) -> Result<LeasedMessage, Broken> {
+        let mut messages = self.get(1, visibility).await?;
+        messages.pop().ok_or_else(|| Broken::new("a message should be visible, and is not"))
+    }
+
+    /// Gets all visible messages, by as many gets as necessary.
+    pub(super) async fn get_all(&self, visibility: Duration) -> Result<Vec<LeasedMessage>, StoreError> {
+        let mut all = Vec::new();
+        loop {
+            let some = self.get(32, visibility).await?;
+            if some.is_empty() {
+                return Ok(all);
+            }
+            all.extend(some);
+        }
+    }
+
+    /// Puts a message and gets it.
+    pub(super) async fn put_and_get(
+        &self,
+        text: &str,
+        visibility: Duration,
+    ) -> Result<LeasedMessage, Broken> {
+        self.put(text).await?;
+        self.get_one(visibility).await
+    }
+
+    pub(super) async fn peek(&self, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        self.store.peek(&self.name, count).await
+    }
+
+    /// Peeks at exactly one message; otherwise the promise is broken.
+    pub(super) async fn peek_one(&self) -> Result<PeekedMessage, Broken> {
+        let mut messages = self.peek(1).await?;
+        messages.pop().ok_or_else(|| Broken::new("a message should be visible, and is not"))
+    }
+
+    pub(super) async fn update(
+        &self,
+        message: &MessageRef,
+        visibility: Duration,
+    ) -> Result<Updated, StoreError> {
+        self.update_with(message, UpdateMessage::new(visibility)).await
+    }
+
+    pub(super) async fn update_text(&self, message: &MessageRef, text: &str) -> Result<Updated, StoreError> {
+        self.update_with(message, UpdateMessage::new(LONG).with_text(text.to_owned())).await
+    }
+
+    pub(super) async fn update_with(
+        &self,
+        message: &MessageRef,
+        change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        self.store.update(&self.name, message, change).await
+    }
+
+    pub(super) async fn delete(&self, message: &MessageRef) -> Result<(), StoreError> {
+        self.store.delete(&self.name, message, ExpiredReceipt::Refuse).await
+    }
+
+    pub(super) async fn delete_late(&self, message: &MessageRef) -> Result<(), StoreError> {
+        self.store.delete(&self.name, message, ExpiredReceipt::Allow).await
+    }
+
+    pub(super) async fn count(&self) -> Result<u64, StoreError> {
+        Ok(self.store.queue_properties(&self.name).await?.approximate_count)
+    }
+}
+
+/// Returns the same message with another receipt.
+pub(super) fn with_receipt(message: &MessageRef, receipt: &PopReceipt) -> MessageRef {
+    MessageRef { id: message.id.clone(), receipt: receipt.clone() }
+}
+
+/// A blob in a test.
+#[derive(Debug, Clone)]
+pub(super) struct TestBlob {
+    pub(super) store: Arc<dyn BlobStore>,
+    pub(super) name: BlobName,
+}
+
+impl TestBlob {
+    pub(super) fn new(storage: &Storage, name: BlobName) -> Self {
+        Self { store: Arc::clone(storage.blobs()), name }
+    }
+
+    /// Returns another blob in the same container.
+    pub(super) fn sibling(&self, name: &str) -> Result<Self, Broken> {
+        let name = BlobName::new(self.name.container().clone(), name);
+        let name = name.map_err(|error| Broken::new(error.to_string()))?;
+        Ok(Self { store: Arc::clone(&self.store), name })
+    }
+
+    pub(super) async fn write(&self, data: &'static str) -> Result<BlobProperties, StoreError> {
+        self.write_with(data, PutBlob::new()).await
+    }
+
+    pub(super) async fn write_as(
+        &self,
+        lease: LeaseId,
+        data: &'static str,
+    ) -> Result<BlobProperties, StoreError> {
+        self.write_with(data, PutBlob::new().with_lease(lease)).await
+    }
+
+    pub(super) async fn write_with(
+        &self,
+        data: impl Into<Bytes>,
+        options: PutBlob,
+    ) -> Result<BlobProperties, StoreError> {
+        self.store.put_blob(&self.name, data.into(), options).await
+    }
+
+    pub(super) async fn read(&self) -> Result<Bytes, StoreError> {
+        Ok(self.store.get_blob(&self.name, 1 << 20).await?.data)
+    }
+
+    pub(super) async fn properties(&self) -> Result<BlobProperties, StoreError> {
+        self.store.blob_properties(&self.name).await
+    }
+
+    pub(super) async fn lease_state(&self) -> Result<LeaseState, StoreError> {
+        Ok(self.properties().await?.lease)
+    }
+
+    pub(super) async fn acquire(&self, seconds: u64, id: LeaseId) -> Result<LeaseId, StoreError> {
+        self.store.acquire_lease(&self.name, LeaseDuration::Finite(secs(seconds)), &id).await
+    }
+
+    pub(super) async fn acquire_forever(&self, id: LeaseId) -> Result<LeaseId, StoreError> {
+        self.store.acquire_lease(&self.name, LeaseDuration::Infinite, &id).await
+    }
+
+    pub(super) async fn renew(&self, id: LeaseId) -> Result<LeaseId, StoreError> {
+        self.store.renew_lease(&self.name, &id).await
+    }
+
+    pub(super) async fn change(&self, id: LeaseId, to: LeaseId) -> Result<LeaseId, StoreError> {
+        self.store.change_lease(&self.name, &id, &to).await
+    }
+
+    pub(super) async fn release(&self, id: LeaseId) -> Result<(), StoreError> {
+        self.store.release_lease(&self.name, &id).await
+    }
+
+    /// Begins a break of `seconds`.
+    pub(super) async fn break_in(&self, seconds: u64) -> Result<Duration, StoreError> {
+        self.store.break_lease(&self.name, Some(secs(seconds))).await
+    }
+
+    /// Takes the lease for a minute; returns its id.
+    pub(super) async fn leased(&self) -> Result<LeaseId, Broken> {
+        let id = LeaseId::random();
+        self.acquire(60, id).await?;
+        Ok(id)
+    }
+
+    /// Takes the lease and begins a break of a minute; returns the id.
+    pub(super) async fn breaking(&self) -> Result<LeaseId, Broken> {
+        let id = self.leased().await?;
+        self.break_in(50).await?;
+        Ok(id)
+    }
+
+    /// Takes the lease and breaks it; returns the former id.
+    pub(super) async fn broken(&self) -> Result<LeaseId, Broken> {
+        let id = self.leased().await?;
+        self.break_in(0).await?;
+        Ok(id)
+    }
+}

@@ -1,0 +1,107 @@
+//! Promises of acquiring a blob's lease.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::super::check::refused;
+use jobqueue::storage::{LeaseDuration, LeaseId, LeaseState, StoreErrorKind as K};
+
+promises! { "acquire";
+    /// An available lease is taken under the proposed id.
+    async fn takes_an_available_lease(subject) {
+        let blob = subject.blob().await?;
+        let id = LeaseId::random();
+        ensure_eq!(blob.acquire(60, id).await?, id, "id");
+        ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
+    }
+
+    /// The holder may acquire again, with another duration, so that a lost answer can be repeated.
+    async fn can_be_repeated_by_the_holder(subject) {
+        let blob = subject.blob().await?;
+        let id = blob.leased().await?;
+        ensure_eq!(blob.acquire(15, id).await?, id, "id");
+        ensure_eq!(blob.acquire_forever(id).await?, id, "id");
+        ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
+    }
+
+    /// A lease that is held cannot be taken by another, who learns nothing of its id.
+    async fn is_refused_while_another_holds(subject) {
+        let blob = subject.blob().await?;
+        let id = blob.leased().await?;
+        refused(blob.acquire(60, LeaseId::random()).await, &[K::LeaseAlreadyPresent])?;
+        refused(blob.acquire_forever(LeaseId::random()).await, &[K::LeaseAlreadyPresent])?;
+        blob.renew(id).await?;
+    }
+
+    /// Of many who acquire at once, one succeeds.
+    async fn has_one_winner(subject) {
+        let blob = subject.blob().await?;
+        let tries = join_all((0..20).map(|_| blob.acquire(60, LeaseId::random()))).await;
+        let won: Vec<_> = tries.iter().filter_map(|answer| answer.as_ref().ok()).collect();
+        ensure_eq!(won.len(), 1, "winners");
+        blob.renew(*won[0]).await?;
+    }
+
+    /// A blob that does not exist cannot be leased.
+    async fn needs_a_blob(subject) {
+        let blob = subject.missing_blob().await?;
+        refused(blob.acquire(60, LeaseId::random()).await, &[K::BlobNotFound])?;
+    }
+
+    /// A lease lasts 15 to 60 whole seconds, or is infinite; other durations are refused.
+    async fn takes_15_to_60_seconds(subject) {
+        let blob = subject.blob().await?;
+        let id = LeaseId::random();
+        for bad in [0, 14_000, 15_500, 61_000, 4_294_967_295_000] {
+            let duration = LeaseDuration::Finite(Duration::from_millis(bad));
+            refused(blob.store.acquire_lease(&blob.name, duration, &id).await, &[K::InvalidInput])?;
+        }
+        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state after refusals");
+        for good in [15, 60] {
+            blob.acquire(good, id).await?;
+        }
+        blob.acquire_forever(id).await?;
+    }
+
+    /// A lease that is being broken cannot be acquired, not even by its holder.
+    async fn is_refused_while_breaking(subject) {
+        let blob = subject.blob().await?;
+        let id = blob.breaking().await?;
+        for proposed in [id, LeaseId::random()] {
+            refused(blob.acquire(60, proposed).await, &[K::LeaseAlreadyPresent, K::LeaseBroken])?;
+        }
+    }
+
+    /// A broken lease can be taken by the former holder and by others.
+    async fn takes_a_broken_lease(subject) {
+        let blob = subject.blob().await?;
+        let former = blob.broken().await?;
+        blob.acquire(60, former).await?;
+        blob.break_in(0).await?;
+        blob.acquire(60, LeaseId::random()).await?;
+        ensure_eq!(blob.lease_state().await?, LeaseState::Leased, "state");
+    }
+
+    /// Acquiring changes neither tag nor content.
+    async fn is_not_a_write(subject) {
+        let blob = subject.blob().await?;
+        let before = blob.properties().await?;
+        let id = blob.leased().await?;
+        blob.renew(id).await?;
+        blob.release(id).await?;
+        let after = blob.properties().await?;
+        ensure_eq!((after.etag, after.modified), (before.etag, before.modified), "tag and date");
+    }
+
+    /// Leases of two blobs are independent of each other.
+    async fn concerns_one_blob(subject) {
+        let blob = subject.blob().await?;
+        let id = blob.leased().await?;
+        let other = blob.sibling("other")?;
+        other.write("x").await?;
+        other.acquire(60, id).await?;
+        blob.release(id).await?;
+        ensure_eq!(other.lease_state().await?, LeaseState::Leased, "state of the other");
+    }
+}

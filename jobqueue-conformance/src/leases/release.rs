@@ -1,0 +1,50 @@
+//! Promises of releasing a blob's lease.
+
+use super::super::check::refused;
+use jobqueue::storage::{LeaseId, LeaseState, StoreErrorKind as K};
+
+promises! { "release";
+    /// A released lease is available, and another can take it at once.
+    async fn frees_the_lease(subject) {
+        let blob = subject.blob().await?;
+        let id = blob.leased().await?;
+        blob.release(id).await?;
+        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
+        blob.leased().await?;
+    }
+
+    /// Nobody but the holder can release.
+    async fn is_refused_to_others(subject) {
+        let blob = subject.blob().await?;
+        let id = blob.leased().await?;
+        refused(blob.release(LeaseId::random()).await, &[K::LeaseIdMismatch])?;
+        blob.renew(id).await?;
+    }
+
+    /// A lease that nobody holds cannot be released, nor released twice.
+    async fn needs_a_lease(subject) {
+        let blob = subject.blob().await?;
+        let kinds = &[K::LeaseNotPresent, K::LeaseIdMismatch];
+        refused(blob.release(LeaseId::random()).await, kinds)?;
+        let id = blob.leased().await?;
+        blob.release(id).await?;
+        refused(blob.release(id).await, kinds)?;
+    }
+
+    /// The holder can release a lease that is being broken; it is available at once.
+    async fn ends_a_break(subject) {
+        let blob = subject.blob().await?;
+        let id = blob.breaking().await?;
+        refused(blob.release(LeaseId::random()).await, &[K::LeaseIdMismatch, K::LeaseBroken])?;
+        blob.release(id).await?;
+        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
+    }
+
+    /// The former holder can release a broken lease; it is available then.
+    async fn frees_a_broken_lease(subject) {
+        let blob = subject.blob().await?;
+        let id = blob.broken().await?;
+        blob.release(id).await?;
+        ensure_eq!(blob.lease_state().await?, LeaseState::Available, "state");
+    }
+}

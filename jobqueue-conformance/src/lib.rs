@@ -1,0 +1,66 @@
+//! The promises of every storage, one function each, for any adapter to run.
+//!
+//! A promise is a sentence and an async function over a [`Subject`]: the storage under test, a way to let time pass,
+//! and the storage's documented [`Deviation`]s. Where a storage deviates, the promise asserts the *deviating*
+//! behaviour. So a storage that no longer deviates fails the suite until the exception is removed.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use std::sync::Arc;
+//! use jobqueue::clock::ManualClock;
+//! use jobqueue::memory;
+//! use jobqueue_conformance::{Subject, exercise};
+//!
+//! let clock = Arc::new(ManualClock::new());
+//! let subject = Subject::virtual_time(memory::open_with_clock(clock.clone()), clock);
+//! exercise(&subject).await.assert_kept();
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod check;
+#[macro_use]
+mod promise;
+
+mod blobs;
+mod deviation;
+mod fixture;
+mod leases;
+mod queues;
+mod runner;
+mod subject;
+mod subscribe;
+
+use std::sync::LazyLock;
+
+pub use check::Broken;
+pub use deviation::Deviation;
+pub use promise::Promise;
+pub use runner::{Report, exercise, run_all};
+pub use subject::Subject;
+
+/// Returns all promises, in the order of the port's operations.
+pub fn promises() -> &'static [Promise] {
+    static ALL: LazyLock<Vec<Promise>> =
+        LazyLock::new(|| [queues::all(), subscribe::PROMISES.to_vec(), blobs::all(), leases::all()].concat());
+    &ALL
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_promise_has_a_name_of_its_own_and_a_sentence() {
+        let names: HashSet<_> = promises().iter().map(Promise::name).collect();
+        assert_eq!(names.len(), promises().len());
+        for promise in promises() {
+            assert!(promise.summary().ends_with('.'), "{}: {}", promise.name(), promise.summary());
+        }
+    }
+}

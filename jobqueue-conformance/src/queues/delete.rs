@@ -1,0 +1,78 @@
+//! Promises of deleting messages.
+
+use futures_util::future::join_all;
+
+use super::super::check::refused;
+use super::super::fixture::{LONG, secs};
+use jobqueue::storage::{ExpiredReceipt, PutMessage, StoreErrorKind as K};
+
+promises! { "delete";
+    /// A deleted message is never got again.
+    async fn removes_the_message(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", secs(1)).await?.message;
+        queue.delete(&message).await?;
+        subject.advance(secs(1)).await;
+        ensure!(queue.get(1, LONG).await?.is_empty(), "it came back");
+        ensure_eq!(queue.count().await?, 0, "messages");
+    }
+
+    /// Deleting a message leaves the others.
+    async fn removes_one_message(subject) {
+        let queue = subject.queue().await?;
+        let (one, two) = (queue.put("one").await?, queue.put("two").await?);
+        queue.delete(&one.message).await?;
+        ensure_eq!(queue.get_one(LONG).await?.message.id, two.message.id, "the one left");
+    }
+
+    /// Deleting a message twice finds nothing the second time.
+    async fn twice_finds_nothing(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        queue.delete(&message).await?;
+        refused(queue.delete(&message).await, &[K::MessageNotFound])?;
+        refused(queue.delete_late(&message).await, &[K::MessageNotFound])?;
+    }
+
+    /// Of many deletions of one message at once, one succeeds.
+    async fn by_many_at_once_succeeds_once(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        let deletions = join_all((0..10).map(|_| queue.delete(&message))).await;
+        ensure_eq!(deletions.iter().filter(|deletion| deletion.is_ok()).count(), 1, "successes");
+    }
+
+    /// Messages deleted together are answered in their order, and a stale one stops no other.
+    async fn all_answers_in_order(subject) {
+        let queue = subject.queue().await?;
+        let mut messages = Vec::new();
+        for text in ["one", "two", "three"] {
+            messages.push(queue.put(text).await?.message);
+        }
+        queue.delete(&messages[1]).await?;
+        let answers = queue.store.delete_all(&queue.name, messages, ExpiredReceipt::Refuse).await;
+        let fine: Vec<_> = answers.iter().map(Result::is_ok).collect();
+        ensure_eq!(fine, [true, false, true], "answers");
+        ensure_eq!(queue.count().await?, 0, "messages");
+    }
+
+    /// Many messages can be deleted together.
+    async fn all_removes_many(subject) {
+        let queue = subject.queue().await?;
+        let puts = queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 40]).await;
+        let messages = puts.into_iter().map(|put| put.map(|put| put.message)).collect::<Result<_, _>>()?;
+        for answer in queue.store.delete_all(&queue.name, messages, ExpiredReceipt::Refuse).await {
+            answer?;
+        }
+        ensure_eq!(queue.count().await?, 0, "messages");
+    }
+
+    /// Deleting no messages does nothing.
+    async fn all_of_nothing_does_nothing(subject) {
+        let queue = subject.queue().await?;
+        queue.put("kept").await?;
+        let answers = queue.store.delete_all(&queue.name, Vec::new(), ExpiredReceipt::Refuse).await;
+        ensure!(answers.is_empty(), "answers to nothing");
+        ensure_eq!(queue.count().await?, 1, "messages");
+    }
+}

@@ -1,0 +1,165 @@
+//! Promises of getting messages.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+
+use super::super::Deviation;
+use super::super::check::refused;
+use super::super::fixture::{LONG, near, secs};
+use jobqueue::storage::{GetMessages, MAX_VISIBILITY, PutMessage, StoreErrorKind as K};
+
+promises! { "get";
+    /// An empty queue gives no messages.
+    async fn of_an_empty_queue_is_empty(subject) {
+        let queue = subject.queue().await?;
+        ensure!(queue.get(32, LONG).await?.is_empty(), "messages out of nothing");
+    }
+
+    /// A get returns at most as many messages as asked for.
+    async fn returns_no_more_than_asked_for(subject) {
+        let queue = subject.queue().await?;
+        for _ in 0..5 {
+            queue.put("text").await?;
+        }
+        ensure!(queue.get(2, LONG).await?.len() <= 2, "more than 2");
+        ensure_eq!(queue.get_all(LONG).await?.len(), 3, "the rest");
+    }
+
+    /// All messages are got, each once, by as many gets as it takes.
+    async fn returns_each_message_once(subject) {
+        let queue = subject.queue().await?;
+        let messages = (0..50).map(|n| PutMessage::new(n.to_string())).collect();
+        for put in queue.store.put_all(&queue.name, messages).await {
+            put?;
+        }
+        let got = queue.get_all(LONG).await?;
+        ensure_eq!(got.len(), 50, "messages");
+        let ids: HashSet<_> = got.into_iter().map(|message| message.message.id).collect();
+        ensure_eq!(ids.len(), 50, "different messages");
+    }
+
+    /// No message is leased to two of many who get at once.
+    async fn by_many_at_once_shares_no_message(subject) {
+        let queue = subject.queue().await?;
+        let messages = (0..30).map(|n| PutMessage::new(n.to_string())).collect();
+        for put in queue.store.put_all(&queue.name, messages).await {
+            put?;
+        }
+        let mut ids = HashSet::new();
+        for got in join_all((0..20).map(|_| queue.get(3, LONG))).await {
+            for message in got? {
+                ensure!(ids.insert(message.message.id), "one message was leased twice");
+                ensure_eq!(message.dequeue_count, 1, "dequeue count");
+            }
+        }
+        ensure_eq!(ids.len() + queue.get_all(LONG).await?.len(), 30, "messages");
+    }
+
+    /// Asking for no messages, or for more than 32, is refused.
+    async fn takes_counts_from_1_to_32(subject) {
+        let queue = subject.queue().await?;
+        queue.put("text").await?;
+        for count in [0, 33] {
+            refused(queue.get(count, LONG).await, &[K::InvalidInput])?;
+        }
+        ensure_eq!(queue.get(32, LONG).await?.len(), 1, "messages");
+    }
+
+    /// A visibility timeout of zero, or of more than 7 days, is refused.
+    async fn takes_timeouts_up_to_7_days(subject) {
+        let queue = subject.queue().await?;
+        queue.put("text").await?;
+        for visibility in [secs(0), MAX_VISIBILITY + secs(1)] {
+            refused(queue.get(1, visibility).await, &[K::InvalidInput])?;
+        }
+        queue.get_one(MAX_VISIBILITY).await?;
+    }
+
+    /// A leased message is invisible to gets and peeks.
+    async fn hides_the_message(subject) {
+        let queue = subject.queue().await?;
+        queue.put_and_get("text", LONG).await?;
+        ensure!(queue.get(1, LONG).await?.is_empty(), "leased twice");
+        ensure!(queue.peek(1).await?.is_empty(), "visible to a peek");
+    }
+
+    /// A message that was not deleted is got again after its timeout, with the same id and text.
+    async fn returns_the_message_after_its_timeout(subject) {
+        let queue = subject.queue().await?;
+        let first = queue.put_and_get("text", secs(1)).await?;
+        subject.advance(secs(1)).await;
+        let second = queue.get_one(LONG).await?;
+        ensure_eq!(second.message.id, first.message.id, "id");
+        ensure_eq!(second.text, first.text, "text");
+        ensure_eq!(second.inserted, first.inserted, "insertion");
+    }
+
+    /// Each get raises the dequeue count by one.
+    async fn raises_the_dequeue_count(subject) {
+        let queue = subject.queue().await?;
+        queue.put("text").await?;
+        for count in 1..=5 {
+            let got = queue.get_one(LONG).await?;
+            ensure_eq!(got.dequeue_count, count, "dequeue count");
+            queue.update(&got.message, secs(0)).await?;
+        }
+    }
+
+    /// Each get of a message gives a receipt that was never given before.
+    async fn gives_a_new_receipt(subject) {
+        let queue = subject.queue().await?;
+        let put = queue.put("text").await?.message;
+        let first = queue.get_one(secs(1)).await?.message;
+        subject.advance(secs(1)).await;
+        let second = queue.get_one(LONG).await?.message;
+        ensure!(put.receipt != first.receipt, "the put's receipt again");
+        ensure!(first.receipt != second.receipt, "the first get's receipt again");
+        ensure!(put.receipt != second.receipt, "the put's receipt again");
+    }
+
+    /// Each message of one get has a receipt of its own.
+    async fn gives_each_message_a_receipt_of_its_own(subject) {
+        let queue = subject.queue().await?;
+        for _ in 0..3 {
+            queue.put("text").await?;
+        }
+        let got = queue.get(3, LONG).await?;
+        ensure_eq!(got.len(), 3, "messages");
+        let shared = got[0].message.receipt == got[1].message.receipt;
+        ensure_eq!(shared, subject.deviates(Deviation::BatchSharesReceipt), "a shared receipt");
+    }
+
+    /// The answer tells when the message becomes visible again.
+    async fn tells_the_time_of_return(subject) {
+        let queue = subject.queue().await?;
+        queue.put("text").await?;
+        let got = queue.get_one(secs(500)).await?;
+        ensure!(near(got.next_visible, got.inserted + secs(500), subject.tolerance()), "{got:?}");
+    }
+
+    /// The answer tells in how long the next message becomes visible.
+    async fn tells_when_the_next_becomes_visible(subject) {
+        let queue = subject.queue().await?;
+        queue.put_with(PutMessage::new("second").with_visibility_delay(secs(200))).await?;
+        queue.put_with(PutMessage::new("first").with_visibility_delay(secs(100))).await?;
+        let received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
+        match received.next_visible_in {
+            None => ensure!(subject.deviates(Deviation::NextVisibleUnknown), "it does not"),
+            Some(wait) => {
+                ensure!(!subject.deviates(Deviation::NextVisibleUnknown), "it does: no deviation any more");
+                ensure!(
+                    wait <= secs(100) && wait + subject.tolerance() >= secs(100),
+                    "{wait:?} instead of 100 s"
+                );
+            }
+        }
+    }
+
+    /// Nothing is told about a next message where there is none.
+    async fn tells_nothing_about_an_empty_queue(subject) {
+        let queue = subject.queue().await?;
+        let received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
+        ensure_eq!(received.next_visible_in, None, "the next");
+    }
+}

@@ -1,0 +1,73 @@
+//! Promises of operations on queues that do not exist.
+
+use super::super::Broken;
+use super::super::check::refused;
+use super::super::fixture::{LONG, TestQueue};
+use jobqueue::Metadata;
+use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind as K};
+
+/// Returns a message reference of the form that the storage itself uses.
+async fn some_message(subject: &super::super::Subject) -> Result<MessageRef, Broken> {
+    Ok(subject.queue().await?.put("elsewhere").await?.message)
+}
+
+async fn every_message_operation_is_refused(
+    queue: &TestQueue,
+    message: &MessageRef,
+    kinds: &[K],
+) -> Result<(), Broken> {
+    refused(queue.put("text").await, kinds)?;
+    refused(queue.get(1, LONG).await, kinds)?;
+    refused(queue.peek(1).await, kinds)?;
+    refused(queue.update(message, LONG).await, kinds)?;
+    refused(queue.delete(message).await, kinds)?;
+    refused(queue.store.clear(&queue.name).await, kinds)
+}
+
+promises! { "missing";
+    /// Messages cannot be put into, got from, changed or cleared in a queue that does not exist.
+    async fn queue_has_no_messages(subject) {
+        let message = some_message(subject).await?;
+        let queue = subject.missing_queue()?;
+        every_message_operation_is_refused(&queue, &message, &[K::QueueNotFound]).await?;
+    }
+
+    /// A queue that does not exist has no properties, and no metadata can be set.
+    async fn queue_has_no_properties(subject) {
+        let queue = subject.missing_queue()?;
+        refused(queue.count().await, &[K::QueueNotFound])?;
+        refused(queue.store.queue_metadata(&queue.name).await, &[K::QueueNotFound])?;
+        let metadata = Metadata::new().with("a", "1");
+        refused(queue.store.set_queue_metadata(&queue.name, &metadata).await, &[K::QueueNotFound])?;
+    }
+
+    /// A queue that does not exist cannot be deleted.
+    async fn queue_cannot_be_deleted(subject) {
+        let queue = subject.missing_queue()?;
+        refused(queue.store.delete_queue(&queue.name).await, &[K::QueueNotFound])?;
+    }
+
+    /// Each message of a batch for a queue that does not exist is refused.
+    async fn queue_refuses_each_of_a_batch(subject) {
+        let message = some_message(subject).await?;
+        let queue = subject.missing_queue()?;
+        let puts = queue.store.put_all(&queue.name, vec![PutMessage::new("a"), PutMessage::new("b")]).await;
+        ensure_eq!(puts.len(), 2, "answers to two messages");
+        for put in puts {
+            refused(put, &[K::QueueNotFound])?;
+        }
+        for delete in queue.store.delete_all(&queue.name, vec![message], ExpiredReceipt::Refuse).await {
+            refused(delete, &[K::QueueNotFound])?;
+        }
+    }
+
+    /// A deleted queue behaves like one that never existed, or is reported as being deleted.
+    async fn queue_is_what_a_deleted_one_becomes(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put("gone").await?.message;
+        queue.store.delete_queue(&queue.name).await?;
+        let kinds = &[K::QueueNotFound, K::QueueBeingDeleted];
+        every_message_operation_is_refused(&queue, &message, kinds).await?;
+        refused(queue.count().await, kinds)?;
+    }
+}

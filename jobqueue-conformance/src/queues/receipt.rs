@@ -1,0 +1,171 @@
+//! Promises of fencing: a stale or expired receipt, or that of another message, changes nothing (invariant I5).
+
+use super::super::check::{refused, refused_unless};
+use super::super::fixture::{LONG, STALE, TestQueue, secs, with_receipt};
+use super::super::{Broken, Deviation, Subject};
+use jobqueue::storage::{
+    ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, StoreErrorKind as K, UpdateMessage,
+};
+
+/// Returns an update that an expired receipt may make, too.
+fn late() -> UpdateMessage {
+    UpdateMessage::new(LONG).with_late(ExpiredReceipt::Allow)
+}
+
+/// Returns a message whose lease has run out, and which nobody else has got.
+async fn expired(subject: &Subject) -> Result<(TestQueue, MessageRef), Broken> {
+    let queue = subject.queue().await?;
+    let message = queue.put_and_get("text", secs(1)).await?.message;
+    subject.advance(secs(1)).await;
+    Ok((queue, message))
+}
+
+/// Returns a message whose lease has run out, and which another worker has got since.
+async fn succeeded(subject: &Subject) -> Result<(TestQueue, MessageRef, LeasedMessage), Broken> {
+    let (queue, message) = expired(subject).await?;
+    let successor = queue.get_one(LONG).await?;
+    Ok((queue, message, successor))
+}
+
+promises! { "receipt";
+    /// A former holder cannot delete a message that a successor has got.
+    async fn of_a_predecessor_does_not_delete(subject) {
+        let (queue, stale, successor) = succeeded(subject).await?;
+        refused(queue.delete(&stale).await, STALE)?;
+        queue.delete(&successor.message).await?;
+    }
+
+    /// A former holder cannot change a message that a successor has got.
+    async fn of_a_predecessor_does_not_update(subject) {
+        let (queue, stale, successor) = succeeded(subject).await?;
+        refused(queue.update(&stale, secs(0)).await, STALE)?;
+        refused(queue.update_text(&stale, "stale").await, STALE)?;
+        ensure!(queue.get(1, LONG).await?.is_empty(), "the stale holder released the message");
+        queue.update(&successor.message, secs(0)).await?;
+        ensure_eq!(queue.get_one(LONG).await?.text.as_deref(), Ok("text"), "text");
+    }
+
+    /// A former holder cannot change a message that a successor has got, even if expired receipts are allowed.
+    async fn of_a_predecessor_is_refused_if_claimed(subject) {
+        let (queue, stale, successor) = succeeded(subject).await?;
+        refused(queue.delete_late(&stale).await, STALE)?;
+        refused(queue.update_with(&stale, late()).await, STALE)?;
+        queue.delete(&successor.message).await?;
+    }
+
+    /// An expired receipt does not delete, though nobody else has got the message.
+    async fn that_expired_does_not_delete(subject) {
+        let (queue, message) = expired(subject).await?;
+        let deviates = subject.deviates(Deviation::ExpiryNotChecked);
+        ensure_eq!(queue.store.checks_expiry(), !deviates, "what the storage says of itself");
+        refused_unless(deviates, queue.delete(&message).await, &[K::LeaseExpired])?;
+        ensure_eq!(queue.get(1, LONG).await?.len(), usize::from(!deviates), "messages");
+    }
+
+    /// An expired receipt does not change, though nobody else has got the message.
+    async fn that_expired_does_not_update(subject) {
+        let (queue, message) = expired(subject).await?;
+        let deviates = subject.deviates(Deviation::ExpiryNotChecked);
+        refused_unless(deviates, queue.update_text(&message, "late").await, &[K::LeaseExpired])?;
+        ensure_eq!(queue.get(1, LONG).await?.len(), usize::from(!deviates), "messages");
+    }
+
+    /// An expired receipt deletes if expired receipts are allowed and nobody else has got the message.
+    async fn that_expired_deletes_if_unclaimed(subject) {
+        let (queue, message) = expired(subject).await?;
+        queue.delete_late(&message).await?;
+        ensure!(queue.get(1, LONG).await?.is_empty(), "it is still there");
+    }
+
+    /// An expired receipt renews if expired receipts are allowed and nobody else has got the message.
+    async fn that_expired_updates_if_unclaimed(subject) {
+        let (queue, message) = expired(subject).await?;
+        let updated = queue.update_with(&message, late()).await?;
+        ensure!(queue.get(1, LONG).await?.is_empty(), "it was not leased again");
+        queue.delete(&with_receipt(&message, &updated.receipt)).await?;
+    }
+
+    /// The receipt of a release (an update to zero) counts as expired.
+    async fn of_a_release_has_expired(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        let released = with_receipt(&message, &queue.update(&message, secs(0)).await?.receipt);
+        let deviates = subject.deviates(Deviation::ExpiryNotChecked);
+        refused_unless(deviates, queue.delete(&released).await, &[K::LeaseExpired])?;
+    }
+
+    /// One message's receipt is not valid for another, got by another get.
+    async fn of_another_message_is_refused(subject) {
+        let queue = subject.queue().await?;
+        let one = queue.put_and_get("one", LONG).await?.message;
+        let two = queue.put_and_get("two", LONG).await?.message;
+        refused(queue.delete(&with_receipt(&one, &two.receipt)).await, STALE)?;
+        refused(queue.update(&with_receipt(&two, &one.receipt), LONG).await, STALE)?;
+        ensure_eq!(queue.count().await?, 2, "messages");
+    }
+
+    /// One message's receipt is not valid for another, got by the same get.
+    async fn of_a_batch_mate_is_refused(subject) {
+        let queue = subject.queue().await?;
+        queue.put("one").await?;
+        queue.put("two").await?;
+        let got = queue.get(2, LONG).await?;
+        ensure_eq!(got.len(), 2, "messages");
+        let crossed = with_receipt(&got[0].message, &got[1].message.receipt);
+        let deviates = subject.deviates(Deviation::BatchSharesReceipt);
+        refused_unless(deviates, queue.delete(&crossed).await, STALE)?;
+    }
+
+    /// A message of one queue cannot be changed through another queue.
+    async fn is_good_for_its_queue_only(subject) {
+        let (one, other) = (subject.queue().await?, subject.queue().await?);
+        let message = one.put_and_get("text", LONG).await?.message;
+        refused(other.delete(&message).await, &[K::MessageNotFound])?;
+        refused(other.update(&message, LONG).await, &[K::MessageNotFound])?;
+        one.delete(&message).await?;
+    }
+
+    /// An id that no message has finds nothing.
+    async fn of_no_message_finds_nothing(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        let unknown = MessageRef {
+            id: MessageId::new("3f0e4f2c-0000-4000-8000-000000000000"),
+            receipt: message.receipt.clone(),
+        };
+        refused(queue.delete(&unknown).await, &[K::MessageNotFound])?;
+        refused(queue.update(&unknown, LONG).await, &[K::MessageNotFound])?;
+    }
+
+    /// A made-up receipt is refused.
+    async fn that_was_made_up_is_refused(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        let kinds = &[K::PopReceiptMismatch, K::MessageNotFound, K::InvalidInput];
+        for made_up in ["AAAAAAAAAAAAAAAAAAAAAAAA", "0", "' OR '1'='1"] {
+            let forged = with_receipt(&message, &PopReceipt::new(made_up));
+            refused(queue.delete(&forged).await, kinds)?;
+            refused(queue.update(&forged, LONG).await, kinds)?;
+        }
+        queue.delete(&message).await?;
+    }
+
+    /// Of many concurrent updates with one receipt, one succeeds (invariant I7 depends on it).
+    async fn is_used_up_by_one_of_many_updates(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        let updates = (0..10).map(|_| queue.update(&message, LONG));
+        let updates = futures_util::future::join_all(updates).await;
+        ensure_eq!(updates.iter().filter(|update| update.is_ok()).count(), 1, "successes");
+    }
+
+    /// A detached handle sees the same messages and accepts the same receipts.
+    async fn is_good_through_a_detached_handle(subject) {
+        let queue = subject.queue().await?;
+        let message = queue.put_and_get("text", LONG).await?.message;
+        let detached = TestQueue::new(&subject.storage().detached(), queue.name.clone());
+        let updated = detached.update(&message, LONG).await?;
+        queue.delete(&with_receipt(&message, &updated.receipt)).await?;
+        ensure_eq!(detached.count().await?, 0, "messages");
+    }
+}

@@ -1,0 +1,176 @@
+//! The storage under test, with the properties that the promises need.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::fixture::{TestBlob, TestQueue};
+use super::{Broken, Deviation};
+use jobqueue::ManualClock;
+use jobqueue::Metadata;
+use jobqueue::storage::Storage;
+use jobqueue::{BlobName, ContainerName, QueueName};
+
+type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A storage under test, with a way to let its time pass.
+///
+/// All queues and containers of promises have unique names, so that several subjects and several promises may use one
+/// storage at once, as long as its time is real.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use jobqueue::clock::ManualClock;
+/// use jobqueue::{Storage, memory};
+/// use jobqueue_conformance::{Subject, exercise};
+/// use std::sync::Arc;
+///
+/// # fn my_storage(clock: Arc<ManualClock>) -> Storage { memory::open_with_clock(clock) }
+/// // A storage that takes its time from a clock is tested without waiting; one with its own clock by `real_time`.
+/// let clock = Arc::new(ManualClock::new());
+/// let subject = Subject::virtual_time(my_storage(clock.clone()), clock);
+/// exercise(&subject).await.assert_kept();
+/// # }
+/// ```
+pub struct Subject {
+    storage: Storage,
+    advance: Box<dyn Fn(Duration) -> Passing + Send + Sync>,
+    tolerance: Duration,
+    deviations: BTreeSet<Deviation>,
+    run: String,
+    names: AtomicU32,
+    _guard: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Subject {
+    /// Returns a subject whose time passes when `advance` is awaited. Instants that it reports may be wrong by
+    /// `tolerance`.
+    pub fn new(
+        storage: Storage,
+        tolerance: Duration,
+        advance: impl Fn(Duration) -> Passing + Send + Sync + 'static,
+    ) -> Self {
+        let run = uuid::Uuid::new_v4().simple().to_string();
+        Self {
+            storage,
+            advance: Box::new(advance),
+            tolerance,
+            deviations: BTreeSet::new(),
+            run: run[..12].to_owned(),
+            names: AtomicU32::new(0),
+            _guard: None,
+        }
+    }
+
+    /// Returns a subject that takes the time from `clock`. Promises must not run concurrently on it.
+    pub fn virtual_time(storage: Storage, clock: Arc<ManualClock>) -> Self {
+        Self::new(storage, Duration::from_millis(1), move |by| {
+            clock.advance(by);
+            Box::pin(std::future::ready(()))
+        })
+    }
+
+    /// Returns a subject in real time, in whole seconds: it waits a little longer than asked.
+    pub fn real_time(storage: Storage) -> Self {
+        Self::new(storage, Duration::from_secs(5), |by| {
+            Box::pin(tokio::time::sleep(by + Duration::from_millis(300)))
+        })
+    }
+
+    /// Declares the known deviations of the storage.
+    #[must_use]
+    pub fn deviating(mut self, deviations: impl IntoIterator<Item = Deviation>) -> Self {
+        self.deviations.extend(deviations);
+        self
+    }
+
+    /// Keeps a value, such as a temporary folder, as long as the subject lives.
+    #[must_use]
+    pub fn keeping(mut self, guard: impl Any + Send + Sync) -> Self {
+        self._guard = Some(Box::new(guard));
+        self
+    }
+
+    /// Returns the storage under test.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Returns whether the storage is declared to deviate in this.
+    pub fn deviates(&self, deviation: Deviation) -> bool {
+        self.deviations.contains(&deviation)
+    }
+
+    /// Returns the greatest error of an instant that the storage reports.
+    pub fn tolerance(&self) -> Duration {
+        self.tolerance
+    }
+
+    /// Lets at least `by` of the storage's time pass.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the time may or may not have passed.
+    pub async fn advance(&self, by: Duration) {
+        (self.advance)(by).await;
+    }
+
+    /// Returns the prefix of the names of all queues and containers of this subject.
+    pub fn prefix(&self) -> String {
+        format!("c{}-", self.run)
+    }
+
+    /// Returns a name that no queue has.
+    pub(super) fn queue_name(&self) -> Result<QueueName, Broken> {
+        QueueName::new(self.name()).map_err(|error| Broken::new(error.to_string()))
+    }
+
+    /// Returns a name that no container has.
+    pub(super) fn container_name(&self) -> Result<ContainerName, Broken> {
+        ContainerName::new(self.name()).map_err(|error| Broken::new(error.to_string()))
+    }
+
+    /// Creates a new, empty queue.
+    pub(super) async fn queue(&self) -> Result<TestQueue, Broken> {
+        let name = self.queue_name()?;
+        self.storage.queues().create_queue(&name, &Metadata::new()).await?;
+        Ok(TestQueue::new(&self.storage, name))
+    }
+
+    /// Returns a handle of a queue that does not exist.
+    pub(super) fn missing_queue(&self) -> Result<TestQueue, Broken> {
+        Ok(TestQueue::new(&self.storage, self.queue_name()?))
+    }
+
+    /// Returns a handle of a blob that does not exist, in a new container.
+    pub(super) async fn missing_blob(&self) -> Result<TestBlob, Broken> {
+        let container = self.container_name()?;
+        self.storage.blobs().create_container(&container).await?;
+        let name = BlobName::new(container, "a/blob").map_err(|error| Broken::new(error.to_string()))?;
+        Ok(TestBlob::new(&self.storage, name))
+    }
+
+    /// Creates a blob with content `first`, in a new container.
+    pub(super) async fn blob(&self) -> Result<TestBlob, Broken> {
+        let blob = self.missing_blob().await?;
+        blob.write("first").await?;
+        Ok(blob)
+    }
+
+    fn name(&self) -> String {
+        format!("{}{}", self.prefix(), self.names.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject")
+            .field("storage", &self.storage)
+            .field("deviations", &self.deviations)
+            .finish_non_exhaustive()
+    }
+}
