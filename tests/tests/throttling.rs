@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::storage::{Operation, Storage, StoreErrorKind};
+use jobqueue::sharded::Sharded;
+use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, Storage, StoreErrorKind, traced};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, QueueMessage, Worker};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, outcomes, task, worker};
@@ -103,6 +104,29 @@ const BUSY: [Fault; 2] =
     [Fault::Refuse(StoreErrorKind::Throttled), Fault::LoseRequest(StoreErrorKind::Throttled)];
 
 /// Makes `operations` fail for so long.
+/// A wrapper around a sharded storage does not make one load of its shards: a throttled deletion on one of them holds up
+/// no send to the others.
+// F86
+#[tokio::test(start_paused = true)]
+async fn wrapped_sharded_storage_throttles_by_shard() {
+    let faulty = Faulty::new(&Storage::memory());
+    let sharded = Sharded::builder().account("a", faulty.storage()).shards("busy", 2).build().unwrap();
+    let sharded = sharded.storage();
+    let own = Storage::new(Arc::clone(sharded.queues()), Arc::clone(sharded.blobs()), "wrapped");
+    for storage in [traced(&sharded, "memory"), own] {
+        let busy = storage.queue::<Busy>().await.unwrap();
+        busy.send(&Busy {}).await.unwrap();
+        let (queues, name) = (storage.queues(), "busy".parse().unwrap());
+        let received = queues.get(&name, GetMessages::new(1, PAUSE)).await.unwrap();
+        faulty.plan(Operation::Delete, 1, Fault::Throttle(PAUSE));
+        let deleted = queues.delete(&name, &received.messages[0].message, ExpiredReceipt::Refuse).await;
+        assert_eq!(deleted.unwrap_err().kind(), StoreErrorKind::Throttled);
+        let begun = Instant::now();
+        busy.send(&Busy {}).await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+}
+
 fn busy_for(faulty: &Faulty, operations: &'static [Operation], fault: Fault, seconds: u64) {
     for operation in operations {
         faulty.plan_always(*operation, fault);

@@ -151,7 +151,7 @@ impl Sharded {
         let blobs = Arc::clone(self.queues.home().blobs());
         let accounts = self.queues.accounts();
         let description = format!("sharded over {accounts} accounts, {}", self.queues.home().description());
-        Storage::of_shards(Arc::clone(&self.queues) as Arc<_>, blobs, description)
+        Storage::new(Arc::clone(&self.queues) as Arc<_>, blobs, description)
     }
 
     /// Spreads a queue over another number of shards. New messages go to the new shards; messages in the former ones

@@ -338,6 +338,10 @@ impl QueueStore for ShardedQueues {
         Some(all)
     }
 
+    fn throttles_by_shard(&self) -> bool {
+        true
+    }
+
     fn checks_expiry(&self) -> bool {
         self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().checks_expiry())
     }

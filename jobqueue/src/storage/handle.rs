@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::throttle::{Observed, Throttle};
+use super::instrumented::Instrumented;
+use super::throttle::Throttle;
 use super::{BlobStore, QueueStore};
 
 /// A storage: queues and blobs in one place. Cheap to clone; all clones use the same storage.
@@ -44,27 +45,20 @@ impl Storage {
         blobs: Arc<dyn BlobStore>,
         description: impl Into<Arc<str>>,
     ) -> Self {
-        Self::under(Throttle::default(), queues, blobs, description.into())
+        let throttle = Arc::new(Throttle::new(queues.throttles_by_shard()));
+        let queues = Arc::new(Instrumented::measured(queues, Arc::clone(&throttle)));
+        Self { queues, blobs, description: description.into(), throttle, apart: Arc::default() }
     }
 
-    /// Returns a storage made of several, each with a load of its own.
-    pub(crate) fn of_shards(
-        queues: Arc<dyn QueueStore>,
-        blobs: Arc<dyn BlobStore>,
-        description: impl Into<Arc<str>>,
-    ) -> Self {
-        Self::under(Throttle::of_shards(), queues, blobs, description.into())
-    }
-
-    fn under(
-        throttle: Throttle,
-        queues: Arc<dyn QueueStore>,
-        blobs: Arc<dyn BlobStore>,
-        description: Arc<str>,
-    ) -> Self {
-        let throttle = Arc::new(throttle);
-        let queues = Arc::new(Observed::new(queues, Arc::clone(&throttle)));
-        Self { queues, blobs, description, throttle, apart: Arc::default() }
+    /// Returns this storage behind wrappers of its halves: the same load, under the same description.
+    pub(super) fn wrapped(&self, queues: Arc<dyn QueueStore>, blobs: Arc<dyn BlobStore>) -> Self {
+        Self {
+            queues,
+            blobs,
+            description: Arc::clone(&self.description),
+            throttle: Arc::clone(&self.throttle),
+            apart: Arc::default(),
+        }
     }
 
     /// Returns the queues.

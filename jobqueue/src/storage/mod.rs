@@ -9,6 +9,7 @@ mod blob;
 mod certainty;
 mod error;
 mod handle;
+mod instrumented;
 mod message;
 mod notifier;
 mod operation;
@@ -17,7 +18,6 @@ mod request;
 pub mod rules;
 mod short_text;
 mod throttle;
-mod traced;
 
 pub use crate::name::{BlobName, ContainerName, NameError, QueueName};
 pub use access::Access;
@@ -27,12 +27,12 @@ pub use blob::{
 };
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::Storage;
+pub use instrumented::traced;
 pub use message::{LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received};
 pub use notifier::{Notifier, Subscription};
 pub use operation::Operation;
 pub use queue::{Created, QueueProperties, QueueStore};
 pub use request::{ExpiredReceipt, GetMessages, PutMessage, PutOutcome, UpdateMessage, Updated};
-pub use traced::traced;
 
 pub(crate) use certainty::{Certainty, Tries};
 

@@ -42,6 +42,12 @@ macro_rules! operations {
                 )
             }
 
+            /// Returns whether callers put the operation off while the storage is throttled. Renewing and settling leases
+            /// cannot wait.
+            pub(super) const fn can_wait(self) -> bool {
+                matches!(self, Self::Put | Self::PutAll | Self::Get | Self::Peek)
+            }
+
             /// Returns whether the operation may change what is stored. A get does: it leases messages.
             pub const fn is_change(self) -> bool {
                 !matches!(

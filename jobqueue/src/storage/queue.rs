@@ -204,6 +204,13 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Returns whether the messages of a queue lie in several places that throttle apart from each other. The default is
+    /// `false`. If `true`, a throttled request for a single message slows down neither polling nor sending: it says
+    /// nothing about the other places.
+    fn throttles_by_shard(&self) -> bool {
+        false
+    }
+
     /// Returns a handle for use on another runtime. It shares no connections with this one. The lease renewer uses it,
     /// so that a handler that blocks the main runtime cannot delay renewals.
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore>;

@@ -1,23 +1,17 @@
 //! Measures a storage's load by its answers, and tells callers that can wait how long to wait.
 //!
-//! Renewing and settling leases cannot wait; polling and sending can. [`Observed`] reads every answer of the queues,
-//! whoever asked. Callers that can wait call [`Throttle::until_ready`] before they send. The module knows nothing of
+//! Renewing and settling leases cannot wait; polling and sending can. [`Instrumented`](super::instrumented::Instrumented)
+//! reads every answer of the queues, whoever asked. Callers that can wait call [`Throttle::until_ready`] before they send. The module knows nothing of
 //! workers.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::{
-    Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
-};
+use super::StoreError;
 use crate::entropy;
 use crate::job::retry::Backoff;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
 use crate::sync::lock;
 
 /// The pause when the storage names none: from a second doubling to a minute.
@@ -44,9 +38,9 @@ struct State {
 }
 
 impl Throttle {
-    /// Returns the load of a sharded storage.
-    pub(crate) fn of_shards() -> Self {
-        Self { of_shards: true, ..Self::default() }
+    /// Returns the load of a storage, given what its queues say of [shards](super::QueueStore::throttles_by_shard).
+    pub(super) fn new(of_shards: bool) -> Self {
+        Self { of_shards, ..Self::default() }
     }
 
     /// Returns the time for which callers that can wait should still wait.
@@ -70,7 +64,7 @@ impl Throttle {
         }
     }
 
-    fn note<T>(&self, answer: &Result<T, StoreError>, may_wait: bool) {
+    pub(super) fn note<T>(&self, answer: &Result<T, StoreError>, may_wait: bool) {
         match answer {
             Err(error) if error.is_throttled() && (may_wait || !self.of_shards) => {
                 self.throttled(error.retry_after())
@@ -96,128 +90,6 @@ impl Throttle {
     }
 }
 
-/// A queue store that records the storage's answers.
-#[derive(Debug)]
-pub(super) struct Observed {
-    inner: Arc<dyn QueueStore>,
-    throttle: Arc<Throttle>,
-}
-
-impl Observed {
-    pub(super) fn new(inner: Arc<dyn QueueStore>, throttle: Arc<Throttle>) -> Self {
-        Self { inner, throttle }
-    }
-
-    fn noted<T>(&self, answer: Result<T, StoreError>, may_wait: bool) -> Result<T, StoreError> {
-        self.throttle.note(&answer, may_wait);
-        answer
-    }
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl QueueStore for Observed {
-    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
-        self.noted(self.inner.create_queue(queue, metadata).await, false)
-    }
-
-    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.noted(self.inner.delete_queue(queue).await, false)
-    }
-
-    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
-        self.noted(self.inner.list_queues(prefix).await, false)
-    }
-
-    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        self.noted(self.inner.queue_properties(queue).await, false)
-    }
-
-    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
-        self.noted(self.inner.queue_metadata(queue).await, false)
-    }
-
-    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
-        self.noted(self.inner.set_queue_metadata(queue, metadata).await, false)
-    }
-
-    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
-        self.noted(self.inner.put(queue, message).await, true)
-    }
-
-    async fn put_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<PutMessage>,
-    ) -> Vec<Result<PutOutcome, StoreError>> {
-        let answers = self.inner.put_all(queue, messages).await;
-        answers.iter().for_each(|answer| self.throttle.note(answer, true));
-        answers
-    }
-
-    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
-        self.noted(self.inner.get(queue, options).await, true)
-    }
-
-    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
-        self.noted(self.inner.peek(queue, count).await, true)
-    }
-
-    async fn update(
-        &self,
-        queue: &QueueName,
-        message: &MessageRef,
-        change: UpdateMessage,
-    ) -> Result<Updated, StoreError> {
-        self.noted(self.inner.update(queue, message, change).await, false)
-    }
-
-    async fn delete(
-        &self,
-        queue: &QueueName,
-        message: &MessageRef,
-        expired: ExpiredReceipt,
-    ) -> Result<(), StoreError> {
-        self.noted(self.inner.delete(queue, message, expired).await, false)
-    }
-
-    async fn delete_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<MessageRef>,
-        expired: ExpiredReceipt,
-    ) -> Vec<Result<(), StoreError>> {
-        let answers = self.inner.delete_all(queue, messages, expired).await;
-        answers.iter().for_each(|answer| self.throttle.note(answer, false));
-        answers
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.noted(self.inner.clear(queue).await, false)
-    }
-
-    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
-        self.noted(self.inner.check_access(queue, access).await, false)
-    }
-
-    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
-        self.inner.subscribe(queue)
-    }
-
-    fn checks_expiry(&self) -> bool {
-        self.inner.checks_expiry()
-    }
-
-    fn commits_together(&self) -> bool {
-        self.inner.commits_together()
-    }
-
-    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
-        let inner = Arc::clone(&self.inner).detached();
-        Arc::new(Self { inner, throttle: Arc::clone(&self.throttle) })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,7 +104,7 @@ mod tests {
     // F86
     #[tokio::test(start_paused = true)]
     async fn refused_message_on_one_shard_throttles_no_other() {
-        let (one, sharded) = (Throttle::default(), Throttle::of_shards());
+        let (one, sharded) = (Throttle::new(false), Throttle::new(true));
         assert!(!after(&one, false).is_zero());
         assert!(after(&sharded, false).is_zero());
         // A failed get or put has tried all shards.

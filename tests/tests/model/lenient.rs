@@ -111,6 +111,10 @@ impl QueueStore for Lenient {
         self.0.commits_together()
     }
 
+    fn throttles_by_shard(&self) -> bool {
+        self.0.throttles_by_shard()
+    }
+
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         self
     }

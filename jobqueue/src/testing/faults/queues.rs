@@ -120,6 +120,10 @@ impl QueueStore for Queues {
         self.shape.commits_together
     }
 
+    fn throttles_by_shard(&self) -> bool {
+        self.inner.throttles_by_shard()
+    }
+
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         Arc::new(Self {
             inner: Arc::clone(&self.inner).detached(),
