@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::Broken;
+use jobqueue::QueueName;
+use jobqueue::storage::BlobName;
 use jobqueue::storage::{
     BlobProperties, BlobStore, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState,
     LeasedMessage, MessageRef, PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, QueueStore,
     Storage, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
-use jobqueue::{BlobName, QueueName};
 
 /// A time that does not run out while a promise is tried, in real time too.
 pub(super) const LONG: Duration = secs(600);

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use super::fixture::{TestBlob, TestQueue};
 use super::{Broken, Deviation};
-use jobqueue::ManualClock;
-use jobqueue::Metadata;
+use jobqueue::QueueName;
+use jobqueue::clock::ManualClock;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::Storage;
-use jobqueue::{BlobName, ContainerName, QueueName};
+use jobqueue::storage::{BlobName, ContainerName};
 
 type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 

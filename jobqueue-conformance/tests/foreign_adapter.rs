@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
+use jobqueue::clock::ManualClock;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{
     Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome, QueueProperties,
     QueueStore, Received, StoreError, UpdateMessage, Updated,
 };
-use jobqueue::{ManualClock, Metadata, QueueName, Storage, memory};
+use jobqueue::{QueueName, Storage, memory};
 use jobqueue_conformance::{Deviation, Subject, exercise};
 
 /// Queues that count the requests to the storage below, as an account's bill does.

@@ -3,7 +3,7 @@
 use super::super::Broken;
 use super::super::check::refused;
 use super::super::fixture::TestBlob;
-use jobqueue::BlobName;
+use jobqueue::storage::BlobName;
 use jobqueue::storage::{PutBlob, StoreErrorKind as K};
 
 promises! { "container";

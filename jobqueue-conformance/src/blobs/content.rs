@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::super::check::refused;
 use super::super::fixture::secs;
-use jobqueue::Metadata;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{LeaseState, PutBlob, StoreErrorKind as K};
 
 promises! { "blob";

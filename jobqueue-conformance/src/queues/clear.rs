@@ -2,7 +2,7 @@
 
 use super::super::check::refused;
 use super::super::fixture::LONG;
-use jobqueue::Metadata;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{PutMessage, StoreErrorKind as K};
 
 promises! { "clear";

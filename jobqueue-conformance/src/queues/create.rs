@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 
 use super::super::check::refused;
 use super::super::fixture::TestQueue;
-use jobqueue::Metadata;
 use jobqueue::QueueName;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{Created, StoreErrorKind as K};
 
 promises! { "create";

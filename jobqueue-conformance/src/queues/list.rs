@@ -1,6 +1,6 @@
 //! Promises of listing queues.
 
-use jobqueue::Metadata;
+use jobqueue::settings::Metadata;
 
 promises! { "list";
     /// All queues that begin with a prefix are listed once, in order of name, whatever the order of creation.

@@ -3,7 +3,7 @@
 use super::super::Deviation;
 use super::super::check::refused_unless;
 use super::super::fixture::{LONG, secs};
-use jobqueue::Metadata;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{PutMessage, StoreErrorKind as K};
 
 promises! { "metadata";

@@ -3,7 +3,7 @@
 use super::super::Broken;
 use super::super::check::refused;
 use super::super::fixture::{LONG, TestQueue};
-use jobqueue::Metadata;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind as K};
 
 /// Returns a message reference of the form that the storage itself uses.
