@@ -69,7 +69,7 @@ pub struct WorkerBuilder {
     repeated_state: Option<&'static str>,
     registrations: Vec<(Option<String>, Registration)>,
     layers: Vec<Wrap>,
-    options: Options,
+    pub(super) options: Options,
     core: QueueCoreOptions,
     events: Events,
     background: Vec<Background>,
@@ -138,7 +138,7 @@ impl WorkerBuilder {
 
     /// Sets the maximum number of handlers that run at the same time, over all queues. The default is 64. A message
     /// whose handler has returned and whose deletion is under way does not count; there can be as many of those
-    /// again.
+    /// again. [`limit_queue`](Self::limit_queue) says how the queues share the slots.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.options.concurrency = jobs;
         self
@@ -343,8 +343,8 @@ impl WorkerBuilder {
     ///
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration), with a text that says what to change: there is no handler and no
-    /// schedule, two handlers accept one kind, a handler asks for state that was not given, or the concurrency is
-    /// zero.
+    /// schedule, two handlers accept one kind, a handler asks for state that was not given, the concurrency is
+    /// zero, or a limit is given for a queue or a kind that has no handler.
     pub fn build(self) -> Result<Worker, Error> {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
         if let Some(mistake) = self.mistake {
@@ -377,6 +377,7 @@ impl WorkerBuilder {
         };
         let registrations = self.registrations.into_iter().map(|(queue, r)| (queue, wrap(r))).collect();
         let registry = Registry::new(registrations)?;
+        self.options.limits.check(&registry)?;
         let states = Arc::new(self.states);
         let shared =
             Shared::new(self.storage, registry, self.options, self.core, states, self.events, self.hooks);

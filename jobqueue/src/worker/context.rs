@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use super::limits::Snooze;
+use super::queue_worker::QueueWorker;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::handler::{ExtractError, FromJob, Job};
@@ -47,6 +50,7 @@ struct Inner {
     info: Arc<JobInfo>,
     leased_job: Arc<LeasedJob>,
     shared: Arc<Shared>,
+    snooze: Arc<Snooze>,
     token: CancellationToken,
     /// The output of the handler, which the hooks receive.
     left: Mutex<HandlerOutput>,
@@ -86,10 +90,11 @@ impl Context {
     pub(super) fn new(
         info: Arc<JobInfo>,
         leased_job: Arc<LeasedJob>,
-        shared: Arc<Shared>,
+        worker: &QueueWorker,
         token: CancellationToken,
     ) -> Self {
-        Self { inner: Arc::new(Inner { info, leased_job, shared, token, left: Mutex::default() }) }
+        let (shared, snooze) = (Arc::clone(&worker.shared), Arc::clone(&worker.snooze));
+        Self { inner: Arc::new(Inner { info, leased_job, shared, snooze, token, left: Mutex::default() }) }
     }
 
     /// Returns the facts about the job besides its message.
@@ -160,6 +165,35 @@ impl Context {
     /// Returns the storage of the worker.
     pub fn storage(&self) -> &Storage {
         &self.inner.shared.storage
+    }
+
+    /// Stops this worker from fetching messages of the job's queue for `wait` from now, or for longer if an earlier
+    /// call said so: for a service that all jobs of the queue call and that asks to come back later. Running jobs go
+    /// on, and so does this one: return [`JobError::snooze`](crate::JobError::snooze) to run it again afterwards.
+    ///
+    /// The snooze holds for this worker only, and ends with the process. To pause a queue for all workers, set
+    /// `paused` in its metadata, see [`QueueSettings`](crate::QueueSettings).
+    /// [`run_until_idle`](crate::Worker::run_until_idle) does not wait for a queue that is snoozed.
+    ///
+    /// ```
+    /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "texts", kind = "text")] struct Text { to: String }
+    /// # enum Answer { Accepted, TooManyRequests(std::time::Duration) }
+    /// # async fn call_gateway(_: &Text) -> Result<Answer, std::io::Error> { Ok(Answer::Accepted) }
+    /// async fn deliver(text: Text, ctx: Context) -> Result<(), JobError> {
+    ///     match call_gateway(&text).await? {
+    ///         Answer::Accepted => Ok(()),
+    ///         Answer::TooManyRequests(retry_after) => {
+    ///             ctx.snooze_queue(retry_after);
+    ///             Err(JobError::snooze(retry_after))
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn snooze_queue(&self, wait: Duration) {
+        tracing::info!(queue = %self.inner.info.queue, ?wait, "a handler snoozes the queue for this worker");
+        self.inner.snooze.extend(wait);
     }
 
     /// Sets the result of the job for the [`Batch`](crate::batch::Batch) it belongs to. If it is called several times, the

@@ -8,6 +8,7 @@ use super::ending::Ending;
 use super::hook::{Decision, Waiting};
 use super::queue_worker::{Place, QueueWorker};
 use super::{completion, hooks};
+use crate::entropy;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
@@ -30,10 +31,14 @@ pub(super) enum Decided<'w> {
 }
 
 impl Decided<'_> {
-    /// Returns whether no handler of this worker knows the message.
-    pub(super) fn is_unknown(&self) -> bool {
+    /// Returns whether another worker should have the message: no handler of this worker knows it, or its handler
+    /// has reached a limit.
+    pub(super) fn is_for_others(&self) -> bool {
         let Self::End(ending) = self else { return false };
-        matches!(**ending, Ending::Deferred(Cause::UnknownKind | Cause::NewerVersion, _))
+        matches!(
+            **ending,
+            Ending::Deferred(Cause::UnknownKind | Cause::NewerVersion, _) | Ending::OverLimit(_)
+        )
     }
 }
 
@@ -125,7 +130,7 @@ async fn admit<'w>(
             leased_job.runs();
             match decision {
                 Decision::Run => match HandlerOutput::kept_with(leased_job) {
-                    None => Decided::Run(ready),
+                    None => within_limits(leased_job, ready, place),
                     Some(output) => {
                         let told = hooks::completing(shared, leased_job, job, &output).await;
                         end(told.err().unwrap_or(Ending::Done(ready.job)))
@@ -144,5 +149,16 @@ async fn admit<'w>(
             }
         }
         Err(ending) => end(ending),
+    }
+}
+
+/// Runs the job if its handler's limits allow it now. In a queue of several kinds that is known only here.
+fn within_limits<'w>(leased_job: &LeasedJob, ready: Ready<'w>, place: &Place) -> Decided<'w> {
+    match place.admit(ready.registration.kind) {
+        Ok(()) => Decided::Run(ready),
+        Err(wait) => {
+            leased_job.end_wait();
+            end(Ending::OverLimit(entropy::jitter(wait, 1.0..=2.0)))
+        }
     }
 }

@@ -22,6 +22,8 @@ pub(super) enum Ending {
     Rejected(Rejection),
     /// The message is put back for this time, without costing an attempt.
     Released(Duration),
+    /// The message is put back for this time, because its handler has reached a limit. This costs no attempt.
+    OverLimit(Duration),
     /// The message is put back until what it waits for has come, with a text that says what. This costs no attempt.
     Deferred(Cause, String),
     /// The lease is lost: nothing may be settled.

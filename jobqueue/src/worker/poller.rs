@@ -4,16 +4,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::circuit::Permit;
 use super::deliveries::Deliveries;
 use super::event::Event;
 use super::fetch::{MAX_REQUESTS, fetch};
+use super::limits::{QueueSlots, Slot};
 use super::queue_worker::{Place, QueueWorker};
 use super::single_message_fallback::SingleMessageFallback;
-use super::slot::Slots;
 use crate::job::outcome::chain;
 use crate::job::retry::Backoff;
 use crate::queue::{Idle, Incoming};
@@ -29,7 +28,7 @@ const GATHER: Duration = Duration::from_millis(2);
 
 pub(super) struct Poller {
     pub(super) number: usize,
-    pub(super) slots: Slots,
+    pub(super) slots: QueueSlots,
     pub(super) deliveries: Arc<Deliveries>,
     /// True if the worker runs until it is idle.
     pub(super) until_idle: bool,
@@ -47,7 +46,7 @@ struct Pace {
 impl Poller {
     /// Polls until the worker stops.
     pub(super) async fn run(self) {
-        let QueueWorker { shared, core, circuit, activity, .. } = &self.deliveries.worker;
+        let QueueWorker { shared, core, circuit, activity, snooze, .. } = &self.deliveries.worker;
         shared.events.tell(|| Event::Listening { queue: core.name.clone() });
         let idle = core.idle(shared.options.max_idle_delay);
         let fallback = SingleMessageFallback::default();
@@ -59,12 +58,19 @@ impl Poller {
                 self.unless_stopped(pace.idle.pause(None)).await;
                 continue;
             }
+            if let Some(until) = snooze.until() {
+                self.leave_alone(until).await;
+                continue;
+            }
             let Some(permit) = self.permit().await else { continue };
             let free = self.unless_stopped(self.free_slots(pace.was_full)).await;
-            let Some(Some(slots)) = free else { return };
-            // The circuit may have opened while this poller waited for a slot.
-            if circuit.permit() == permit && self.round(&settings, slots, permit, &mut pace).await.is_break()
-            {
+            let Some(slots) = free else { return self.slots.fetched() };
+            // While this poller waited for a slot, the circuit may have opened, or a handler snoozed the queue.
+            let may_fetch = circuit.permit() == permit && snooze.until().is_none();
+            if !may_fetch {
+                drop(slots);
+                self.slots.fetched();
+            } else if self.round(&settings, slots, permit, &mut pace).await.is_break() {
                 return;
             }
         }
@@ -85,7 +91,7 @@ impl Poller {
     async fn round(
         &self,
         settings: &Arc<QueueSettings>,
-        mut slots: Vec<OwnedSemaphorePermit>,
+        mut slots: Vec<Slot>,
         permit: Permit,
         pace: &mut Pace,
     ) -> ControlFlow<()> {
@@ -100,7 +106,9 @@ impl Poller {
         let generation = activity.generation();
         let asked = slots.len();
         let fetching = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(settings));
-        match self.unless_stopped_long_ago(fetching).await {
+        let answer = self.unless_stopped_long_ago(fetching).await;
+        self.slots.fetched();
+        match answer {
             None => return ControlFlow::Break(()),
             // The storage has stopped for good: do not retry.
             Some(Err(error)) if error.kind() == StoreErrorKind::Stopped => {
@@ -117,6 +125,7 @@ impl Poller {
             Some(Ok(fetched)) => {
                 pace.failures = 0;
                 pace.was_full = fetched.messages.len() == asked;
+                self.slots.note_backlog(pace.was_full);
                 if let Some(error) = &fetched.failed {
                     pace.fallback.note(error, settings.timeout);
                 }
@@ -146,11 +155,26 @@ impl Poller {
         self.unless_stopped(pause).await;
     }
 
+    /// Waits while the queue is snoozed. `run_until_idle` does not wait for that.
+    async fn leave_alone(&self, until: Instant) {
+        let activity = &self.deliveries.worker.activity;
+        let generation = activity.generation();
+        activity.found_empty(self.number, generation);
+        let pause = async {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(until) => {}
+                () = activity.quiet_after(generation), if self.until_idle => {}
+            }
+        };
+        self.unless_stopped(pause).await;
+    }
+
     fn start_all(
         &self,
         messages: Vec<(LeasedMessage, Instant)>,
         settings: &Arc<QueueSettings>,
-        mut slots: Vec<OwnedSemaphorePermit>,
+        mut slots: Vec<Slot>,
         permit: Permit,
     ) {
         let QueueWorker { circuit, activity, .. } = &self.deliveries.worker;
@@ -209,25 +233,24 @@ impl Poller {
 
     /// Waits for at least one free slot. After a round that returned as many messages as requested, it waits briefly
     /// for more slots, so that a full worker does not ask for messages one by one.
-    async fn free_slots(&self, was_full: bool) -> Option<Vec<OwnedSemaphorePermit>> {
-        let mut first = self.slots.take(1).await.ok()?;
-        let most = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES };
-        let enough = (self.deliveries.worker.shared.options.concurrency / 2).clamp(1, most as usize);
-        if was_full && self.slots.free() + 1 < enough {
-            let more = self.slots.take(enough as u32 - 1);
-            if let Ok(Ok(more)) = tokio::time::timeout(GATHER, more).await {
-                first.merge(more);
-            }
+    async fn free_slots(&self, was_full: bool) -> Vec<Slot> {
+        let mut slots = vec![self.slots.take().await];
+        let at_most = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES } as usize;
+        let (free, most) = self.slots.free_and_most();
+        let enough = (most / 2).clamp(1, at_most);
+        if was_full && free + 1 < enough {
+            let gather = async {
+                while slots.len() < enough {
+                    slots.push(self.slots.take().await);
+                }
+            };
+            let _ = tokio::time::timeout(GATHER, gather).await;
         }
-        let mut slots = Vec::with_capacity(most as usize);
-        while let Some(slot) = first.split(1) {
-            slots.push(slot);
-        }
-        while slots.len() < most as usize
-            && let Ok(slot) = self.slots.try_take()
+        while slots.len() < at_most
+            && let Some(slot) = self.slots.try_take_further()
         {
             slots.push(slot);
         }
-        Some(slots)
+        slots
     }
 }

@@ -1,15 +1,16 @@
 //! The data that the poller, the deliveries and the deletions of one queue share.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::circuit::{Circuit, Probe};
+use super::limits::{Occupied, Snooze};
 use super::registry::QueueHandlers;
 use super::shared::Shared;
-use super::slot::Occupied;
 use super::unknown_share::UnknownShare;
 use crate::lease::Lease;
 use crate::queue::QueueCore;
@@ -22,6 +23,7 @@ pub(super) struct QueueWorker {
     pub(super) handlers: Arc<QueueHandlers>,
     pub(super) circuit: Arc<Circuit>,
     pub(super) unknown: UnknownShare,
+    pub(super) snooze: Arc<Snooze>,
     pub(super) activity: Arc<Activity>,
     /// Fires when no further delivery may start.
     pub(super) stop: CancellationToken,
@@ -59,6 +61,11 @@ impl Place {
     /// Leaves the lease to the shutdown, which has taken over the message.
     pub(super) fn is_taken_over(&self) {
         lock(&self.lease).take();
+    }
+
+    /// Returns `Ok` if the handler of `kind` may begin now, else the time for which the message is put back.
+    pub(super) fn admit(&self, kind: &str) -> Result<(), Duration> {
+        self.slot.as_ref().map_or(Ok(()), |slot| slot.admit(kind))
     }
 
     /// Frees the slot for another handler: this one has finished, and its message is about to be deleted.

@@ -52,6 +52,11 @@ impl QueueHandlers {
         self.handlers.iter().find(|handler| (handler.accepts)(kind))
     }
 
+    /// Returns the kinds of the handlers.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.handlers.iter().map(|handler| handler.kind)
+    }
+
     /// Returns the settings with which the queue is created: the longest lease and the most attempts that one of its
     /// types declares.
     pub(super) fn defaults(&self) -> MessageDefaults {

@@ -37,7 +37,8 @@ pub(super) async fn run(
     }
     let token = CancellationToken::new();
     let _cancelled_when_dropped = token.clone().drop_guard();
-    let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), Arc::clone(shared), token.clone());
+    let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), worker, token.clone());
+
     let mut job = Job::new(Arc::clone(&info), Arc::clone(&shared.states), message);
     job.insert(context.clone());
 

@@ -52,7 +52,7 @@ async fn settle_otherwise(
         Ending::Duplicate(_) => completion::discard(leased_job).await,
         Ending::Failed(job, failure) => fail(shared, leased_job, &job, failure).await,
         Ending::Rejected(rejection) => reject(shared, leased_job, rejection).await,
-        Ending::Released(wait) => release(leased_job, wait).await,
+        Ending::Released(wait) | Ending::OverLimit(wait) => release(leased_job, wait).await,
         Ending::Deferred(cause, detail) => defer(shared, leased_job, cause, &detail).await,
         Ending::LeaseLost => {
             leased_job.lease.abandon();

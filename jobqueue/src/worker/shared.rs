@@ -13,6 +13,7 @@ use super::completed::Completed;
 use super::dead_letter_hook::DeadLetterHooks;
 use super::event::Events;
 use super::hook::Hook;
+use super::limits::LimitSettings;
 use super::registry::Registry;
 use super::rejections::Rejections;
 use super::report::Report;
@@ -33,6 +34,7 @@ pub(super) type RetryPolicy = Arc<dyn Fn(&JobError, &JobInfo) -> Option<Verdict>
 /// The options of a worker.
 pub(super) struct Options {
     pub(super) concurrency: usize,
+    pub(super) limits: LimitSettings,
     pub(super) max_idle_delay: Duration,
     pub(super) shutdown_timeout: Duration,
     pub(super) cancel_grace: Duration,
@@ -53,6 +55,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             concurrency: 64,
+            limits: LimitSettings::default(),
             max_idle_delay: Duration::from_secs(5),
             shutdown_timeout: Duration::from_secs(25),
             cancel_grace: Duration::from_secs(2),

@@ -14,12 +14,12 @@ use super::background::{Background, BackgroundContext};
 use super::circuit::Circuit;
 use super::deliveries::Deliveries;
 use super::event::Event;
+use super::limits::{Slots, Snooze};
 use super::poller::Poller;
 use super::queue_worker::QueueWorker;
 use super::registry::QueueHandlers;
 use super::report::Report;
 use super::shared::Shared;
-use super::slot::Slots;
 use super::unknown_share::UnknownShare;
 use crate::claim_check::{SweepOptions, sweep_containers};
 use crate::error::Error;
@@ -108,7 +108,7 @@ impl Worker {
         let _abort_when_dropped = abort.clone().drop_guard();
         let _leases_end_when_dropped = EndLeases(Arc::clone(&shared));
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
-        let slots = Slots::new(shared.options.concurrency);
+        let slots = Slots::new(shared.options.concurrency, &shared.options.limits, &shared.registry);
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
         for (number, (core, handlers)) in open_queues(&shared).await?.into_iter().enumerate() {
             let worker = QueueWorker {
@@ -117,6 +117,7 @@ impl Worker {
                 handlers,
                 circuit: Arc::new(Circuit::new(shared.options.circuit)),
                 unknown: UnknownShare::default(),
+                snooze: Arc::new(Snooze::default()),
                 activity: Arc::clone(&activity),
                 stop: stop.clone(),
                 abort: abort.clone(),
@@ -124,7 +125,7 @@ impl Worker {
                 until_idle,
             };
             let deliveries = Arc::new(Deliveries::new(worker));
-            let poller = Poller { number, slots: slots.clone(), deliveries, until_idle };
+            let poller = Poller { number, slots: slots.of_queue(number), deliveries, until_idle };
             task::spawn_tracked(&pollers, poller.run());
         }
         for start in self.background {

@@ -1,5 +1,5 @@
-//! The share of messages that a worker does not know. While a newer release runs beside it, an older worker polls a
-//! moment later, and so leaves the messages to workers that know them.
+//! The share of messages that a worker does not know or may not run now. While a newer release runs beside it, an older
+//! worker polls a moment later, and so leaves the messages to workers that know them.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,15 +14,15 @@ const WEIGHT: f64 = 0.125;
 /// A share that makes no difference.
 const NONE: f64 = 0.01;
 
-/// The share of unknown messages among the latest ones of a queue.
+/// The share of messages for other workers among the latest ones of a queue.
 #[derive(Debug, Default)]
 pub(super) struct UnknownShare(Mutex<f64>);
 
 impl UnknownShare {
     /// Records a message.
-    pub(super) fn note(&self, is_unknown: bool) {
+    pub(super) fn note(&self, is_for_others: bool) {
         let mut share = lock(&self.0);
-        if is_unknown {
+        if is_for_others {
             *share += (1.0 - *share) * WEIGHT;
         } else if *share > 0.0 {
             *share -= *share * WEIGHT;

@@ -15,7 +15,7 @@ macro_rules! features {
 features! {
     Delayed, TimeToLive, InOrder, SendAll, Resend, Unique, Cancel, CancelUnique, Batches, Nested, Blobs, Checkpoints, Steps, Once,
     Snooze, Panic, Fail, Reject, Redrive, Purge, Clear, Sweep, Schedule, Leader, Sharding, Pause, Threshold, Versions,
-    Durable, Faults, Crashes, Freezes, Skew, Outages, Restarts, SenderCrashes,
+    Durable, Limits, Faults, Crashes, Freezes, Skew, Outages, Restarts, SenderCrashes,
 }
 
 /// Features that are known to be broken, and why. Remove a line when its cause is mended.

@@ -6,7 +6,10 @@ use std::time::Duration;
 use jobqueue::leader::Leader;
 use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::testing::world::{Node, World};
+use jobqueue::worker::{HandlerLimits, QueueLimits, RateLimit};
 use jobqueue::{Context, JobError, State, WorkerBuilder};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
 use super::batches;
@@ -50,7 +53,30 @@ pub(super) fn equip(worker: WorkerBuilder, node: &Node, world: &World, diary: &D
         diary.candidate(node.name(), &leader);
         drop(node.spawn(lead(leader, here)));
     }
+    if plan.has(Feature::Limits) {
+        worker = limit(worker, plan.noise);
+    }
     worker.durable_completions(plan.has(Feature::Durable))
+}
+
+/// Limits a worker, by settings that the noise draws.
+fn limit(worker: WorkerBuilder, noise: u64) -> WorkerBuilder {
+    let mut rng = StdRng::seed_from_u64(noise);
+    let rate =
+        RateLimit::new(rng.random_range(1..=20), Duration::from_secs(1)).burst(rng.random_range(1..=4));
+    let mut handler = || {
+        let limits = HandlerLimits::new();
+        let limits = if rng.random() { limits.concurrency(rng.random_range(1..=2)) } else { limits };
+        if rng.random() { limits.rate(&rate) } else { limits }
+    };
+    let (work, part, join) = (handler(), handler(), handler());
+    let queue = |rng: &mut StdRng| {
+        let limits = QueueLimits::new().weight(rng.random_range(1..=5));
+        if rng.random() { limits.concurrency(rng.random_range(1..=3)) } else { limits }
+    };
+    let worker = worker.concurrency(rng.random_range(1..=6)).limit_queue("work", queue(&mut rng));
+    let worker = worker.limit_queue("parts", queue(&mut rng));
+    worker.limit::<Work>(work).limit::<Part>(part).limit::<Join>(join)
 }
 
 /// Leads when it can, for a while.
@@ -117,6 +143,9 @@ async fn newer(_: Newer) -> Result<(), JobError> {
 async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<(), JobError> {
     let deliveries = ctx.info().dequeue_count;
     if deliveries <= script.snooze {
+        if here.diary.plan.has(Feature::Limits) {
+            ctx.snooze_queue(Duration::from_secs(2));
+        }
         return Err(JobError::snooze(Duration::from_secs(3)));
     }
     progress(id, script, ctx, here).await?;

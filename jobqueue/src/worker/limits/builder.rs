@@ -1,0 +1,49 @@
+//! Adds limits to a worker that is put together.
+
+use super::settings::{HandlerLimits, QueueLimits};
+use crate::message::QueueMessage;
+use crate::worker::builder::WorkerBuilder;
+
+impl WorkerBuilder {
+    /// Limits a queue within this worker: its concurrency, and its weight among the worker's queues.
+    ///
+    /// Without limits all queues have the same weight. A quarter of the slots of [`concurrency`](Self::concurrency) is
+    /// reserved: the queues divide it by weight, and each has at least one slot. A queue whose jobs run for hours cannot
+    /// take the reserved slots of another. The other slots go to the queues that have work; if several have, the next
+    /// slot goes to the queue with the fewest running jobs for its weight. A worker with fewer slots than queues reserves
+    /// none. The worker fetches only messages that may run at once.
+    ///
+    /// ```
+    /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail {}
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "videos", kind = "video")] struct Video {}
+    /// # async fn mail(_: Mail) -> Result<(), JobError> { Ok(()) }
+    /// # async fn video(_: Video) -> Result<(), JobError> { Ok(()) }
+    /// use jobqueue::worker::QueueLimits;
+    ///
+    /// let worker = Worker::builder(Storage::memory())
+    ///     .handle(mail)
+    ///     .handle(video)
+    ///     .limit_queue("videos", QueueLimits::new().concurrency(2))
+    ///     .limit_queue("mails", QueueLimits::new().weight(3))
+    ///     .build()?;
+    /// # drop(worker); Ok::<(), jobqueue::Error>(())
+    /// ```
+    pub fn limit_queue(mut self, queue: impl Into<String>, limits: QueueLimits) -> Self {
+        self.options.limits.limit_queue(queue.into(), limits);
+        self
+    }
+
+    /// Limits the handler of `M` within this worker: how many of its jobs run at the same time, and how often they begin.
+    ///
+    /// A worker cannot know the kind of a message before it has fetched it. From a queue of one kind, the worker fetches
+    /// only messages that may run. If several kinds with different limits share a queue, the worker puts a message whose
+    /// kind may not run now back for a second or two, or until the rate allows it. That costs no attempt, but requests to
+    /// the storage: give a kind with a tight limit a queue of its own.
+    pub fn limit<M: QueueMessage>(mut self, limits: HandlerLimits) -> Self {
+        self.options.limits.limit_handler(M::KIND, limits);
+        self
+    }
+}

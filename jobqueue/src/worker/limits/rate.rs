@@ -1,0 +1,213 @@
+//! A rate limiter that several handlers of one process share.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::clock::WITHOUT_END;
+use crate::sync::lock;
+
+/// Limits how often handlers begin. All clones are one limiter: give it to all handlers, and to all workers of the
+/// process, that call the same service.
+///
+/// The limiter counts within this process: two processes with the same limit begin twice as many jobs. Divide the rate
+/// among the processes, or let one process run these handlers.
+///
+/// Jobs begin at even intervals unless [`burst`](Self::burst) allows more. Each attempt counts. The worker does not fetch
+/// messages that would wait for the limit, so that other workers can have them;
+/// [`WorkerBuilder::limit`](crate::WorkerBuilder::limit) says what holds for queues of several kinds.
+///
+/// ```
+/// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "mails", kind = "mail")] struct Mail {}
+/// # #[derive(Serialize, Deserialize, QueueMessage)]
+/// # #[message(queue = "newsletters", kind = "newsletter")] struct Newsletter {}
+/// # async fn mail(_: Mail) -> Result<(), JobError> { Ok(()) }
+/// # async fn newsletter(_: Newsletter) -> Result<(), JobError> { Ok(()) }
+/// use jobqueue::worker::{HandlerLimits, RateLimit};
+/// use std::time::Duration;
+///
+/// let provider = RateLimit::new(600, Duration::from_secs(60)).burst(20);   // 600 a minute for both kinds together
+/// let worker = Worker::builder(Storage::memory())
+///     .handle(mail)
+///     .handle(newsletter)
+///     .limit::<Mail>(HandlerLimits::new().rate(&provider))
+///     .limit::<Newsletter>(HandlerLimits::new().rate(&provider).concurrency(4))
+///     .build()?;
+/// # drop(worker); Ok::<(), jobqueue::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct RateLimit {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// The time between two tokens.
+    interval: Duration,
+    burst: u32,
+    /// The time at which the burst is complete again; in the past if it is.
+    full_at: Mutex<Option<Instant>>,
+    /// Keeps the waiting callers in their order.
+    turn: tokio::sync::Mutex<()>,
+    returned: Notify,
+}
+
+/// The permission to begin one job. If it is dropped unspent, it goes back to the limiter.
+#[derive(Debug)]
+pub(super) struct Token {
+    limit: Option<RateLimit>,
+}
+
+impl RateLimit {
+    /// Returns a limit of `jobs` (at least 1) in `per` (at least a microsecond for each job).
+    pub fn new(jobs: u32, per: Duration) -> Self {
+        let interval = (per.min(WITHOUT_END) / jobs.max(1)).max(Duration::from_micros(1));
+        Self::of(interval, 1)
+    }
+
+    /// Returns a limiter of the same rate that lets up to `jobs` begin at once after a quiet time. The default is 1. In
+    /// any time span, at most that many more jobs begin than the rate says. With a larger burst, a worker fetches more
+    /// messages by one request.
+    #[must_use]
+    pub fn burst(self, jobs: u32) -> Self {
+        Self::of(self.inner.interval, jobs.max(1))
+    }
+
+    fn of(interval: Duration, burst: u32) -> Self {
+        let (full_at, turn, returned) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
+        Self { inner: Arc::new(Inner { interval, burst, full_at, turn, returned }) }
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Waits for a token, in the order of the calls. Cancel-safe.
+    pub(super) async fn take(&self) -> Token {
+        let _turn = self.inner.turn.lock().await;
+        loop {
+            let mut returned = pin!(self.inner.returned.notified());
+            returned.as_mut().enable();
+            let Err(next) = self.take_now() else { return Token { limit: Some(self.clone()) } };
+            tokio::select! {
+                biased;
+                () = returned => {}
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Takes a token if there is one and nobody waits for it; otherwise returns the time until the next.
+    pub(super) fn try_take(&self) -> Result<Token, Duration> {
+        let Ok(_turn) = self.inner.turn.try_lock() else { return Err(self.inner.interval) };
+        match self.take_now() {
+            Ok(()) => Ok(Token { limit: Some(self.clone()) }),
+            Err(next) => Err(next.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    /// Takes a token, or returns the time of the next.
+    fn take_now(&self) -> Result<(), Instant> {
+        let Inner { interval, burst, full_at, .. } = &*self.inner;
+        let mut full_at = lock(full_at);
+        let now = Instant::now();
+        let after = full_at.map_or(now, |full_at| full_at.max(now)) + *interval;
+        // Capped, so that the sum with an instant stays a valid one.
+        let at_most = interval.saturating_mul(*burst).min(WITHOUT_END);
+        if after > now + at_most {
+            return Err(after - at_most);
+        }
+        *full_at = Some(after);
+        Ok(())
+    }
+
+    fn put_back(&self) {
+        let mut full_at = lock(&self.inner.full_at);
+        *full_at = full_at.and_then(|full_at| full_at.checked_sub(self.inner.interval));
+        drop(full_at);
+        self.inner.returned.notify_waiters();
+    }
+}
+
+impl fmt::Debug for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { interval, burst, .. } = &*self.inner;
+        f.debug_struct("RateLimit").field("interval", interval).field("burst", burst).finish_non_exhaustive()
+    }
+}
+
+impl Token {
+    /// Spends the token.
+    pub(super) fn spend(mut self) {
+        self.limit = None;
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        if let Some(limit) = &self.limit {
+            limit.put_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_come_evenly_and_no_more_than_a_burst_is_saved() {
+        let limit = RateLimit::new(10, SECOND).burst(3);
+        let started = Instant::now();
+        for _ in 0..23 {
+            limit.take().await.spend();
+        }
+        assert_eq!(started.elapsed().as_millis(), 2_000);
+        tokio::time::sleep(SECOND * 60).await;
+        let saved = std::iter::from_fn(|| limit.try_take().ok()).map(Token::spend).count();
+        assert_eq!(saved, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unused_token_goes_to_the_next_who_waits() {
+        let limit = RateLimit::new(1, SECOND * 3_600);
+        let unused = limit.take().await;
+        let started = Instant::now();
+        let waits = tokio::spawn({
+            let limit = limit.clone();
+            async move { limit.take().await.spend() }
+        });
+        tokio::task::yield_now().await;
+        assert!(limit.try_take().is_err(), "somebody waits before");
+        drop(unused);
+        waits.await.unwrap();
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        let next = limit.try_take().map(Token::spend).unwrap_err();
+        assert_eq!(next, SECOND * 3_600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_go_back_late_are_not_saved_beyond_the_burst() {
+        let limit = RateLimit::new(1, SECOND).burst(2);
+        let unused = [limit.take().await, limit.take().await];
+        tokio::time::sleep(SECOND * 10).await;
+        drop(unused);
+        assert_eq!(std::iter::from_fn(|| limit.try_take().ok()).map(Token::spend).count(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn extreme_rates_neither_panic_nor_run_away() {
+        let never = RateLimit::new(0, Duration::MAX).burst(u32::MAX);
+        assert!(never.try_take().is_ok());
+        let often = RateLimit::new(u32::MAX, Duration::ZERO);
+        often.take().await.spend();
+        often.take().await.spend();
+    }
+}

@@ -1,0 +1,192 @@
+//! The limits that an application sets, and their application to the queues of a worker.
+
+use std::collections::BTreeMap;
+
+use super::rate::RateLimit;
+use super::shares::{Share, Shares};
+use crate::error::{Error, ErrorKind};
+use crate::name::QueueName;
+use crate::worker::registry::Registry;
+
+/// Limits one queue within one worker. Given to [`WorkerBuilder::limit_queue`](crate::WorkerBuilder::limit_queue).
+///
+/// Every worker counts for itself: three workers with a limit of 4 run up to 12 jobs at once.
+///
+/// ```
+/// use jobqueue::worker::QueueLimits;
+///
+/// let limits = QueueLimits::new().concurrency(4).weight(3);
+/// # let _ = limits;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueLimits {
+    concurrency: Option<usize>,
+    weight: u32,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self { concurrency: None, weight: 1 }
+    }
+}
+
+impl QueueLimits {
+    /// Returns limits that limit nothing: no bound of its own, and a weight of 1.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the maximum number of handlers of the queue that run at the same time in this worker. The worker's own
+    /// concurrency holds as well.
+    #[must_use]
+    pub fn concurrency(mut self, jobs: usize) -> Self {
+        self.concurrency = Some(jobs);
+        self
+    }
+
+    /// Sets the queue's share of the worker's slots while several queues have work: a queue of weight 3 gets three times
+    /// as many as one of weight 1. The default is 1. While the other queues have no work, a queue may have more than its
+    /// share.
+    #[must_use]
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+}
+
+/// Limits the handler of one kind within one worker. Given to [`WorkerBuilder::limit`](crate::WorkerBuilder::limit).
+///
+/// ```
+/// use jobqueue::worker::{HandlerLimits, RateLimit};
+/// use std::time::Duration;
+///
+/// let provider = RateLimit::new(10, Duration::from_secs(1));
+/// let limits = HandlerLimits::new().concurrency(2).rate(&provider);
+/// # let _ = limits;
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct HandlerLimits {
+    concurrency: Option<usize>,
+    rate: Option<RateLimit>,
+}
+
+impl HandlerLimits {
+    /// Returns limits that limit nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the maximum number of jobs of the kind that run at the same time in this worker, over all its queues.
+    #[must_use]
+    pub fn concurrency(mut self, jobs: usize) -> Self {
+        self.concurrency = Some(jobs);
+        self
+    }
+
+    /// Sets the rate at which jobs of the kind begin. All handlers that have the same limiter, or clones of it, share the
+    /// rate.
+    #[must_use]
+    pub fn rate(mut self, limit: &RateLimit) -> Self {
+        self.rate = Some(limit.clone());
+        self
+    }
+}
+
+/// The limits of a worker.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct LimitSettings {
+    queues: BTreeMap<String, QueueLimits>,
+    handlers: BTreeMap<&'static str, HandlerLimits>,
+}
+
+/// The limits of one handler, found by its kind.
+#[derive(Debug)]
+pub(super) struct HandlerLimit {
+    /// The index of the handler's count, if its concurrency is limited.
+    pub(super) count: Option<usize>,
+    pub(super) rate: Option<RateLimit>,
+}
+
+/// The limits, resolved for the queues of a worker in the order of their names.
+#[derive(Debug)]
+pub(super) struct Resolved<W> {
+    pub(super) shares: Shares<W>,
+    pub(super) handlers: BTreeMap<&'static str, HandlerLimit>,
+    /// The limiter of each queue whose handlers all have the same one.
+    pub(super) rates: Vec<Option<RateLimit>>,
+}
+
+impl LimitSettings {
+    pub(super) fn limit_queue(&mut self, queue: String, limits: QueueLimits) {
+        self.queues.insert(queue, limits);
+    }
+
+    pub(super) fn limit_handler(&mut self, kind: &'static str, limits: HandlerLimits) {
+        self.handlers.insert(kind, limits);
+    }
+
+    /// Checks that every limit can be kept and has something to limit.
+    pub(in crate::worker) fn check(&self, registry: &Registry) -> Result<(), Error> {
+        let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
+        for (queue, limits) in &self.queues {
+            if !registry.0.keys().any(|name| name.as_str() == queue) {
+                return fail(format!(
+                    "a limit was given for the queue `{queue}`, on which there is no handler"
+                ));
+            }
+            if limits.concurrency == Some(0) {
+                return fail(format!(
+                    "a concurrency of 0 for the queue `{queue}` runs nothing; give at least 1"
+                ));
+            }
+            if limits.weight == 0 {
+                return fail(format!("a weight of 0 for the queue `{queue}` runs nothing; give at least 1"));
+            }
+        }
+        for (kind, limits) in &self.handlers {
+            if !registry.0.values().any(|queue| queue.kinds().any(|handled| handled == *kind)) {
+                return fail(format!("a limit was given for the kind `{kind}`, which has no handler"));
+            }
+            if limits.concurrency == Some(0) {
+                return fail(format!(
+                    "a concurrency of 0 for the kind `{kind}` runs nothing; give at least 1"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the limits to the queues.
+    pub(super) fn resolve<W>(&self, concurrency: usize, registry: &Registry) -> Resolved<W> {
+        let mut counts = Vec::new();
+        let mut handlers = BTreeMap::new();
+        for (kind, limits) in &self.handlers {
+            let count = limits.concurrency.map(|limit| {
+                counts.push(limit);
+                counts.len() - 1
+            });
+            handlers.insert(*kind, HandlerLimit { count, rate: limits.rate.clone() });
+        }
+        let (mut queues, mut rates) = (Vec::new(), Vec::new());
+        for (queue, of_queue) in &registry.0 {
+            let limits = |kind| handlers.get(kind);
+            let counted = of_queue.kinds().map(|kind| limits(kind).and_then(|limit| limit.count)).collect();
+            let own = self.of_queue(queue);
+            queues.push(Share::new(own.weight, own.concurrency.unwrap_or(usize::MAX), counted));
+            rates.push(common(
+                of_queue.kinds().map(|kind| limits(kind).and_then(|limit| limit.rate.as_ref())),
+            ));
+        }
+        Resolved { shares: Shares::new(concurrency, queues, counts), handlers, rates }
+    }
+
+    fn of_queue(&self, queue: &QueueName) -> QueueLimits {
+        self.queues.get(queue.as_str()).copied().unwrap_or_default()
+    }
+}
+
+/// Returns the limiter of all handlers, if they have the same one.
+fn common<'r>(mut rates: impl Iterator<Item = Option<&'r RateLimit>>) -> Option<RateLimit> {
+    let first = rates.next()??;
+    rates.all(|rate| rate.is_some_and(|rate| rate.is_same(first))).then(|| first.clone())
+}

@@ -1,0 +1,324 @@
+//! Decides which queue gets the next slot. This module holds data only: a waiting caller is a value of type `W`.
+//!
+//! A quarter of the slots is reserved: it is split among the queues by weight, and each queue has at least one, if there
+//! are enough. No other queue takes a reserved slot, so that a queue goes on however long the jobs of another run. The
+//! other slots are common. If several queues wait, the next slot goes to the one with the fewest running jobs for its
+//! weight.
+
+use std::collections::VecDeque;
+
+/// The divisor of the concurrency that gives the number of reserved slots.
+const RESERVED: usize = 4;
+
+/// The slots of a worker.
+#[derive(Debug)]
+pub(super) struct Shares<W> {
+    queues: Vec<Share<W>>,
+    /// The running jobs of each limited handler.
+    handlers: Vec<Count>,
+    /// The slots that are reserved for no queue.
+    common: Count,
+    concurrency: usize,
+    granted: u64,
+}
+
+/// The part of one queue.
+#[derive(Debug)]
+pub(super) struct Share<W> {
+    weight: u32,
+    running: Count,
+    reserved: usize,
+    /// The index of the count of each handler of the queue, if the handler is limited.
+    handlers: Vec<Option<usize>>,
+    /// The waiting callers, each with whether it has its message already.
+    waiting: VecDeque<(bool, W)>,
+    /// True from the grant of a slot to the poller until its fetch has returned.
+    is_fetching: bool,
+    /// True if the last fetch returned as many messages as it asked for.
+    has_backlog: bool,
+    /// The number of the last grant to this queue.
+    last: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    now: usize,
+    limit: usize,
+}
+
+impl Count {
+    fn new(limit: usize) -> Self {
+        Self { now: 0, limit }
+    }
+
+    fn has_room(self) -> bool {
+        self.now < self.limit
+    }
+}
+
+/// A slot that was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) queue: usize,
+    /// The index of the handler's count in which the slot takes a place.
+    pub(super) handler: Option<usize>,
+}
+
+impl<W> Share<W> {
+    pub(super) fn new(weight: u32, limit: usize, handlers: Vec<Option<usize>>) -> Self {
+        let running = Count::new(limit);
+        Self {
+            weight,
+            running,
+            reserved: 0,
+            handlers,
+            waiting: VecDeque::new(),
+            is_fetching: false,
+            has_backlog: false,
+            last: 0,
+        }
+    }
+}
+
+impl<W> Shares<W> {
+    pub(super) fn new(concurrency: usize, mut queues: Vec<Share<W>>, handlers: Vec<usize>) -> Self {
+        let weights: usize = queues.iter().map(|queue| queue.weight as usize).sum();
+        if concurrency >= queues.len() {
+            for queue in &mut queues {
+                let part =
+                    (concurrency / RESERVED) as u128 * u128::from(queue.weight) / weights.max(1) as u128;
+                queue.reserved = (part as usize).max(1).min(queue.running.limit);
+            }
+        }
+        let mut excess = queues.iter().map(|queue| queue.reserved).sum::<usize>().saturating_sub(concurrency);
+        // One for each queue, rounded up, may be more than there are.
+        while excess > 0
+            && let Some(largest) = queues.iter_mut().max_by_key(|queue| queue.reserved)
+        {
+            largest.reserved -= 1;
+            excess -= 1;
+        }
+        let reserved: usize = queues.iter().map(|queue| queue.reserved).sum();
+        let common = Count::new(concurrency - reserved);
+        let handlers = handlers.into_iter().map(Count::new).collect();
+        Self { queues, handlers, common, concurrency, granted: 0 }
+    }
+
+    /// Returns the most slots that a queue has at once.
+    pub(super) fn most(&self, queue: usize) -> usize {
+        let share = &self.queues[queue];
+        (share.reserved + self.common.limit).min(share.running.limit)
+    }
+
+    /// Returns the number of slots that are free for the queue.
+    pub(super) fn free(&self, queue: usize) -> usize {
+        let share = &self.queues[queue];
+        let own = share.reserved.saturating_sub(share.running.now);
+        (own + self.common.limit - self.common.now).min(share.running.limit - share.running.now)
+    }
+
+    /// Adds a waiting caller. One that has its message already is ahead of the poller.
+    pub(super) fn wait(&mut self, queue: usize, has_message: bool, caller: W) {
+        let waiting = &mut self.queues[queue].waiting;
+        if has_message { waiting.push_front((true, caller)) } else { waiting.push_back((false, caller)) }
+    }
+
+    /// Removes the callers that wait no more.
+    pub(super) fn forget(&mut self, gone: impl Fn(&W) -> bool) {
+        for queue in &mut self.queues {
+            queue.waiting.retain(|(_, caller)| !gone(caller));
+        }
+    }
+
+    /// Grants a slot to the caller whose turn it is.
+    pub(super) fn grant_next(&mut self) -> Option<(Grant, W)> {
+        let numbers = 0..self.queues.len();
+        let waiting = numbers.filter(|queue| !self.queues[*queue].waiting.is_empty());
+        let ready = waiting.filter(|queue| self.may_run(*queue) && self.leaves_room(*queue));
+        let next = ready.min_by(|one, other| self.order(*one, *other))?;
+        let share = &mut self.queues[next];
+        let (has_message, caller) = share.waiting.pop_front()?;
+        share.is_fetching |= !has_message;
+        self.grant(next).map(|grant| (grant, caller))
+    }
+
+    fn order(&self, one: usize, other: usize) -> std::cmp::Ordering {
+        let (one, other) = (&self.queues[one], &self.queues[other]);
+        let by_weight = |a: &Share<W>, b: &Share<W>| a.running.now as u128 * u128::from(b.weight);
+        by_weight(one, other).cmp(&by_weight(other, one)).then(one.last.cmp(&other.last))
+    }
+
+    /// Grants a slot to a queue, if one is free for it.
+    pub(super) fn grant(&mut self, queue: usize) -> Option<Grant> {
+        if !self.may_run(queue) {
+            return None;
+        }
+        self.granted += 1;
+        let share = &mut self.queues[queue];
+        share.last = self.granted;
+        share.running.now += 1;
+        if share.running.now > share.reserved {
+            self.common.now += 1;
+        }
+        let handler = match share.handlers.as_slice() {
+            [only] => *only,
+            _ => None,
+        };
+        if let Some(handler) = handler {
+            self.handlers[handler].now += 1;
+        }
+        Some(Grant { queue, handler })
+    }
+
+    /// Grants a further slot to a queue that has one already, if that leaves their shares to the queues with a backlog.
+    pub(super) fn grant_further(&mut self, queue: usize) -> Option<Grant> {
+        if self.is_within_share(queue) { self.grant(queue) } else { None }
+    }
+
+    /// Returns whether the queue has fewer slots than its share among the queues that have work.
+    fn is_within_share(&self, queue: usize) -> bool {
+        let (share, weight) = (&self.queues[queue], |share: &Share<W>| u128::from(share.weight));
+        let has_work = |other: &Share<W>| other.has_backlog || other.is_fetching || !other.waiting.is_empty();
+        let others = self.others(queue).filter(|other| has_work(other) && other.running.has_room());
+        let weights = others.map(weight).sum::<u128>() + weight(share);
+        (share.running.now as u128) * weights < self.concurrency as u128 * weight(share)
+    }
+
+    /// Returns whether the queue may take a slot without taking it from another queue whose fetch is under way.
+    fn leaves_room(&self, queue: usize) -> bool {
+        self.is_within_share(queue) || !self.others(queue).any(|other| other.is_fetching)
+    }
+
+    fn others(&self, queue: usize) -> impl Iterator<Item = &Share<W>> {
+        self.queues.iter().enumerate().filter(move |(number, _)| *number != queue).map(|(_, share)| share)
+    }
+
+    /// Notes that a fetch is over.
+    pub(super) fn fetched(&mut self, queue: usize) {
+        self.queues[queue].is_fetching = false;
+    }
+
+    /// Notes whether a queue has more messages than its last fetch has returned.
+    pub(super) fn note_backlog(&mut self, queue: usize, has_backlog: bool) {
+        self.queues[queue].has_backlog = has_backlog;
+    }
+
+    /// Takes a place in the count of a handler. Returns false if there is none.
+    pub(super) fn enter_handler(&mut self, handler: usize) -> bool {
+        let count = &mut self.handlers[handler];
+        let has_room = count.has_room();
+        if has_room {
+            count.now += 1;
+        }
+        has_room
+    }
+
+    /// Takes back a slot.
+    pub(super) fn release(&mut self, grant: Grant) {
+        let share = &mut self.queues[grant.queue];
+        if share.running.now > share.reserved {
+            self.common.now -= 1;
+        }
+        share.running.now -= 1;
+        if let Some(handler) = grant.handler {
+            self.handlers[handler].now -= 1;
+        }
+    }
+
+    fn may_run(&self, queue: usize) -> bool {
+        let share = &self.queues[queue];
+        let has_slot = share.running.now < share.reserved || self.common.has_room();
+        let a_handler_is_free = share
+            .handlers
+            .iter()
+            .any(|handler| handler.is_none_or(|handler| self.handlers[handler].has_room()));
+        share.running.has_room() && has_slot && a_handler_is_free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(weight: u32) -> Share<&'static str> {
+        Share::new(weight, usize::MAX, vec![None])
+    }
+
+    fn take_all(shares: &mut Shares<&'static str>, queue: usize) -> usize {
+        std::iter::from_fn(|| shares.grant(queue)).count()
+    }
+
+    #[test]
+    fn no_queue_takes_the_slots_reserved_for_another() {
+        let mut shares = Shares::new(64, vec![queue(1), queue(3)], vec![]);
+        assert_eq!((shares.most(0), shares.free(0)), (52, 52));
+        assert_eq!(take_all(&mut shares, 0), 52);
+        assert_eq!((shares.free(0), take_all(&mut shares, 1)), (0, 12));
+        let mut alone = Shares::new(64, vec![queue(1)], vec![]);
+        assert_eq!(take_all(&mut alone, 0), 64);
+    }
+
+    #[test]
+    fn with_more_queues_than_slots_nothing_is_reserved() {
+        let mut shares = Shares::new(1, vec![queue(1), queue(1)], vec![]);
+        let grant = shares.grant(0).unwrap();
+        assert!(shares.grant(0).is_none() && shares.grant(1).is_none());
+        shares.wait(0, false, "again");
+        shares.wait(1, false, "at last");
+        shares.release(grant);
+        assert_eq!(shares.grant_next().unwrap().1, "at last");
+    }
+
+    #[test]
+    fn slots_reserved_are_never_more_than_there_are() {
+        for weight in [1, 2, 1_000, u32::MAX] {
+            let mut shares = Shares::new(3, vec![queue(weight), queue(1), queue(1)], vec![]);
+            let taken: usize = (0..3).map(|queue| take_all(&mut shares, queue)).sum();
+            assert_eq!(taken, 3);
+        }
+    }
+
+    #[test]
+    fn freed_slots_go_by_weight() {
+        let mut shares = Shares::new(64, vec![queue(3), queue(1)], vec![]);
+        for _ in 0..100 {
+            shares.wait(0, false, "heavy");
+            shares.wait(1, false, "light");
+        }
+        let granted: Vec<_> = std::iter::from_fn(|| shares.grant_next()).collect();
+        assert_eq!(granted.iter().filter(|(_, who)| *who == "heavy").count(), 48);
+        assert_eq!(granted.len(), 64);
+    }
+
+    #[test]
+    fn who_takes_many_leaves_their_share_to_queues_with_a_backlog() {
+        let mut shares = Shares::new(64, vec![queue(3), queue(1)], vec![]);
+        shares.note_backlog(0, true);
+        assert_eq!(std::iter::from_fn(|| shares.grant_further(1)).count(), 16);
+        assert_eq!(std::iter::from_fn(|| shares.grant_further(0)).count(), 48);
+        let mut limited = Shares::new(64, vec![Share::new(3, 2, vec![None]), queue(1)], vec![]);
+        limited.note_backlog(0, true);
+        assert_eq!(take_all(&mut limited, 0), 2);
+        assert_eq!(std::iter::from_fn(|| limited.grant_further(1)).count(), 62);
+    }
+
+    #[test]
+    fn handlers_share_their_count_over_queues() {
+        let limited = || Share::new(1, usize::MAX, vec![Some(0)]);
+        let mut shares = Shares::<&str>::new(64, vec![limited(), limited()], vec![2]);
+        let grant = shares.grant(0).unwrap();
+        assert!(shares.grant(1).is_some() && shares.grant(1).is_none());
+        shares.release(grant);
+        assert!(shares.grant(1).is_some());
+    }
+
+    #[test]
+    fn who_has_a_message_already_goes_first() {
+        let mut shares = Shares::new(1, vec![queue(1)], vec![]);
+        shares.wait(0, false, "fetches");
+        shares.wait(0, true, "has waited in order");
+        assert_eq!(shares.grant_next().unwrap().1, "has waited in order");
+        shares.forget(|who| *who == "fetches");
+        assert!(shares.grant_next().is_none());
+    }
+}

@@ -1,0 +1,313 @@
+//! The limit of concurrent handlers: a slot for each handler, and as many places again for deliveries whose handler
+//! has finished and whose message must be deleted.
+//!
+//! A handler that has finished frees its slot at once, so that the next message can be fetched while the storage
+//! deletes this one. The number of places is limited: if the storage is slow to delete, deliveries keep their slots,
+//! and fetching waits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::rate::{RateLimit, Token};
+use super::settings::{HandlerLimit, LimitSettings};
+use super::shares::{Grant, Shares};
+use crate::sync::lock;
+use crate::worker::registry::Registry;
+
+/// The shortest time for which a message is put back whose handler has reached its limit.
+const HANDLER_IS_BUSY: Duration = Duration::from_secs(1);
+
+/// The slots of a worker.
+#[derive(Debug, Clone)]
+pub(in crate::worker) struct Slots {
+    core: Arc<Core>,
+}
+
+/// The slots of a worker as one of its queues sees them.
+#[derive(Debug, Clone)]
+pub(in crate::worker) struct QueueSlots {
+    core: Arc<Core>,
+    queue: usize,
+}
+
+#[derive(Debug)]
+struct Core {
+    shares: Mutex<Shares<oneshot::Sender<Slot>>>,
+    settling: Arc<Semaphore>,
+    handlers: BTreeMap<&'static str, HandlerLimit>,
+    rates: Vec<Option<RateLimit>>,
+}
+
+/// A slot, with a token if the rate of its handler is limited. Dropping it frees both.
+#[derive(Debug)]
+pub(in crate::worker) struct Slot {
+    core: Arc<Core>,
+    grant: Grant,
+    token: Option<Token>,
+}
+
+impl Slots {
+    pub(in crate::worker) fn new(concurrency: usize, limits: &LimitSettings, registry: &Registry) -> Self {
+        let resolved = limits.resolve(concurrency, registry);
+        let core = Core {
+            shares: Mutex::new(resolved.shares),
+            settling: Arc::new(Semaphore::new(concurrency.min(Semaphore::MAX_PERMITS))),
+            handlers: resolved.handlers,
+            rates: resolved.rates,
+        };
+        Self { core: Arc::new(core) }
+    }
+
+    /// Returns the slots of a queue, by its number in the order of names.
+    pub(in crate::worker) fn of_queue(&self, queue: usize) -> QueueSlots {
+        QueueSlots { core: Arc::clone(&self.core), queue }
+    }
+}
+
+impl QueueSlots {
+    /// Returns the number of slots that are free for the queue, and the most that it can have.
+    pub(in crate::worker) fn free_and_most(&self) -> (usize, usize) {
+        let shares = lock(&self.core.shares);
+        (shares.free(self.queue), shares.most(self.queue))
+    }
+
+    /// Waits for a slot. Cancel-safe.
+    pub(in crate::worker) async fn take(&self) -> Slot {
+        self.take_in_turn(false).await
+    }
+
+    /// Takes a further slot if one is free and no queue with a backlog should have it.
+    pub(in crate::worker) fn try_take_further(&self) -> Option<Slot> {
+        let grant = {
+            let mut shares = lock(&self.core.shares);
+            shares.forget(oneshot::Sender::is_closed);
+            shares.grant_further(self.queue)?
+        };
+        let slot = self.slot_of(grant);
+        match self.rate() {
+            None => Some(slot),
+            Some(rate) => rate.try_take().ok().map(|token| slot.with(token)),
+        }
+    }
+
+    /// Notes that a fetch is over, or is not begun after all.
+    pub(in crate::worker) fn fetched(&self) {
+        lock(&self.core.shares).fetched(self.queue);
+        grant_all(&self.core);
+    }
+
+    /// Notes whether the queue has more messages than its last fetch has returned.
+    pub(in crate::worker) fn note_backlog(&self, has_backlog: bool) {
+        lock(&self.core.shares).note_backlog(self.queue, has_backlog);
+    }
+
+    /// Returns the slot as a delivery holds it.
+    pub(in crate::worker) fn occupied(&self, slot: Slot) -> Occupied {
+        Occupied { slots: self.clone(), held: Mutex::new(Held::Slot(slot)) }
+    }
+
+    fn rate(&self) -> Option<&RateLimit> {
+        self.core.rates[self.queue].as_ref()
+    }
+
+    async fn take_in_turn(&self, has_message: bool) -> Slot {
+        let Some(rate) = self.rate() else { return self.wait_for_slot(has_message).await };
+        // A caller that waits for a slot holds no token, and one that waits for a token holds no slot.
+        loop {
+            let token = rate.take().await;
+            if let Some(slot) = self.try_take_slot() {
+                return slot.with(token);
+            }
+            drop(token);
+            let slot = self.wait_for_slot(has_message).await;
+            if let Ok(token) = rate.try_take() {
+                return slot.with(token);
+            }
+            drop(slot);
+            self.fetched();
+        }
+    }
+
+    fn try_take_slot(&self) -> Option<Slot> {
+        let grant = lock(&self.core.shares).grant(self.queue)?;
+        Some(self.slot_of(grant))
+    }
+
+    fn slot_of(&self, grant: Grant) -> Slot {
+        Slot { core: Arc::clone(&self.core), grant, token: None }
+    }
+
+    async fn wait_for_slot(&self, has_message: bool) -> Slot {
+        let (sender, receiver) = oneshot::channel();
+        lock(&self.core.shares).wait(self.queue, has_message, sender);
+        grant_all(&self.core);
+        match receiver.await {
+            Ok(slot) => slot,
+            // A sender is dropped only after its receiver.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// Hands free slots to the waiting callers.
+fn grant_all(core: &Arc<Core>) {
+    loop {
+        let next = {
+            let mut shares = lock(&core.shares);
+            shares.forget(oneshot::Sender::is_closed);
+            shares.grant_next()
+        };
+        let Some((grant, waiting)) = next else { return };
+        // Sent without the lock: a slot whose caller has gone is dropped here, which takes the lock.
+        drop(waiting.send(Slot { core: Arc::clone(core), grant, token: None }));
+    }
+}
+
+impl Slot {
+    fn with(mut self, token: Token) -> Self {
+        self.token = Some(token);
+        self
+    }
+
+    /// Takes the place and the token that the handler of `kind` needs, unless they were taken before the fetch.
+    fn admit(&mut self, kind: &str) -> Result<(), Duration> {
+        if let Some(limit) = self.core.handlers.get(kind) {
+            if self.grant.handler.is_none()
+                && let Some(count) = limit.count
+            {
+                if !lock(&self.core.shares).enter_handler(count) {
+                    return Err(HANDLER_IS_BUSY);
+                }
+                self.grant.handler = Some(count);
+            }
+            if self.token.is_none()
+                && let Some(rate) = &limit.rate
+            {
+                let taken = rate.try_take().map_err(|wait| wait.max(HANDLER_IS_BUSY));
+                self.token = Some(taken?);
+            }
+        }
+        if let Some(token) = self.token.take() {
+            token.spend();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        lock(&self.core.shares).release(self.grant);
+        grant_all(&self.core);
+    }
+}
+
+/// A slot in use, or a place among the deliveries that settle. Dropping it frees the place.
+#[derive(Debug)]
+pub(in crate::worker) struct Occupied {
+    slots: QueueSlots,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Slot(Slot),
+    #[expect(dead_code, reason = "held until it is dropped")]
+    PlaceToSettle(OwnedSemaphorePermit),
+    /// The delivery waits.
+    Nothing,
+}
+
+impl Occupied {
+    /// Returns `Ok` if the handler of `kind` may begin now, else the time for which the message is put back.
+    pub(in crate::worker) fn admit(&self, kind: &str) -> Result<(), Duration> {
+        match &mut *lock(&self.held) {
+            Held::Slot(slot) => slot.admit(kind),
+            Held::PlaceToSettle(_) | Held::Nothing => Ok(()),
+        }
+    }
+
+    /// Frees the slot for another handler, if there is a place to settle in.
+    pub(in crate::worker) fn handler_is_done(&self) {
+        if let Ok(place) = Arc::clone(&self.slots.core.settling).try_acquire_owned() {
+            self.replace(Held::PlaceToSettle(place));
+        }
+    }
+
+    /// Frees the slot for another delivery before the handler runs.
+    pub(in crate::worker) fn leave(&self) {
+        self.replace(Held::Nothing);
+    }
+
+    /// Waits for a slot again, ahead of the poller. Cancel-safe.
+    pub(in crate::worker) async fn take_again(&self) {
+        if matches!(*lock(&self.held), Held::Nothing) {
+            let slot = self.slots.take_in_turn(true).await;
+            self.replace(Held::Slot(slot));
+        }
+    }
+
+    fn replace(&self, held: Held) {
+        let former = std::mem::replace(&mut *lock(&self.held), held);
+        // Dropped without the lock.
+        drop(former);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one() -> QueueSlots {
+        let resolved = super::super::shares::Share::new(1, usize::MAX, vec![None]);
+        let core = Core {
+            shares: Mutex::new(Shares::new(1, vec![resolved], vec![])),
+            settling: Arc::new(Semaphore::new(1)),
+            handlers: BTreeMap::new(),
+            rates: vec![None],
+        };
+        Slots { core: Arc::new(core) }.of_queue(0)
+    }
+
+    #[test]
+    fn slot_is_free_while_its_message_settles() {
+        let slots = one();
+        let first = slots.occupied(slots.try_take_further().unwrap());
+        assert!(slots.try_take_further().is_none() && slots.free_and_most() == (0, 1));
+        first.handler_is_done();
+        let second = slots.occupied(slots.try_take_further().unwrap());
+        second.handler_is_done();
+        assert!(slots.try_take_further().is_none(), "the first still settles");
+        drop(first);
+        second.handler_is_done();
+        assert_eq!(slots.free_and_most(), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn who_waits_leaves_the_slot_and_takes_it_again() {
+        let slots = one();
+        let waiting = slots.occupied(slots.try_take_further().unwrap());
+        waiting.leave();
+        assert_eq!(slots.free_and_most().0, 1);
+        waiting.take_again().await;
+        waiting.take_again().await;
+        assert_eq!(slots.free_and_most().0, 0);
+        drop(waiting);
+        assert_eq!(slots.free_and_most().0, 1);
+    }
+
+    #[tokio::test]
+    async fn a_slot_for_somebody_who_is_gone_goes_to_the_next() {
+        let slots = one();
+        let taken = slots.take().await;
+        let mut gone = Box::pin(slots.take());
+        assert!(futures_util::poll!(&mut gone).is_pending());
+        let mut next = Box::pin(slots.take());
+        assert!(futures_util::poll!(&mut next).is_pending());
+        drop(taken);
+        drop(gone);
+        assert!(futures_util::poll!(&mut next).is_ready());
+    }
+}

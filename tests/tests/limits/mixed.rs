@@ -1,0 +1,52 @@
+//! Limits of handlers whose queue has messages of other kinds too.
+
+use jobqueue::worker::{HandlerLimits, RateLimit};
+use jobqueue_tests::jobs::{in_memory, worker};
+use tokio::time::sleep;
+
+use crate::{Other, SECOND, Slow, Watch, other, send, slow};
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_limited_does_not_hold_up_the_others_of_its_queue() {
+    let (storage, watch) = (in_memory(), Watch::default());
+    send(&storage, 40, || Slow { seconds: 120 }).await;
+    send(&storage, 40, || Other { seconds: 1 }).await;
+    let worker = worker(&storage).state(watch.clone()).handle(slow).handle(other);
+    let worker = worker.limit::<Slow>(HandlerLimits::new().concurrency(2)).build().unwrap();
+    let all = async {
+        sleep(SECOND * 110).await;
+        assert_eq!((watch.count("other"), watch.count("slow")), (40, 0));
+        assert_eq!(watch.running.lock().unwrap().0, 2);
+        watch.until("slow", 40).await;
+    };
+    let report = worker.run_until(all).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered, report.retried), (80, 0, 0));
+    let slow: Vec<_> = watch.ended().into_iter().filter(|ran| ran.kind == "slow").collect();
+    assert!(slow.iter().all(|ran| ran.attempt == 1));
+    for ran in &slow {
+        let at_once =
+            slow.iter().filter(|other| ran.began.saturating_duration_since(other.began) < SECOND * 120);
+        assert!(at_once.filter(|other| other.began <= ran.began).count() <= 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_with_a_rate_waits_in_its_queue_and_costs_no_attempt() {
+    let (storage, watch) = (in_memory(), Watch::default());
+    send(&storage, 20, || Slow { seconds: 0 }).await;
+    send(&storage, 20, || Other { seconds: 0 }).await;
+    let worker = worker(&storage).state(watch.clone()).handle(slow).handle(other);
+    let limits = HandlerLimits::new().rate(&RateLimit::new(1, SECOND * 10));
+    let worker = worker.limit::<Slow>(limits).build().unwrap();
+    let all = async {
+        sleep(SECOND * 30).await;
+        assert_eq!(watch.count("other"), 20);
+        watch.until("slow", 20).await;
+    };
+    let report = worker.run_until(all).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (40, 0));
+    let mut slow: Vec<_> = watch.ended().into_iter().filter(|ran| ran.kind == "slow").collect();
+    slow.sort_by_key(|ran| ran.began);
+    assert!(slow.iter().all(|ran| ran.attempt == 1));
+    assert!(slow.windows(2).all(|two| two[1].began >= two[0].began + SECOND * 10));
+}
