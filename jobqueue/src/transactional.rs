@@ -1,4 +1,5 @@
-//! Sends within the caller's own SQLite transaction. Besides `connect`, only this module knows an adapter and queues.
+//! Sends within the caller's own SQLite transaction. Besides `connect`, only this module knows both an adapter and
+//! queues.
 
 use rusqlite::Transaction;
 
@@ -8,11 +9,11 @@ use crate::queue::{One, SendRequest, Sent};
 use crate::sqlite::{put_blob_in, put_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
-    /// Sends at once, within `transaction`, a transaction of the caller's on its own connection to the same SQLite file: the
-    /// message exists if and only if the transaction commits. Workers notice the commit by themselves. There is nothing to await:
-    /// like the transaction it runs on the caller's thread.
+    /// Sends at once, within `transaction`, a transaction of the caller's own connection to the same SQLite file: the
+    /// message exists if and only if the transaction commits. Workers notice the commit. There is nothing to await:
+    /// like the transaction, it runs on the caller's thread.
     ///
-    /// The returned value can be passed to [`cancel`](crate::Queue::cancel) once the transaction is committed.
+    /// You can pass the returned value to [`cancel`](crate::Queue::cancel) after the commit.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,10 +35,10 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// ```
     ///
     /// # Errors
-    /// An error for a message that is not valid, for options that contradict each other, for a connection to another file or to a
-    /// file of another schema version, and for SQLite's own errors. After an error roll the transaction back.
-    /// [`Invalid`](ErrorKind::Invalid) also for [`in_order`](SendRequest::in_order) and [`when_below`](SendRequest::when_below), which
-    /// a transaction cannot keep.
+    /// [`Invalid`](ErrorKind::Invalid) for a message that is not valid, for options that contradict each other, and
+    /// for [`in_order`](SendRequest::in_order) and [`when_below`](SendRequest::when_below), which a transaction
+    /// cannot provide. Other kinds for a connection to another file or to a file with another schema version, and for
+    /// SQLite's own errors. After an error roll the transaction back.
     pub fn in_transaction(self, transaction: &Transaction<'_>) -> Result<Sent, Error> {
         let (queue, message, options, below) = self.into_parts();
         if below.is_some() {

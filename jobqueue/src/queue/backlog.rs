@@ -1,4 +1,4 @@
-//! Backpressure: how much waits in a queue, and producers that wait for it.
+//! The backlog of a queue, and producers that wait for it to shrink.
 
 use std::time::Duration;
 
@@ -8,49 +8,50 @@ use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::storage::MAX_MESSAGES;
 
-/// The first pause between two looks at the length.
+/// The first pause between two readings of the length.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest.
+/// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// The backlog of a queue: the two numbers by which workers are scaled.
+/// The backlog of a queue: the two numbers for scaling workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// About how many messages there are, invisible ones included; never below the real number.
+    /// The approximate number of messages, invisible ones included; never below the real number.
     pub length: u64,
-    /// For how long the oldest of the next 32 visible messages has been in the queue, by this process's clock; `None`
-    /// if none is visible. No queue tells which of all its messages is the oldest; as messages come about in
-    /// order, the next ones are among the oldest.
+    /// The age of the oldest of the next 32 visible messages, by this process's clock; `None` if none is visible. No
+    /// queue tells which of all its messages is the oldest. Messages come roughly in order, so the next ones are
+    /// among the oldest.
     pub oldest: Option<Duration>,
 }
 
 impl<M: QueueMessage> Queue<M> {
-    /// Length and age of the queue. Two requests; nothing is leased.
+    /// Returns the length and the age of the queue. It costs two requests and leases nothing.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
         let core = self.core();
         let length = self.approximate_len().await?;
         let next = core.store().peek(&core.name, MAX_MESSAGES).await?;
         let now = core.options.clock.now();
         let oldest = next.iter().map(|message| message.inserted).min();
-        // Two clocks may differ: what was inserted in the future is new.
+        // Two clocks may differ: a message that was inserted in the future is new.
         Ok(Backlog { length, oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()) })
     }
 
-    /// Waits until the queue has fewer than `mark` messages, and returns how many it has. The length is looked at after
-    /// 100 ms, then less and less often, at least every 5 seconds. A mark of 0 is taken for 1.
+    /// Waits until the queue has fewer than `mark` messages, and returns their number. Reads the length after 100 ms,
+    /// then at growing intervals of at most 5 seconds. A mark of 0 counts as 1.
     ///
     /// # Errors
-    /// What the storage says, unless the same call may succeed later: then it goes on waiting.
+    /// [`Storage`](crate::ErrorKind::Storage) if the error is not retryable; after a retryable error it continues to
+    /// wait.
     ///
     /// # Cancel safety
-    /// Nothing is lost when the future is dropped; give it a limit by `tokio::time::timeout`.
+    /// Dropping the future loses nothing. Set a limit with `tokio::time::timeout`.
     pub async fn wait_until_below(&self, mark: u64) -> Result<u64, Error> {
         self.core().wait_until_below(mark).await
     }

@@ -1,4 +1,4 @@
-//! The one way to send: a request that collects options and sends when it is awaited.
+//! The request to send: collects options, and sends when it is awaited.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,12 +14,13 @@ use super::unique::SendUniqueOutcome;
 use crate::error::Error;
 use crate::message::QueueMessage;
 
-/// The future of a [`SendRequest`]. It owns what it sends: it borrows neither the queue nor the message.
+/// The future of a [`SendRequest`]. It owns its data: it borrows neither the queue nor the message.
 pub type SendFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
 /// A send that begins when it is awaited. [`Queue::send`] and [`Queue::send_all`] return it.
 ///
-/// The methods set what [`SendOptions`] has; [`with`](Self::with) takes options that were made elsewhere. `T` says what is sent:
+/// Its methods set the options of [`SendOptions`]; [`with`](Self::with) accepts options as data. `T` is the kind of
+/// send:
 ///
 /// | made by | `T` | the answer |
 /// |---|---|---|
@@ -50,27 +51,27 @@ pub struct SendRequest<T> {
     below: Option<u64>,
 }
 
-/// One message to be sent to its queue.
+/// One message to send.
 pub struct One<'a, M> {
     queue: &'a Queue<M>,
     message: &'a M,
 }
 
-/// One message to be sent unless one of its key was sent lately.
+/// One message to send, unless one of its key was sent within the window.
 pub struct Unique<'a, M> {
     one: One<'a, M>,
     window: Duration,
 }
 
-/// Many messages to be sent to one queue.
+/// Many messages to send to one queue.
 pub struct All<'a, M, I> {
     queue: &'a Queue<M>,
     messages: I,
 }
 
 impl<M: QueueMessage> Queue<M> {
-    /// Validates a message and stores it when the returned request is awaited. After `Ok` the message is delivered until it is
-    /// settled: see the [guarantees](crate::guide::guarantees).
+    /// Validates a message and stores it when the returned request is awaited. After `Ok` the message is delivered
+    /// until it is settled: see the [guarantees](crate::guide::guarantees).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -87,9 +88,11 @@ impl<M: QueueMessage> Queue<M> {
     /// ```
     ///
     /// # Errors
-    /// [`is_rejected`](Error::is_rejected): certainly not stored. [`is_outcome_unknown`](Error::is_outcome_unknown): perhaps
-    /// stored; send it again under the same id ([`SendOptions::id`]) and make effects idempotent by id.
-    /// [`Invalid`](crate::ErrorKind::Invalid): the message breaks a rule of its type, or options contradict each other.
+    /// - [`is_rejected`](Error::is_rejected): the message is certainly not stored.
+    /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the message may be stored. Send it again under the same
+    ///   id ([`SendOptions::id`]), and make effects idempotent by id.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the message breaks a rule of its type, or options contradict each
+    ///   other.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be stored.
@@ -97,14 +100,14 @@ impl<M: QueueMessage> Queue<M> {
         SendRequest::new(One { queue: self, message })
     }
 
-    /// Sends many messages when the returned request is awaited, with as few requests and commits as the storage allows. Nothing is
-    /// sent if one of them breaks a rule of its type; otherwise each has its own answer, in order, and one that is too large is
-    /// refused by itself.
+    /// Sends many messages when the returned request is awaited, with as few requests and commits as the storage
+    /// allows. If one message breaks a rule of its type, none is sent. Otherwise each message has its own answer, in
+    /// order; a message that is too large fails alone.
     ///
-    /// Takes messages, references to them, or pairs of a message and its [`SendOptions`]. The request's own options hold for all
-    /// messages; what the options of a message set has priority. Messages [in order](SendRequest::in_order) get their positions in the
-    /// order of the list. All are validated and written when the request is first awaited; only what they became is kept until they are
-    /// stored.
+    /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The options of the
+    /// request apply to all messages; the options of a message have priority. Messages [in
+    /// order](SendRequest::in_order) get their positions in the order of the list. All messages are validated and
+    /// encoded when the request is first awaited; only the encoded form is kept until it is stored.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -124,8 +127,9 @@ impl<M: QueueMessage> Queue<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid): the first message that breaks a rule, with its place in the list; or an
-    /// [id](SendOptions::id) that all messages would share. Options that contradict each other refuse their own message alone.
+    /// [`Invalid`](crate::ErrorKind::Invalid): the first message that breaks a rule, with its place in the list; or
+    /// an [id](SendOptions::id) that all messages would share. If the options of one message contradict each other,
+    /// only this message fails.
     ///
     /// # Cancel safety
     /// If the future is dropped, each message may or may not be stored.
@@ -148,7 +152,7 @@ impl<T> SendRequest<T> {
         self
     }
 
-    /// Takes options as data. What they set replaces what was set before; headers are added.
+    /// Applies options as data. A value that they set replaces the former one; headers are added.
     pub fn with(self, options: SendOptions) -> Self {
         self.set(|before| options.or(before))
     }
@@ -158,7 +162,7 @@ impl<T> SendRequest<T> {
         self.set(|options| options.delay(delay))
     }
 
-    /// Hides the message until this moment: [`SendOptions::at`].
+    /// Hides the message until this time: [`SendOptions::at`].
     pub fn at(self, moment: SystemTime) -> Self {
         self.set(|options| options.at(moment))
     }
@@ -188,8 +192,8 @@ impl<T> SendRequest<T> {
         self.set(SendOptions::in_order)
     }
 
-    /// Waits until the queue has fewer than `mark` messages, as [`Queue::wait_until_below`] does, and sends then. Several producers
-    /// that wait for the same mark may pass it by one request each.
+    /// Waits until the queue has fewer than `mark` messages, like [`Queue::wait_until_below`], and then sends.
+    /// Several producers that wait for the same mark may each exceed it by one request.
     pub fn when_below(mut self, mark: u64) -> Self {
         self.below = Some(mark);
         self
@@ -204,15 +208,17 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
 
     /// Sends the message unless one of the same kind and key was sent to this queue within `window`, by any process.
     ///
-    /// The window begins when the first message is sent and ends with time alone: that a job is completed or dead-lettered does not
-    /// end it; [`cancel_unique`](Queue::cancel_unique) does. Clocks of senders should agree to a fraction of it. A sender that dies
-    /// between claiming the key and sending delays others by at most 45 seconds; then one of them sends under the same job id. If the
-    /// dead sender's message was stored all the same there are two messages of one id, and effects idempotent by id happen once. One
-    /// small blob a key is kept, and is used again.
+    /// The window begins when the first message is sent, and ends after its time. Completing or dead-lettering the
+    /// job does not end it; [`cancel_unique`](Queue::cancel_unique) does. The clocks of senders should agree to a
+    /// fraction of the window. A sender that dies between claiming the key and sending delays others by at most 45
+    /// seconds; then one of them sends under the same job id. If the dead sender's message was stored after all,
+    /// there are two messages with one id, and effects that are idempotent by id happen once. Each key keeps one
+    /// small blob, which is used again.
     ///
     /// # Errors
-    /// As [`send`](Queue::send); also [`Invalid`](crate::ErrorKind::Invalid) when the message has no key or the window is empty, and
-    /// [`Conflict`](crate::ErrorKind::Conflict), retryable, when another sender holds the key and does not come to an end.
+    /// Those of [`send`](Queue::send). Also [`Invalid`](crate::ErrorKind::Invalid) if the message has no key or the
+    /// window is empty, and [`Conflict`](crate::ErrorKind::Conflict), retryable, if another sender holds the key and
+    /// does not finish.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds.
@@ -280,7 +286,7 @@ where
     fn into_future(self) -> Self::IntoFuture {
         let All { queue, messages } = self.target;
         let (core, below) = (Arc::clone(queue.core()), self.below);
-        // Read before anything is awaited: the future is `Send`, whatever the iterator borrows.
+        // Done before anything is awaited: the future is `Send`, whatever the iterator borrows.
         let drafts = Drafts::new(messages, &self.options);
         Box::pin(async move {
             let drafts = drafts?;
@@ -291,10 +297,10 @@ where
 }
 
 impl QueueCore {
-    /// Waits until the queue has room, if that was asked for, and reads the settings that hold now.
+    /// Waits until the queue has room, if requested, and reads the current settings.
     async fn ready_to_send(&self, below: Option<u64>) -> Result<(), Error> {
         if let Some(mark) = below {
-            // Boxed as what few sends need.
+            // Boxed, because few sends need it.
             Box::pin(self.wait_until_below(mark)).await?;
         }
         self.fresh_settings().await;
@@ -302,7 +308,7 @@ impl QueueCore {
     }
 }
 
-/// The messages are not shown: they may be confidential.
+/// Leaves out the messages: they may be confidential.
 impl<T> fmt::Debug for SendRequest<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendRequest").field("options", &self.options).finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Sending: from a message to a stored text.
+//! Sending: turns a message into a stored text.
 
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -28,36 +28,37 @@ use crate::settings::MessageEncoding;
 use crate::storage::{Certainty, MAX_VISIBILITY, MessageRef, PutMessage};
 use crate::trace::TraceContext;
 
-/// A message that was stored.
+/// A sent message. [`Queue::cancel`](super::Queue::cancel) can cancel its job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub(super) id: Arc<str>,
-    /// `None` if the job was done already.
+    /// The stored message; `None` if the job was done already.
     pub(super) stored: Option<Stored>,
-    /// Its position among the messages of its key.
+    /// The job's position in its FIFO group.
     pub(super) position: Option<EntryRef>,
 }
 
 impl Sent {
-    /// Returns what was stored without an order.
+    /// Returns the result of a send without order.
     #[cfg(feature = "sqlite")]
     pub(crate) fn new(id: Arc<str>, message: MessageRef) -> Self {
         Self { id, stored: Some(message.into()), position: None }
     }
 
-    /// The job's id.
+    /// Returns the job's id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns whether the job was completed before this send, so that no message was stored. Only a job that is sent
-    /// [in order](SendOptions::in_order) under an id of its own, with the same key and payload, is known again.
+    /// Returns whether the job was completed before this send, so that no message was stored. The framework
+    /// recognises only a job that is sent [in order](SendOptions::in_order) again under an id of yours, with the same
+    /// key and payload.
     pub fn was_done(&self) -> bool {
         self.stored.is_none()
     }
 }
 
-/// A message that is valid, and its payload.
+/// A valid message with its payload.
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
     data: Bytes,
@@ -73,7 +74,7 @@ impl Draft {
         Ok(Self { data, key: key.filter(|key| !key.is_empty()), options })
     }
 
-    /// Gives the job an id of its own unless the sender has.
+    /// Gives the job a new id, unless the sender has set one.
     pub(super) fn with_own_id(mut self) -> Self {
         self.options.id.get_or_insert_with(|| entropy::uuid_v7().to_string());
         self
@@ -98,16 +99,16 @@ impl Draft {
     }
 }
 
-/// A message ready to be stored, and the blob to be stored before it.
+/// A message that is ready to be stored, and the blob to store before it.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) id: Arc<str>,
     pub(crate) put: PutMessage,
     pub(crate) blob: Option<Box<(StoredReference, Bytes)>>,
     pub(crate) expires: Option<SystemTime>,
-    /// The position that it announces, if it keeps to the order of its key.
+    /// The position to announce, if the message belongs to a FIFO group.
     pub(crate) announcement: Option<Announcement>,
-    /// Until when the storage hides it at least, by this process's clock.
+    /// The time until which the storage hides the message, by this process's clock.
     hidden_until: Option<SystemTime>,
 }
 
@@ -122,7 +123,7 @@ impl Prepared {
 }
 
 impl QueueCore {
-    /// Validates and encodes a message; nothing is stored yet.
+    /// Validates and encodes a message. Stores nothing.
     pub(crate) fn prepare<M: QueueMessage>(
         &self,
         message: &M,
@@ -131,7 +132,7 @@ impl QueueCore {
         self.render::<M>(Draft::new(message, options)?)
     }
 
-    /// Writes the event around a draft.
+    /// Writes the event for a draft.
     pub(super) fn render<M: QueueMessage>(&self, draft: Draft) -> Result<Prepared, Error> {
         let Draft { data, key, mut options } = draft;
         let id = options.id.take().map_or_else(new_id, Into::into);
@@ -144,7 +145,7 @@ impl QueueCore {
         self.prepare_envelope(envelope, data, options)
     }
 
-    /// The same for an envelope; `data` is the payload's bytes, in case it has to go into a blob.
+    /// Writes the text for an envelope. `data` is the payload, in case it must go into a blob.
     pub(crate) fn prepare_envelope(
         &self,
         mut envelope: Envelope,
@@ -183,14 +184,14 @@ impl QueueCore {
         Ok(Prepared { id: envelope.id, put, blob: blob.map(Box::new), expires, announcement, hidden_until })
     }
 
-    /// The envelope's text; if it is too large, its payload moves into a blob that is yet to be written.
+    /// Renders the envelope. If the text is too large, the payload moves to a blob, which is not written yet.
     pub(super) fn fit(
         &self,
         envelope: &mut Envelope,
         data: Bytes,
         encoding: MessageEncoding,
     ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
-        // A payload that is in the event: what is too large by itself is not copied into a text first.
+        // Checked here, so that a payload that is too large by itself is not copied into a text first.
         let inline = matches!(envelope.payload, Payload::Json(_) | Payload::Binary(_));
         if !inline || may_fit(data.len()) {
             let json = envelope.to_json()?;
@@ -215,12 +216,12 @@ impl QueueCore {
         Ok((to_wire(json, encoding), Some((reference, data))))
     }
 
-    /// Stores a prepared message: first its blob, then its position if it keeps to an order, then the message.
+    /// Stores a prepared message: first its blob, then its position in its FIFO group, then the message.
     pub(crate) async fn dispatch(&self, prepared: Prepared) -> Result<Sent, Error> {
         let started = Instant::now();
         self.store_blob(&prepared, started).await?;
         match prepared.announcement {
-            // Boxed as what few messages need.
+            // Boxed, because few messages need it.
             Some(announcement) => Box::pin(self.dispatch_in_order(prepared, announcement, started)).await,
             None => {
                 let stored = self.put_patiently(&prepared, started).await?;
@@ -259,11 +260,12 @@ impl QueueCore {
         let Some((reference, data)) = prepared.blob.as_deref() else { return Ok(()) };
         let give_up = started + SEND_BUDGET;
         let stored = self.claim_checks.store_by(give_up, reference, data.clone(), prepared.expires).await;
-        // Without its blob the message was not put, whether the blob is stored or not.
+        // The message was not put, whether its blob is stored or not.
         stored.map_err(|error| send_error(error, Certainty::NotApplied))
     }
 
-    /// A storage under pressure keeps its strength for leases. One that stays so is asked all the same.
+    /// Waits while the storage throttles, so that it can serve renewals. Does not wait longer than a part of the
+    /// send's time.
     pub(super) async fn ready(&self, started: Instant) {
         if self.storage.throttle().left().is_zero() {
             return;
@@ -287,11 +289,13 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
         return Ok(Payload::Binary(data));
     }
     let checked = JsonText::check(data);
-    let invalid = |e| Error::new(ErrorKind::Invalid, "the codec says JSON and writes none").with_source(e);
+    let invalid = |e| {
+        Error::new(ErrorKind::Invalid, "the codec declares JSON and writes something else").with_source(e)
+    };
     checked.map(Payload::Json).map_err(invalid)
 }
 
-/// Returns whether a media type is JSON: `application/json`, `…+json`, parameters aside.
+/// Returns whether a media type is JSON: `application/json` or `…+json`, with or without parameters.
 pub(super) fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json")
@@ -301,10 +305,10 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
     const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 86_400);
     let delay = match (options.delay, options.at) {
         (Some(_), Some(_)) => {
-            return Err(Error::new(ErrorKind::Invalid, "give a delay or a moment, not both"));
+            return Err(Error::new(ErrorKind::Invalid, "set a delay or a time, not both"));
         }
         (Some(delay), None) => delay,
-        // A moment that has passed is now.
+        // A time that has passed means now.
         (None, Some(moment)) => moment.duration_since(now).unwrap_or_default(),
         (None, None) => Duration::ZERO,
     };
@@ -318,10 +322,10 @@ pub(crate) fn new_id() -> Arc<str> {
     (&*entropy::uuid_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
 }
 
-/// The text of the present moment.
+/// Returns the present time as text.
 fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
     thread_local! {
-        /// The millisecond that was written last and its text: under load there are many messages in one.
+        /// The last millisecond that was written, and its text: under load many messages share one.
         static LAST: RefCell<(i64, Arc<str>)> = RefCell::new((i64::MIN, Arc::from("")));
     }
     let millisecond = Timestamp::try_from(now).map_or(i64::MIN, Timestamp::as_millisecond);

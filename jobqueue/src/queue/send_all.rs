@@ -1,4 +1,4 @@
-//! Sending many: as few requests and commits as the storage allows.
+//! Sends many messages with as few requests and commits as the storage allows.
 
 use std::task::Poll;
 
@@ -14,15 +14,15 @@ use crate::error::{Error, ErrorKind};
 use crate::fifo::Announced;
 use crate::message::QueueMessage;
 
-/// The most messages, and roughly the most bytes, that go to the storage at once. While it stores them, the next are written.
+/// The maximum number of messages in a chunk. While the storage stores one chunk, the next is written.
 const CHUNK: usize = 128;
 const CHUNK_BYTES: usize = 1 << 20;
-/// The number of chunks that are under way at once where each message is a request: one is stored while another waits for its turn.
+/// The number of concurrent chunks on storages with one request per message: one is stored while another waits.
 const IN_FLIGHT: usize = 2;
-/// The same where those that come while a commit is prepared take part in it.
+/// The number of concurrent chunks on storages where operations share a commit.
 const IN_FLIGHT_TOGETHER: usize = 8;
 
-/// A message of a list that is to be sent: `M`, `&M`, or one of them beside its own [`SendOptions`].
+/// A message in a list to send: `M`, `&M`, or one of them with its own [`SendOptions`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no message of type `{M}`",
     label = "expected `{M}`, `&{M}`, or a pair of one of them and `SendOptions`"
@@ -33,7 +33,7 @@ pub trait SendItem<M>: sealed::Item<M> {
 }
 
 mod sealed {
-    /// Keeps [`SendItem`](super::SendItem) to the types of this module.
+    /// Restricts [`SendItem`](super::SendItem) to the types of this module.
     pub trait Item<M> {}
 }
 
@@ -65,13 +65,13 @@ impl<M: QueueMessage> SendItem<M> for (&M, SendOptions) {
     }
 }
 
-/// Messages that are valid, all of them.
+/// Valid messages.
 #[derive(Debug)]
 pub(super) struct Drafts(Vec<Draft>);
 
 impl Drafts {
     /// # Errors
-    /// The first message that is not valid, with its place in the list.
+    /// [`Invalid`](ErrorKind::Invalid): the first message that is not valid, with its place in the list.
     pub(super) fn new<M: QueueMessage>(
         messages: impl IntoIterator<Item = impl SendItem<M>>,
         common: &SendOptions,
@@ -94,11 +94,11 @@ impl Drafts {
 }
 
 impl QueueCore {
-    /// Sends messages; the answers stand in their order.
+    /// Sends messages. Returns the answers in their order.
     pub(super) async fn send_all<M: QueueMessage>(&self, drafts: Drafts) -> Vec<Result<Sent, Error>> {
         let Drafts(drafts) = drafts;
         let in_flight_limit = match self.store().commits_together() {
-            // Positions are announced in the order of the list.
+            // The positions must be announced in the order of the list.
             _ if drafts.iter().any(Draft::is_in_order) => 1,
             true => IN_FLIGHT_TOGETHER,
             false => IN_FLIGHT,
@@ -112,7 +112,7 @@ impl QueueCore {
                 break;
             }
             in_flight.push_back(self.dispatch_all(chunk));
-            // Asked once, so that it is under way while the next chunk is written.
+            // Polled once, so that it starts before the next chunk is written.
             let stored = match futures_util::poll!(in_flight.next()) {
                 Poll::Ready(stored) => stored,
                 Poll::Pending if in_flight.len() < in_flight_limit => None,
@@ -143,14 +143,14 @@ impl QueueCore {
         chunk
     }
 
-    /// Stores those that could be written; the answers stand in the order of the messages.
+    /// Stores the messages that could be written. Returns the answers in the order of the messages.
     pub(crate) async fn dispatch_all(
         &self,
         mut prepared: Vec<Result<Prepared, Error>>,
     ) -> Vec<Result<Sent, Error>> {
         let started = Instant::now();
         for one in &mut prepared {
-            // Without its blob a message must not be stored.
+            // A message must not be stored without its blob.
             if let Ok(ready) = one
                 && ready.blob.is_some()
                 && let Err(error) = self.store_blob(ready, started).await
@@ -170,14 +170,14 @@ impl QueueCore {
         answers.collect()
     }
 
-    /// The same for a list in which some keep to the order of their key: their positions are announced before any message is put,
-    /// and confirmed when all are.
+    /// Like [`dispatch_all`](Self::dispatch_all), for a list with messages of FIFO groups: their positions are
+    /// announced before any message is put, and confirmed when all are.
     async fn dispatch_all_in_order(
         &self,
         prepared: Vec<Result<Prepared, Error>>,
         started: Instant,
     ) -> Vec<Result<Sent, Error>> {
-        // `false` beside those that are done already.
+        // `false` for jobs that are done already.
         let announced = self.announce_all(prepared).await;
         let ready: Vec<&Prepared> =
             announced.iter().flatten().filter(|(_, to_put)| *to_put).map(|(one, _)| one).collect();
@@ -204,7 +204,7 @@ impl QueueCore {
         answers.collect()
     }
 
-    /// Announces the positions of those that keep to an order; `true` beside those that are to be put.
+    /// Announces the positions of FIFO messages. Returns `true` for each message that must be put.
     async fn announce_all(
         &self,
         prepared: Vec<Result<Prepared, Error>>,

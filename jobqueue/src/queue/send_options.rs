@@ -1,10 +1,11 @@
-//! Defines what a sender can say about a message.
+//! The options of a send.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// The options of a send.
+/// The options of a send, as data. [`SendRequest`](super::SendRequest) has the same methods;
+/// [`with`](super::SendRequest::with) accepts these options.
 ///
 /// ```
 /// use jobqueue::SendOptions;
@@ -25,59 +26,62 @@ pub struct SendOptions {
 }
 
 impl SendOptions {
-    /// Visible at once, never expires.
+    /// Returns the default options: the message is visible at once and never expires.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Not to be run before this time has passed. Longer than 7 days is possible: the message then hops, that is, it is
-    /// received and put back every 7 days.
+    /// Sets the time before which the job does not run. It may be longer than 7 days, up to 10 years: the message
+    /// then hops, that is, it is received and put back every 7 days.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Not to be run before this moment, by the sender's clock.
+    /// Sets the point in time before which the job does not run, by the sender's clock.
     #[must_use]
     pub fn at(mut self, moment: SystemTime) -> Self {
         self.at = Some(moment);
         self
     }
 
-    /// Vanishes after this time, processed or not: at least 1 second, and longer than the delay. The default is never.
+    /// Sets the time after which the message expires, processed or not: at least 1 second, and longer than the delay.
+    /// The default is never.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Sets what the message is about, instead of the field marked `key`.
+    /// Sets the key, which names the subject of the message, instead of the field marked `key`.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Workers handle it one at a time with, and after, all messages of its key that were sent in order to this queue before
-    /// it: after those whose send had returned when this one's began. The next one's turn comes when it is done or
-    /// dead-lettered, so that a message that fails, snoozes or is delayed holds back its key, and no other key.
+    /// Keeps the order among the messages of the key. A message starts after every message of its key whose send in
+    /// order to this queue had returned when this send began, and workers run them one at a time. The next job starts
+    /// when this one is done or dead-lettered. A message that fails, snoozes or is delayed therefore holds up its own
+    /// key, and no other key.
     ///
-    /// Off by default. Needs a key, and excludes a time to live. Costs two conditional writes of a small blob more to send it and one to
-    /// handle it. Order is kept by [`Worker`](crate::Worker)s, not by [`Queue::receive`](crate::Queue::receive). See
-    /// the [guide](crate::guide::coordination) for what is and what is not promised.
+    /// The default is off. It needs a key, and excludes a time to live. Sending costs two more conditional writes of
+    /// a small blob, handling one. [`Worker`](crate::Worker)s keep the order,
+    /// [`Queue::receive`](crate::Queue::receive) does not. The [guide](crate::guide::coordination) says what is
+    /// promised and what is not.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         self.in_order = true;
         self
     }
 
-    /// Returns the id, the source and the key, as far as they were given.
+    /// Returns the id, the source and the key, if they were set.
     pub(crate) fn identity(&self) -> (Option<&str>, Option<Arc<str>>, Option<&str>) {
         (self.id.as_deref(), self.source.clone(), self.key.as_deref().filter(|key| !key.is_empty()))
     }
 
-    /// Completes these options with those of `other`; what both set stays as it is here.
+    /// Completes these options with those of `other`. A value that both set stays as it is here.
     pub(super) fn or(self, other: Self) -> Self {
         let is_timed = self.delay.is_some() || self.at.is_some();
         let mut headers = other.headers;
@@ -94,33 +98,33 @@ impl SendOptions {
         }
     }
 
-    /// The time to live, if one was given.
+    /// Returns the time to live, if one was set.
     #[cfg(feature = "testing")]
     pub(crate) fn time_to_live(&self) -> Option<Duration> {
         self.ttl
     }
 
-    /// The job's id, instead of a new one: 1 to 1,024 bytes. Sending twice under one id is how to be safe after
-    /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown): effects are to be idempotent by id.
+    /// Sets the job's id, instead of a new one: 1 to 1,024 bytes. Send again under the same id after
+    /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown), and make effects idempotent by id.
     ///
-    /// An id belongs to its sender: the job is identified by [`source`](Self::source) and id together.
+    /// An id belongs to its sender: [`source`](Self::source) and id together identify the job.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// The sender, a URI reference, instead of the default: `/jobqueue/<program>`, or what
-    /// [`WorkerBuilder::source`](crate::WorkerBuilder::source) says. Give the same one in all programs that send the same jobs under the
-    /// same ids: to the framework, two jobs with one id from two sources are two jobs.
+    /// Sets the sender, a URI reference. The default is `/jobqueue/<program>`, or the value of
+    /// [`WorkerBuilder::source`](crate::WorkerBuilder::source). Set the same source in all programs that send the
+    /// same jobs under the same ids: two jobs with one id from two sources are two jobs.
     #[must_use]
     pub fn source(mut self, source: impl Into<Arc<str>>) -> Self {
         self.source = Some(source.into()).filter(|source: &Arc<str>| !source.is_empty());
         self
     }
 
-    /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers find it in
-    /// [`JobInfo::headers`](crate::JobInfo::headers).
+    /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers read it
+    /// from [`JobInfo::headers`](crate::JobInfo::headers).
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());

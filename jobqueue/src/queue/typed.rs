@@ -23,9 +23,9 @@ use crate::name::QueueName;
 use crate::settings::QueueSettings;
 use crate::storage::{MAX_MESSAGES, Storage, StoreErrorKind};
 
-/// Between two looks of [`Queue::receive`] at a queue on a storage that cannot ring, in the end.
+/// The longest pause between two requests of [`Queue::receive`] to an empty queue, on storages that cannot notify.
 const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
-/// The time that a message that no program knows is left to others each time, once it has waited for long.
+/// The put-back of a message that no program knows, once it has waited for long.
 const NOT_MINE: Duration = Duration::from_secs(300);
 
 /// A queue of messages of type `M`. Cheap to clone.
@@ -56,24 +56,26 @@ pub struct Queue<M> {
 }
 
 impl Storage {
-    /// The queue of `M`, [`QueueMessage::QUEUE`]. It is created if it is missing, with what the type declares.
+    /// Opens the queue of `M`, [`QueueMessage::QUEUE`]. Creates it with the defaults of the type if it does not
+    /// exist.
     ///
     /// # Errors
-    /// What the storage says, permissions first of all.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad name, [`Storage`](crate::ErrorKind::Storage) if the storage
+    /// fails or a permission is missing.
     ///
     /// # Cancel safety
-    /// The queue may have been created; nothing else is begun.
+    /// If the future is dropped, the queue may have been created; nothing else has changed.
     pub async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
         self.queue_named(M::QUEUE).await
     }
 
-    /// A queue of `M` under another name.
+    /// Opens a queue of `M` under another name.
     ///
     /// # Errors
-    /// A name that is not allowed, or what the storage says.
+    /// Those of [`queue`](Self::queue).
     ///
     /// # Cancel safety
-    /// The queue may have been created; nothing else is begun.
+    /// If the future is dropped, the queue may have been created; nothing else has changed.
     pub async fn queue_named<M: QueueMessage>(&self, name: &str) -> Result<Queue<M>, Error> {
         let options = QueueCoreOptions { defaults: M::DEFAULTS, ..QueueCoreOptions::default() };
         Ok(Queue::of(QueueCore::open(self, QueueName::new(name)?, options).await?))
@@ -85,40 +87,43 @@ impl<M: QueueMessage> Queue<M> {
         Self { core, message: PhantomData }
     }
 
-    /// The queue's name.
+    /// Returns the queue's name.
     pub fn name(&self) -> &QueueName {
         &self.core.name
     }
 
-    /// Cancels a job whose message nobody has received yet. Returns false if somebody has received it, or if it is gone. Unique work can
-    /// be cancelled by its key, from other processes too: [`cancel_unique`](Self::cancel_unique).
+    /// Cancels a job whose message nobody has received yet. Returns false if somebody has received the message or it
+    /// is gone. Any process can cancel unique work by its key: [`cancel_unique`](Self::cancel_unique).
     ///
     /// # Errors
-    /// [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not, because an answer to the cancellation was lost, or an
-    /// answer to the send, so that a second message may be stored. Of a job [in order](super::SendOptions::in_order) no second message runs.
-    /// After a lost answer to the cancellation the next job of its key completes the cancellation, because it does not wait in vain.
-    /// Otherwise the errors of the storage.
+    /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the
+    ///   cancellation was lost, or an answer to the send, so that a second message may be stored. Of a job [in
+    ///   order](super::SendOptions::in_order) no second message runs; after a lost answer to its cancellation, the
+    ///   next job of its key completes the cancellation.
+    /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not be deleted; a message in order also later, as after an error.
+    /// If the future is dropped, the message may or may not be deleted. The message of a job in order may also be
+    /// deleted later.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
         let Some(stored) = &sent.stored else { return Ok(false) };
         self.core.cancel_message(sent.position, stored).await.map_err(|not| not.error)
     }
 
-    /// Waits up to `wait` for a message and leases it; `None` if none came. What cannot be read on the way is
-    /// dead-lettered.
+    /// Waits up to `wait` for a message and leases it. Returns `None` if none arrived. Dead-letters unreadable
+    /// messages that it meets.
     ///
-    /// For work that does not fit a handler. Messages come in any order, also those sent
-    /// [in order](super::SendOptions::in_order); they give up their positions when they are completed or dead-lettered. Children of a
-    /// [batch](crate::batch::Batch) are counted by a [`Worker`](crate::Worker) only: completed by hand, they leave their batch
-    /// waiting for them.
+    /// Use it for work that does not fit a handler. Messages arrive in any order, even if they were sent [in
+    /// order](super::SendOptions::in_order); they give up their positions when they are completed or dead-lettered.
+    /// Only a [`Worker`](crate::Worker) counts the children of a [batch](crate::batch::Batch): a child that is
+    /// completed by hand leaves its batch waiting.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped, a message it was about to return comes back when its lease is over, or at once.
+    /// If the future is dropped, a message that it was about to return becomes visible again at once, or when its
+    /// lease runs out.
     pub async fn receive(&self, wait: Duration) -> Result<Option<Delivery<M>>, Error> {
         let give_up = Instant::now() + wait.min(WITHOUT_END);
         let mut idle = self.core.idle(MAX_RECEIVE_PAUSE);
@@ -142,7 +147,7 @@ impl<M: QueueMessage> Queue<M> {
         }
     }
 
-    /// The delivery of a message of this type; settles any other.
+    /// Returns the delivery of a message of this type; settles any other.
     async fn open(&self, incoming: Incoming) -> Result<Option<Delivery<M>>, Error> {
         let (leased_job, decoded) = self.core.decode(incoming, &KindsOf::<M>(PhantomData)).await;
         match decoded {
@@ -173,17 +178,18 @@ impl<M: QueueMessage> Queue<M> {
                 self.leave(&leased_job, Cause::NewerVersion, &chain(&error)).await?;
             }
             (Err(error), _) => leased_job.dead_letter_by_hand(Rejection::undecodable(&error)).await?,
-            // No event has no payload either.
+            // A text that is not an event has no payload.
             (Ok(_), None) => {}
         }
         Ok(None)
     }
 
-    /// Leaves a message to others, or to a time when it can be read.
+    /// Leaves a message to other programs, or to a time when it can be read.
     async fn leave(&self, leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
         match leased_job.defer(cause, detail).await? {
             Deferred::PutBack(_) => Ok(()),
-            // A worker judges whether anybody knows it: a program that receives by hand knows one kind of perhaps many.
+            // Only workers judge whether anybody knows a message: a program that receives by hand may know one kind
+            // of many.
             Deferred::Over(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
                 leased_job.release_uncounted(NOT_MINE).await
             }
@@ -191,13 +197,14 @@ impl<M: QueueMessage> Queue<M> {
         }
     }
 
-    /// Looks at up to 32 visible messages without leasing them.
+    /// Returns up to 32 visible messages without leasing them.
     ///
     /// # Errors
-    /// What the storage says. What cannot be read stands in the list as an error.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. A message that cannot be read is an error in the
+    /// list.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn peek(&self) -> Result<Vec<Result<M, Error>>, Error> {
         let peeked = self.core.store().peek(&self.core.name, MAX_MESSAGES).await?;
         let mut messages = Vec::with_capacity(peeked.len());
@@ -210,52 +217,53 @@ impl<M: QueueMessage> Queue<M> {
         Ok(messages)
     }
 
-    /// About how many messages there are, invisible ones included; never below the real number. SQLite counts them: some 40 ms
-    /// for a million on a machine with nothing else to do, on the thread that only reads.
+    /// Returns the approximate number of messages, invisible ones included; never below the real number. SQLite
+    /// counts them on its reading thread: about 40 ms for a million on an idle machine.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
+    /// This only reads; dropping the future changes nothing.
     /// It only reads.
     pub async fn approximate_len(&self) -> Result<u64, Error> {
         Ok(self.core.store().queue_properties(&self.core.name).await?.approximate_count)
     }
 
-    /// Returns whether there is no message, invisible ones included.
+    /// Returns whether the queue has no message, invisible ones included.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.approximate_len().await? == 0)
     }
 
-    /// The settings that hold for this queue, at most 30 seconds old.
+    /// Returns the settings of this queue, at most 30 seconds old.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn settings(&self) -> Arc<QueueSettings> {
         self.core.fresh_settings().await
     }
 
-    /// The queue's dead letters.
+    /// Returns the queue's dead letters.
     ///
     /// # Errors
-    /// When the queue's name leaves no room for `-poison`.
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the queue's name leaves no room for `-poison`.
     pub fn dead_letters(&self) -> Result<DeadLetters<M>, Error> {
         DeadLetters::new(Arc::clone(&self.core))
     }
 
-    /// Deletes all messages, also those that are being worked on. Their payloads in blobs are left to a sweep.
+    /// Deletes all messages, including those of running jobs. A sweep deletes their payload blobs later.
     ///
     /// # Errors
-    /// What the storage says.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped, messages may or may not be deleted: all of them, none or, on shards, some. Clear again.
+    /// If the future is dropped, all, none or (on shards) some messages may be deleted. Clear the queue again.
     pub async fn clear(&self) -> Result<(), Error> {
         match self.core.store().clear(&self.core.name).await {
             Err(e) if e.kind() != StoreErrorKind::QueueNotFound => Err(e.into()),
@@ -282,7 +290,7 @@ impl<M: QueueMessage> Kinds for KindsOf<M> {
 }
 
 impl Rejection {
-    /// For a payload that is not of its type.
+    /// Returns the rejection of a payload that is not of its type.
     pub(crate) fn undecodable(error: &DecodeError) -> Self {
         let reason = match error {
             DecodeError::Invalid(_) => Reason::INVALID,

@@ -1,4 +1,4 @@
-//! Work that is to be sent once in a window of time, however many senders want it.
+//! Unique work: sent once in a window of time, however many senders want it.
 //!
 //! ```text
 //!            create if absent              put message              write if unchanged
@@ -7,8 +7,8 @@
 //!                               └────┘ sender died: the next one sends under the same id
 //! ```
 //!
-//! A blob a key decides: of many that create it exactly one does. Others wait until it says `sent`, so whoever is told
-//! that it joined, joined a message that is stored.
+//! The blob of a key decides: of many senders that create it exactly one succeeds. The others wait until it says
+//! `sent`. So a sender that is told that it joined has joined a stored message.
 
 mod cancel;
 mod record;
@@ -26,18 +26,18 @@ use crate::message::QueueMessage;
 pub(crate) use record::CONTAINER;
 use record::{Claim, Record, Records};
 
-/// The time that a sender has until another may take over: longer than a send is tried.
+/// The time that a sender has before another may take over. It is longer than a send is retried.
 const PENDING: Duration = Duration::from_secs(45);
 /// The longest window.
 const MAX_WINDOW: Duration = Duration::from_secs(10 * 366 * 86_400);
 
-/// The result of sending a message once.
+/// The result of sending unique work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendUniqueOutcome {
-    /// It was sent.
+    /// The message was sent.
     Sent(Sent),
-    /// One of the same kind and key was sent within the window; this one was not.
+    /// A message of the same kind and key was sent within the window; this one was not.
     Joined {
         /// The id of the job that was sent earlier.
         id: String,
@@ -45,7 +45,7 @@ pub enum SendUniqueOutcome {
 }
 
 impl SendUniqueOutcome {
-    /// The id of the job that does the work, whoever has sent it.
+    /// Returns the id of the job that does the work, whoever has sent it.
     pub fn id(&self) -> &str {
         match self {
             Self::Sent(sent) => sent.id(),
@@ -60,7 +60,7 @@ impl SendUniqueOutcome {
 }
 
 impl Draft {
-    /// Checks what unique work needs: a key, and a window in which it is unique.
+    /// Checks the conditions of unique work: a key, and a window.
     pub(super) fn unique_for(self, window: Duration) -> Result<Self, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if window.is_zero() || window > MAX_WINDOW {
@@ -76,13 +76,14 @@ impl Draft {
 }
 
 impl QueueCore {
-    /// Sends a draft that [`Draft::unique_for`] has checked, unless another of its key was sent within the window.
+    /// Sends a draft that [`Draft::unique_for`] has checked, unless another message of its key was sent within the
+    /// window.
     pub(super) async fn send_unique<M: QueueMessage>(
         &self,
         draft: Draft,
         window: Duration,
     ) -> Result<SendUniqueOutcome, Error> {
-        // Whatever is wrong with the message shows before anything is claimed.
+        // Mistakes in the message show before the key is claimed.
         self.render::<M>(draft.clone())?;
         let records = Records::new(self, M::KIND, draft.key().unwrap_or_default())?;
         let id = draft.id().unwrap_or_default().to_owned();
@@ -102,7 +103,7 @@ impl QueueCore {
                 Ok(SendUniqueOutcome::Sent(sent))
             }
             Err(error) => {
-                // An earlier sender's message may be stored all the same: then the id stays.
+                // An earlier sender's message may be stored: then the id stays.
                 if error.is_rejected() && !taken_over {
                     records.finish(claim, Record::into_void).await;
                 }
@@ -111,7 +112,7 @@ impl QueueCore {
         }
     }
 
-    /// Claims the key, waiting while another sender is about to send.
+    /// Claims the key. Waits while another sender is about to send.
     async fn claim_unique(&self, records: &Records, id: String, window: Duration) -> Result<Claim, Error> {
         let give_up = Instant::now() + PENDING * 2;
         let mut pause = Duration::from_millis(20);

@@ -26,8 +26,8 @@ pub struct DeadLetter {
     pub reason: Reason,
     /// The queue that the job came from.
     pub queue: String,
-    /// The time at which it was dead-lettered, by the worker's clock; `None` if its note tells none. For a letter that another
-    /// program put there, the time of its insertion.
+    /// The time of dead-lettering, by the worker's clock; `None` if the dead letter does not say it. For a message of
+    /// another program, the time of its insertion.
     pub time: Option<SystemTime>,
     /// The error with its causes.
     pub error: Option<String>,

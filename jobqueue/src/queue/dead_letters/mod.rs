@@ -1,4 +1,4 @@
-//! Looking at dead letters, and the way back.
+//! The dead letters of a queue: read, redrive, purge.
 
 mod letter;
 mod options;
@@ -27,11 +27,12 @@ use crate::name::QueueName;
 
 /// The dead-letter queue of a queue: `<queue>-poison`.
 ///
-/// Dead letters never expire. A redrive keeps the job's id, payload, checkpoint and history and gives it all its attempts again. After a
-/// crash in the middle a job may be in both queues: effects are to be idempotent by source and id.
+/// Dead letters never expire. A redrive keeps the job's id, payload, checkpoint and history, and gives it all its
+/// attempts again. If the process crashes half-way, a job may be in both queues: make effects idempotent by source
+/// and id.
 ///
-/// What another program has put there, such as a WebJobs host that shares the queue, is listed with the reason `unknown`, and
-/// put back as it is.
+/// Messages of another program, such as a WebJobs host that shares the queue, are listed with the reason `unknown`
+/// and put back unchanged.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -67,41 +68,41 @@ impl<M: QueueMessage> DeadLetters<M> {
         self.letters.name()
     }
 
-    /// Returns about how many there are; 0 if the dead-letter queue does not exist yet.
+    /// Returns the approximate number of dead letters; 0 if the dead-letter queue does not exist yet.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn approximate_len(&self) -> Result<u64, Error> {
         self.letters.count().await
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no dead letters.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.approximate_len().await? == 0)
     }
 
-    /// Looks at the first dead letters, at most 32, without changing anything.
+    /// Returns the first dead letters, at most 32, without changing anything.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
         self.letters.peek().await
     }
 
-    /// Reads the message of a dead letter as a worker would read it: by the codec of its type, upgraded from a former version,
-    /// checked by the rules of its type, from its blob if it was too large for the queue. Changes nothing.
+    /// Reads the message of a dead letter as a worker would: decoded by the codec of its type, upgraded from a former
+    /// version, validated, and read from its blob if it was too large for the queue. It changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -130,47 +131,50 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Undecodable`](crate::ErrorKind::Undecodable) when it is of another kind or of a newer version, cannot be read, breaks the
-    /// rules of its type, or its payload's blob is gone: what was dead-lettered for such a reason fails here for the same.
-    /// Retryable errors when the storage fails.
+    /// - [`Undecodable`](crate::ErrorKind::Undecodable): the message has another kind or a newer version, cannot be
+    ///   read, breaks the rules of its type, or its payload's blob is gone. A message that was dead-lettered for such
+    ///   a reason fails here for the same reason.
+    /// - [`Storage`](crate::ErrorKind::Storage): the storage failed; retryable if it may recover.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn message(&self, letter: &DeadLetter) -> Result<M, Error> {
         self.letters.core.read(&self.letters.text(letter).await?).await
     }
 
-    /// Reads the raw text of a dead letter: of one that could not be read as a job, the text as it was received, from its blob if it
-    /// was too large for the queue; of any other, the event as it lies in the dead-letter queue.
+    /// Reads the raw text of a dead letter. For a message that could not be read as a job, this is the original text,
+    /// from its blob if it was too large for the queue. For any other, it is the event as it is in the dead-letter
+    /// queue.
     ///
-    /// Anybody may have written it: show it as data.
+    /// Anybody may have written this text: treat it as untrusted data.
     ///
     /// # Errors
-    /// [`Undecodable`](crate::ErrorKind::Undecodable) when the storage has not told the text, or its blob is gone. Retryable errors
-    /// when the storage fails.
+    /// - [`Undecodable`](crate::ErrorKind::Undecodable): the storage could not read the text, or its blob is gone.
+    /// - [`Storage`](crate::ErrorKind::Storage): the storage failed; retryable if it may recover.
     ///
     /// # Cancel safety
-    /// It only reads.
+    /// This only reads; dropping the future changes nothing.
     pub async fn text(&self, letter: &DeadLetter) -> Result<String, Error> {
         self.letters.text(letter).await
     }
 
-    /// Reads all dead letters, each with its text of at most 64 KiB; of many, [`for_each`](Self::for_each) keeps less in memory.
-    /// They are invisible to others while it reads, for at most 10 minutes, and visible again afterwards.
+    /// Reads all dead letters, each with its text of at most 64 KiB. If there are many, [`for_each`](Self::for_each)
+    /// needs less memory. The dead letters are invisible to others while this reads, for at most 10 minutes, and
+    /// visible again afterwards.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read.
     ///
     /// # Cancel safety
-    /// If the future is dropped, dead letters it held come back after at most 10 minutes.
+    /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes.
     pub async fn list(&self) -> Result<Vec<DeadLetter>, Error> {
         let mut found = Vec::new();
         self.for_each(|letter| found.push(letter.clone())).await?;
         Ok(found)
     }
 
-    /// Looks at all dead letters, one after the other, and keeps nothing of them but their ids. They are invisible to others
-    /// meanwhile, as with [`list`](Self::list).
+    /// Calls `look` with all dead letters, one after the other, and keeps only their ids in memory. The dead letters
+    /// are invisible to others in the meantime, as with [`list`](Self::list).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -188,43 +192,46 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read; `look` may have seen a part of them.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read; `look` may have seen some of
+    /// the dead letters.
     ///
     /// # Cancel safety
-    /// As of [`list`](Self::list).
+    /// As for [`list`](Self::list).
     pub async fn for_each(&self, mut look: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
         self.letters.pass(&RedriveOptions::new(), PassAction::Tell, &mut look).await.map(drop)
     }
 
-    /// Puts dead letters back into the queue that this dead-letter queue belongs to, and returns which.
+    /// Puts dead letters back into their queue. Returns a report.
     ///
-    /// Only what lies here when the redrive begins is put back: a job that dies again meanwhile stays a dead letter. A dead letter that
-    /// cannot be put back is skipped and [reported](RedriveReport::skipped), and the others are put back: read the report. After three
-    /// failures of the storage in a row the redrive [stops](RedriveReport::stopped).
+    /// A redrive handles the dead letters that exist when it begins: a job that is dead-lettered again in the
+    /// meantime stays a dead letter. A dead letter that cannot be put back is skipped and
+    /// [reported](RedriveReport::skipped), and the others are put back: read the report. After three failures of the
+    /// storage in a row the redrive [stops](RedriveReport::stopped).
     ///
-    /// A redriven job has blobs of its own: redriving one with a large payload costs a read, a write and a deletion of the payload.
+    /// A redriven job has blobs of its own: redriving a job with a large payload costs a read, a write and a deletion
+    /// of the payload.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read at all; nothing was put back.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read at all; nothing was put back.
     ///
     /// # Cancel safety
-    /// If the future is dropped, dead letters it held come back after at most 10 minutes; the one it was moving may be in
-    /// both queues.
+    /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes. The one
+    /// that it was moving may be in both queues.
     pub async fn redrive(&self, options: RedriveOptions) -> Result<RedriveReport, Error> {
         let action = if options.dry_run { PassAction::Tell } else { PassAction::PutBack };
         self.letters.pass(&options, action, &mut |_| {}).await
     }
 
-    /// Deletes the dead letters for which `filter` returns true, with their payloads, and returns which. There is no way back:
-    /// look at what it would take by [`list`](Self::list) first. A job that was put back keeps its payload. A dead letter that cannot be
-    /// deleted is skipped and [reported](PurgeReport::skipped).
+    /// Deletes the dead letters for which `filter` returns true, with their payloads. Returns a report. This cannot
+    /// be undone: look at them with [`list`](Self::list) first. A job that was put back keeps its payload. A dead
+    /// letter that cannot be deleted is skipped and [reported](PurgeReport::skipped).
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) when the dead-letter queue cannot be read at all; nothing was deleted.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read at all; nothing was deleted.
     ///
     /// # Cancel safety
-    /// What was deleted stays so; of one dead letter the payload may be left to a sweep. Others that it held come back
-    /// after at most 10 minutes.
+    /// If the future is dropped, deleted dead letters stay deleted; a sweep deletes the payload of the last one. Dead
+    /// letters that it held become visible again after at most 10 minutes.
     pub async fn purge(
         &self,
         filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static,

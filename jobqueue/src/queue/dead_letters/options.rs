@@ -1,4 +1,4 @@
-//! Defines what is asked of a redrive, and what it tells.
+//! The options and the report of a redrive.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use super::letter::DeadLetter;
 
 type Filter = dyn Fn(&DeadLetter) -> bool + Send + Sync;
 
-/// The dead that letters are put back, and how fast.
+/// The options of a redrive: which dead letters to put back, and how fast.
 ///
 /// ```
 /// use jobqueue::dead_letters::RedriveOptions;
 /// use jobqueue::Reason;
 ///
-/// // The oldest few first, to see whether the cause is mended; then all that failed for it, gently.
+/// // A few first, to test whether the cause is fixed; then the rest, slowly.
 /// let probe = RedriveOptions::new().limit(3);
 /// let rest = RedriveOptions::new()
 ///     .filter(|letter| letter.reason == Reason::ATTEMPTS_EXHAUSTED && letter.kind == "charge")
@@ -32,40 +32,41 @@ pub struct RedriveOptions {
 }
 
 impl RedriveOptions {
-    /// All, as fast as possible.
+    /// Selects all dead letters, as fast as possible.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only those for which `filter` says true.
+    /// Selects the dead letters for which `filter` returns true.
     #[must_use]
     pub fn filter(mut self, filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static) -> Self {
         self.filter = Some(Arc::new(filter));
         self
     }
 
-    /// At most this many.
+    /// Sets the maximum number of dead letters to put back.
     #[must_use]
     pub fn limit(mut self, letters: u64) -> Self {
         self.limit = Some(letters);
         self
     }
 
-    /// At most this many a second, so that what comes back does not overwhelm the workers.
+    /// Sets the maximum rate, so that the redriven jobs do not overwhelm the workers.
     #[must_use]
     pub fn per_second(mut self, rate: u32) -> Self {
         self.per_second = Some(rate.max(1));
         self
     }
 
-    /// Only tells what would be put back. Off by default.
+    /// Only reports what would be put back. The default is off.
     #[must_use]
     pub fn dry_run(mut self, dry: bool) -> Self {
         self.dry_run = dry;
         self
     }
 
-    /// Ends the pass before the next letter once `token` fires; what was held becomes visible again at once.
+    /// Ends the pass before the next letter when `token` fires. The letters that it holds become visible again at
+    /// once.
     #[must_use]
     pub(crate) fn stop(mut self, token: CancellationToken) -> Self {
         self.stop = Some(token);
@@ -88,37 +89,37 @@ impl fmt::Debug for RedriveOptions {
     }
 }
 
-/// The dead letters that a [redrive](super::DeadLetters::redrive) put back, and those that it did not.
+/// The dead letters that a [redrive](super::DeadLetters::redrive) put back, and those that it skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct RedriveReport {
-    /// The ids of the jobs that were put back, or in a dry run would be.
+    /// The ids of the redriven jobs; in a dry run, of those that would be put back.
     pub moved: Vec<String>,
-    /// The dead letters that were to be put back and were not, with the cause of each.
+    /// The selected dead letters that were not put back, with the cause of each.
     pub skipped: Vec<SkippedLetter>,
-    /// The number of dead letters that were looked at and left.
+    /// The number of dead letters that were read but not selected.
     pub left: u64,
-    /// The cause, if the redrive ended before it had looked at all: the storage failed several times in a row.
+    /// The cause, if the redrive ended early because the storage failed several times in a row.
     pub stopped: Option<String>,
 }
 
-/// The dead letters that a [purge](super::DeadLetters::purge) deleted, and those that it did not.
+/// The dead letters that a [purge](super::DeadLetters::purge) deleted, and those that it skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct PurgeReport {
     /// The ids of the jobs whose dead letters were deleted.
     pub deleted: Vec<String>,
-    /// The dead letters that were to be deleted and perhaps were not, with the cause of each.
+    /// The selected dead letters that may not be deleted, with the cause of each.
     pub skipped: Vec<SkippedLetter>,
-    /// The number of dead letters that were looked at and left.
+    /// The number of dead letters that were read but not selected.
     pub left: u64,
-    /// The cause, if the purge ended before it had looked at all: the storage failed several times in a row.
+    /// The cause, if the purge ended early because the storage failed several times in a row.
     pub stopped: Option<String>,
 }
 
-/// A dead letter with which a redrive or a purge could not do what it was asked to. It stays in the dead-letter queue.
+/// A selected dead letter with which a redrive or a purge failed. It stays in the dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SkippedLetter {
@@ -126,7 +127,7 @@ pub struct SkippedLetter {
     pub id: String,
     /// The error with its causes, in one line.
     pub why: String,
-    /// True if the job was put back, or perhaps was: then it is in both queues.
+    /// True if the job was put back, or may have been: it is then in both queues.
     pub maybe_moved: bool,
 }
 

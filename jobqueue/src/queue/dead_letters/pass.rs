@@ -1,4 +1,4 @@
-//! One pass through a dead-letter queue: takes page after page, has each letter looked at once, and lets go of what it held.
+//! One pass through a dead-letter queue: leases page after page, handles each letter once, and releases the others.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -20,11 +20,12 @@ use crate::storage::{
     UpdateMessage,
 };
 
-/// The time that dead letters are held during a pass: they are invisible to other passes meanwhile.
+/// The lease of dead letters during a pass: they are invisible to other passes.
 const HOLD: Duration = Duration::from_secs(600);
-/// After so many failures of the storage in a row the pass ends.
+/// The number of failures of the storage in a row after which the pass ends.
 const MAX_FAILURES: u32 = 3;
-/// After so many pages in a row without a letter that was there before the pass began, it ends: others come faster than it goes.
+/// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
+/// works.
 const MAX_NEW_PAGES: u32 = 3;
 
 /// The action on the dead letters that are selected.
@@ -35,10 +36,10 @@ pub(crate) enum PassAction {
     Delete,
 }
 
-/// Told of each letter that was dealt with.
+/// Called for each letter that was handled.
 type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
 
-/// A letter that the pass holds.
+/// A letter that the pass has leased.
 pub(super) struct Held {
     pub(super) message: MessageRef,
     pub(super) entry: DeadLetterEntry,
@@ -47,7 +48,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// The blobs that the dead letter refers to.
+    /// Returns the blobs that the dead letter refers to.
     pub(super) fn references(&self) -> Vec<StoredReference> {
         match &self.entry {
             DeadLetterEntry::Event(envelope) => references(envelope),
@@ -60,15 +61,15 @@ impl Held {
 struct Pass<'p> {
     options: &'p RedriveOptions,
     action: PassAction,
-    /// The time at which the pass began, by the storage's clock. What is dead-lettered later is not touched.
+    /// The time at which the pass began, by the storage's clock. It leaves later dead letters alone.
     began: Option<SystemTime>,
     looked_at: HashSet<MessageId>,
     seen: Seen,
-    /// Not to be taken before, at the rate that was asked for.
+    /// The earliest time for the next letter at the requested rate.
     next: Instant,
     failures: u32,
     report: RedriveReport,
-    /// To be made visible again.
+    /// The letters to make visible again.
     held: Vec<MessageRef>,
 }
 
@@ -83,10 +84,11 @@ impl Pass<'_> {
         self.held.push(message);
     }
 
-    /// Notes a letter that could not be dealt with. The storage's failures in a row end the pass, those of a letter do not.
+    /// Records a letter with which the action failed. Several failures of the storage in a row end the pass; failures
+    /// of single letters do not.
     fn skip(&mut self, held: Held, error: &Error, maybe_moved: bool) {
         let why = chain(error);
-        tracing::warn!(job = %held.letter.id.escape_debug(), error = %why, "dead letter skipped");
+        tracing::warn!(job = %held.letter.id.escape_debug(), error = %why, "a dead letter was skipped");
         let is_of_storage =
             matches!(error.kind(), ErrorKind::Storage | ErrorKind::Rejected | ErrorKind::Unknown);
         self.failures = if is_of_storage { self.failures + 1 } else { 0 };
@@ -106,7 +108,7 @@ impl Pass<'_> {
 }
 
 impl DeadLetterQueue {
-    /// Goes once through all dead letters that are there when it begins.
+    /// Handles all dead letters that exist when it begins.
     pub(crate) async fn pass(
         &self,
         options: &RedriveOptions,
@@ -141,7 +143,7 @@ impl DeadLetterQueue {
             if let (None, Some(first)) = (pass.began, page.first()) {
                 pass.began = Some(first.next_visible.checked_sub(HOLD).unwrap_or(first.inserted));
             }
-            // Of many, the first may have come back before the last was seen: then all were.
+            // If there are many, the first may be visible again before the last was read: then all were read.
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
             if page.iter().all(is_known) {
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
@@ -189,7 +191,7 @@ impl DeadLetterQueue {
             Turn::Leave => pass.leave(held.message),
             Turn::First => self.first(pass, held, tell).await,
             Turn::Duplicate if pass.action == PassAction::Tell => pass.held.push(held.message),
-            // The job that it is a copy of was put back, or deleted.
+            // The job of which it is a copy was put back, or deleted.
             Turn::Duplicate => {
                 if let Err(error) = self.discard(&held).await {
                     pass.skip(held, &error, false);
@@ -230,13 +232,13 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Makes visible again what was only looked at.
+    /// Makes the letters visible again that were only read.
     async fn release(&self, held: Vec<MessageRef>) {
         for message in held {
             let release =
                 UpdateMessage { visibility: Duration::ZERO, text: None, expired: ExpiredReceipt::Allow };
             if let Err(error) = self.core.store().update(&self.name, &message, release).await {
-                tracing::debug!(queue = %self.name, %error, "dead letter stays invisible for up to 10 minutes");
+                tracing::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Defines what becomes of a dead letter that is put back or deleted.
+//! Puts a dead letter back into its queue, or deletes it.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,10 +17,10 @@ use crate::queue::read::payload_error;
 use crate::queue::spare::Spare;
 use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind, Tries};
 
-/// The time that one letter is tried.
+/// The time after which a letter is given up.
 const BUDGET: Duration = Duration::from_secs(30);
 
-/// True if a job is in its queue again.
+/// The effect of a put-back on the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Put {
     No,
@@ -28,7 +28,7 @@ pub(super) enum Put {
     Yes,
 }
 
-/// A message that begins anew, and the blobs that were written for it.
+/// The new message of a redriven job, and the blobs that were written for it.
 struct Revived {
     text: String,
     key: Option<String>,
@@ -36,10 +36,10 @@ struct Revived {
 }
 
 impl DeadLetterQueue {
-    /// Puts a job into its queue again, with blobs of its own, and then deletes its dead letter.
+    /// Puts a job back into its queue, with blobs of its own, and then deletes its dead letter.
     ///
     /// # Errors
-    /// What went wrong, and whether the job is in its queue all the same.
+    /// The error, and whether the job is in its queue all the same.
     pub(super) async fn put_back(&self, held: &Held) -> Result<(), (Put, Error)> {
         let mut tries = Tries::until(Instant::now() + BUDGET, 1, 2);
         loop {
@@ -53,7 +53,7 @@ impl DeadLetterQueue {
                 Ok(_) => break,
                 Err(error) => error,
             };
-            // Else a message may be there that needs them; the next try has its own.
+            // Otherwise a stored message may need them; the next attempt writes its own.
             if error.certainty() == Certainty::NotApplied {
                 self.core.remove_blobs(&self.core.name, blobs).await;
             }
@@ -63,7 +63,7 @@ impl DeadLetterQueue {
             })?;
         }
         let deleted = self.delete(&held.message).await.map_err(|error| {
-            let text = "the job is put back, but its dead letter is perhaps not deleted";
+            let text = "the job is put back, but its dead letter may not be deleted";
             (Put::Yes, Error::new(error.kind(), text).with_source(error))
         })?;
         if deleted {
@@ -75,27 +75,27 @@ impl DeadLetterQueue {
     /// Deletes a dead letter, then its blobs.
     ///
     /// # Errors
-    /// The dead letter is perhaps not deleted, or it is and a blob is not.
+    /// Either the dead letter may not be deleted, or it is deleted and a blob is not.
     pub(super) async fn discard(&self, held: &Held) -> Result<(), Error> {
         if !self.delete(&held.message).await? {
             return Ok(());
         }
         for reference in held.references() {
             self.core.claim_checks.remove(&self.name, &reference).await.map_err(|error| {
-                let text = "the dead letter is deleted, but its payload is left to a sweep";
+                let text = "the dead letter is deleted, but its payload is not; a sweep will delete it";
                 Error::new(ErrorKind::Storage, text).with_source(error)
             })?;
         }
         Ok(())
     }
 
-    /// Deletes a message. False if somebody else has it, or has deleted it.
+    /// Deletes a message. Returns false if somebody else has leased or deleted it.
     async fn delete(&self, message: &MessageRef) -> Result<bool, Error> {
         let mut tries = Tries::until(Instant::now() + BUDGET, 1, 2);
         loop {
             match self.core.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
                 Ok(()) => return Ok(true),
-                // Our own deletion, whose answer was lost.
+                // Our own deletion succeeded, and its answer was lost.
                 Err(e) if e.kind() == StoreErrorKind::MessageNotFound && tries.is_in_doubt() => {
                     return Ok(true);
                 }
@@ -105,7 +105,7 @@ impl DeadLetterQueue {
         }
     }
 
-    /// The text that was kept as it was because it could not be read as a job; `None` if this is a job.
+    /// Returns the original text of a message that could not be read as a job; `None` for a job.
     pub(super) async fn kept_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
         if *envelope.kind != *UNREADABLE_KIND {
             return Ok(None);
@@ -117,7 +117,7 @@ impl DeadLetterQueue {
         })
     }
 
-    /// The message with which a dead letter begins anew.
+    /// Returns the new message for a dead letter.
     async fn revived(&self, held: &Held) -> Result<Revived, Error> {
         let as_it_is = |text: &str| Revived { text: text.to_owned(), key: None, blobs: Vec::new() };
         let DeadLetterEntry::Event(envelope) = &held.entry else { return Ok(as_it_is(&held.letter.text)) };
@@ -141,17 +141,17 @@ impl DeadLetterQueue {
         }
     }
 
-    /// A dead letter goes home only to the queue whose dead-letter queue it lies in, whatever it says.
+    /// Checks that a dead letter returns only to the queue of its dead-letter queue, whatever queue it names.
     fn check_home(&self, envelope: &Envelope) -> Result<(), Error> {
         let queue = envelope.dead_letter.as_ref().map_or("", |note| &note.queue);
         if queue.is_empty() || queue == self.core.name.as_str() {
             return Ok(());
         }
-        let text = format!("the dead letter says that it comes from another queue than `{}`", self.core.name);
+        let text = format!("the dead letter names another queue than `{}` as its origin", self.core.name);
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// The event with all its attempts again.
+    /// Returns the event with all its attempts again.
     fn reset(&self, dead: &Envelope) -> Envelope {
         let mut envelope = dead.clone();
         let deliveries = dead.dead_letter.as_ref().map_or(0, |note| note.deliveries);
@@ -159,9 +159,9 @@ impl DeadLetterQueue {
         if let Some(note) = envelope.dead_letter.take() {
             past::add(&mut envelope.history, note);
         }
-        // The new message can be told from the old one, which may still be there.
+        // The new message must be distinguishable from the old one, which may still exist.
         restamp(&mut envelope);
-        // The new message counts its deliveries from zero.
+        // The deliveries of the new message are counted from zero.
         envelope.history.attempts = 0;
         envelope.history.uncounted = 0;
         envelope.history.delivery = 0;
@@ -169,7 +169,7 @@ impl DeadLetterQueue {
         envelope
     }
 
-    /// The text of a message that has room for it, as a send would write it. A payload that has to move out is stored first.
+    /// Renders the text like a send. If the message has no room, stores its payload in a blob first.
     async fn fit(&self, envelope: &mut Envelope, blobs: &mut Vec<StoredReference>) -> Result<String, Error> {
         let encoding = self.core.settings().encoding;
         let mut spare = Spare::new();
@@ -193,14 +193,14 @@ impl DeadLetterQueue {
     }
 }
 
-/// The number that the fences of a redriven job begin above.
+/// Returns the number above which the fences of a redriven job begin.
 ///
-/// The message that was dead-lettered may be delivered once more, and two dead letters of a job may be redriven one after the other: the
-/// time keeps them apart, and what was before keeps it growing if the clock is wrong.
+/// The dead-lettered message may be delivered once more, and two dead letters of a job may be redriven one after the
+/// other: the time keeps their fences apart. The former number keeps the fence growing if the clock is wrong.
 fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
     /// Room for the deliveries of one message, as a power of two.
     const ROOM: u32 = 10;
-    /// The largest number that JSON carries to every language.
+    /// The largest number that JSON can carry to every language.
     const MAX: u64 = (1 << 53) - 1;
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
     let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << ROOM);

@@ -1,4 +1,4 @@
-//! Selects which of several dead letters of one job a pass deals with.
+//! Decides which of several dead letters of one job a pass handles.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -13,13 +13,13 @@ use crate::queue::dead_letter::{DeathOf, UNREADABLE_KIND};
 pub(super) enum Turn {
     /// The first of its job.
     First,
-    /// A copy of one that was dealt with.
+    /// A copy of a letter that was handled.
     Duplicate,
-    /// Of a job that was put back by this pass, and perhaps has died again since.
+    /// A letter of a job that this pass has put back, and that may have been dead-lettered again.
     Leave,
 }
 
-/// The letters that a pass has dealt with.
+/// The letters that a pass has handled.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     deaths: HashSet<DeathOf>,
@@ -27,8 +27,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Tells what a letter is. What a pass puts back may die at once and lie here again: only a letter that was there before the
-    /// pass `began`, or that is of a death that was dealt with, is a duplicate.
+    /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again at once. So a letter
+    /// is a duplicate only if it existed before the pass `began`, or if it records an end that was handled.
     pub(super) fn turn(&self, held: &Held, began: Option<SystemTime>) -> Turn {
         if death(held).is_some_and(|death| self.deaths.contains(&death)) {
             return Turn::Duplicate;
@@ -38,13 +38,13 @@ impl Seen {
         match (self.put_back.contains(&key), was_there, key) {
             (false, ..) => Turn::First,
             (true, true, Key::Event(_)) => Turn::Duplicate,
-            // Nobody can tell a copy of a text from another message.
+            // A copy of a text cannot be told from another message.
             (true, true, Key::Text(_)) => Turn::First,
             (true, false, _) => Turn::Leave,
         }
     }
 
-    /// Notes that a letter was dealt with, and whether its job is in its queue again.
+    /// Records that a letter was handled, and whether its job is in its queue again.
     pub(super) fn done(&mut self, held: &Held, action: PassAction) {
         self.deaths.extend(death(held));
         if action == PassAction::PutBack {
@@ -53,11 +53,11 @@ impl Seen {
     }
 }
 
-/// The content of a letter besides its end.
+/// The content of a letter without its end.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
     Event(EventDigest),
-    /// A text that is no event.
+    /// A text that is not an event.
     Text(Sha256Digest),
 }
 

@@ -1,4 +1,5 @@
-//! The dead-letter queue of a queue without a message type: what `DeadLetters<M>` and the operator's view share.
+//! The dead-letter queue of a queue without a message type: the part that `DeadLetters<M>` and the operator's view
+//! share.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
 pub(crate) struct DeadLetterQueue {
     pub(super) core: Arc<QueueCore>,
     pub(super) name: QueueName,
-    /// The kind that is shown for letters that do not tell theirs.
+    /// The kind that is shown for letters without one.
     external_kind: &'static str,
 }
 
@@ -29,7 +30,7 @@ impl DeadLetterQueue {
         &self.name
     }
 
-    /// Returns about how many letters there are; 0 if the queue does not exist yet.
+    /// Returns the approximate number of letters; 0 if the queue does not exist yet.
     pub(crate) async fn count(&self) -> Result<u64, Error> {
         match self.core.store().queue_properties(&self.name).await {
             Ok(properties) => Ok(properties.approximate_count),
@@ -38,7 +39,8 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Looks at the first letters, at most 32, without changing anything; of several copies of one, at the first.
+    /// Returns the first letters, at most 32, without changing anything; of several copies of one letter only the
+    /// first.
     pub(crate) async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
         let peeked = match self.core.store().peek(&self.name, MAX_MESSAGES).await {
             Ok(peeked) => peeked,
@@ -68,7 +70,8 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Reads the text of a letter: what could not be read as a job as it was received, any other as it lies in the queue.
+    /// Reads the text of a letter: the original text of a message that could not be read as a job; for any other, the
+    /// text in the queue.
     pub(crate) async fn text(&self, letter: &DeadLetter) -> Result<String, Error> {
         if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
             && let Some(text) = self.kept_text(&envelope).await?
