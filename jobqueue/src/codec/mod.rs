@@ -1,6 +1,4 @@
-//! Codecs, and the conversion between a typed message and its bytes: validate and encode, decode and validate.
-//!
-//! The module knows messages and bytes; it knows nothing of envelopes, queues or storages.
+//! Codecs for payloads, and the conversion between a typed message and its bytes: validate and encode, decode and validate.
 
 mod json;
 

@@ -1,7 +1,7 @@
 //! Handlers: async functions of a message and of further extracted arguments.
 //!
-//! The module knows messages, job information and outcomes; it knows nothing of queues, leases or storages. An
-//! extractor ([`FromJob`]) takes each further argument of a handler from the [`Job`].
+//! An extractor ([`FromJob`]) takes each further argument of a handler from the [`Job`]. The
+//! [guide](crate::guide::handlers) has an example with state, layers and extractors.
 
 mod erased;
 mod extract;

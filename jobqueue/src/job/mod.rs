@@ -1,4 +1,5 @@
-//! Information about a job besides its message.
+//! Information about a job besides its message: its id and attempt, the outcome of a delivery, and the delay between
+//! attempts.
 
 pub(crate) mod outcome;
 pub(crate) mod retry;

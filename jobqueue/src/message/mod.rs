@@ -1,4 +1,5 @@
-//! The trait and the types by which a message type declares its properties.
+//! Message types: the trait by which a type declares its queue, kind, version and codec, and the errors of encoding and
+//! decoding. The [guide](crate::guide::messages) shows how to declare messages.
 
 pub(crate) mod codec;
 pub(crate) mod key;

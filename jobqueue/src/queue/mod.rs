@@ -1,7 +1,19 @@
-//! Typed queues: send, receive, and settle deliveries by hand.
+//! Typed queues: send messages, receive them by hand, cancel jobs, and read dead letters.
 //!
-//! This module knows messages, envelopes, claim checks, leases and the storage port. It knows nothing of adapters,
-//! workers or handlers.
+//! [`Storage::queue`](crate::Storage::queue) opens a [`Queue`]. [`Queue::send`] returns a [`SendRequest`], which collects
+//! options and sends when it is awaited. A [`Worker`](crate::Worker) is the usual receiver; [`Queue::receive`] returns a
+//! [`Delivery`] to programs that receive by hand.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+//! # #[derive(Serialize, Deserialize, QueueMessage)]
+//! # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+//! let mails = Storage::memory().queue::<Mail>().await?;
+//! let sent = mails.send(&Mail { to: "ada@example.org".into() }).delay(Duration::from_secs(60)).await?;
+//! assert!(mails.cancel(&sent).await?);
+//! # Ok(()) }
+//! ```
 
 mod backlog;
 mod blobs;

@@ -1,6 +1,6 @@
 //! W3C trace context, by which a job belongs to its sender's trace.
 //!
-//! The module knows only the text form ([W3C Trace Context]); the application exports spans.
+//! The framework carries the text form ([W3C Trace Context]); the application exports spans.
 //!
 //! [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 

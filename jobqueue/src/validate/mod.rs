@@ -1,6 +1,4 @@
 //! Validation: rules for fields. All violations are reported at once, each with the path of its field.
-//!
-//! The module knows rules, paths and violations; it knows nothing of messages, codecs or queues.
 
 mod nested;
 mod path;

@@ -1,12 +1,13 @@
 //! The worker: fetches messages, runs handlers, settles the deliveries, and stops without losing a message.
 //!
 //! ```text
-//!  poller (one a queue) ──► deliveries ──► run: examine ─► decode ─► handler ─► settle
-//!        ▲                   event, report ◄───────────────────────────│───────────┘
-//!        └──── free slots ◄────────────────────────────────────────────┘   shutdown: stop fetching ─ wait ─ cancel and release
+//!  poller (one per queue) ──► deliveries ──► decode ──► decide ──► handler ──► settle
+//!        ▲                     event, report ◄──────────────────────────│────────┘
+//!        └──── free slots ◄─────────────────────────────────────────────┘   shutdown: stop fetching ─ wait ─ cancel and release
 //! ```
 //!
-//! This module knows queues, handlers and retry rules. It knows nothing of adapters.
+//! [`Worker::builder`] collects handlers, shared state and settings. A handler's [`Context`] gives it checkpoints,
+//! cancellation and queues for further messages. [`Event`]s and the final [`Report`] tell what happened.
 
 mod access;
 mod activity;

@@ -1,7 +1,5 @@
 //! Batches: many jobs, and a continuation that runs once when all of them are done.
 //!
-//! This module knows queues, blobs and the headers that make a job a member of a batch. It knows nothing of handlers.
-//!
 //! # How it works
 //! - **No hot blob.** Each child that ends writes a marker of its own. The child that completes a group of 100 writes
 //!   the group's marker, and so on up. The end of a child costs one write, three reads and a listing of at most 100
