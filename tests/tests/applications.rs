@@ -49,7 +49,7 @@ fn worker(storage: &Storage) -> WorkerBuilder {
     Worker::builder(storage.clone()).virtual_time(Arc::new(memory::TokioClock::new()))
 }
 
-/// Returns the jobs that are handled until nothing is left to do.
+/// Runs a worker until it is idle, and returns the jobs that were handled.
 async fn handled(storage: &Storage) -> Vec<JobInfo> {
     let seen = Seen::default();
     let worker = worker(storage).state(Arc::clone(&seen)).handle(note).build().unwrap();
@@ -121,8 +121,8 @@ async fn the_message_that_spoils_a_list_is_named() {
     assert_eq!(orders.approximate_len().await.unwrap(), 1);
 }
 
-/// Registers a handler whose future must be `Send`, which a future that keeps a closure over borrowed items is not for
-/// the compiler.
+/// Registers a handler whose future must be `Send`. The compiler cannot see that for a future with a closure over
+/// borrowed items.
 async fn fan_out(_: Import, ctx: Context, State(ids): State<Arc<Vec<String>>>) -> Result<(), JobError> {
     let orders: Vec<Order> = ids.iter().map(|id| order(id)).collect();
     let queue = ctx.queue::<Order>().await?;
@@ -144,7 +144,7 @@ async fn a_handler_can_send_what_it_makes_of_borrowed_items() {
     assert_eq!(storage.queue::<Order>().await.unwrap().approximate_len().await.unwrap(), 1 + 2 + 2 + 2);
 }
 
-/// Writes dead letters as a WebJobs host does when it gives up on a message.
+/// Writes dead letters like a WebJobs host that gives up on a message.
 async fn dead_lettered_by_another_program(storage: &Storage, texts: &[&str]) {
     let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
     storage.queues().create_queue(dead.name(), &Default::default()).await.unwrap();

@@ -37,7 +37,7 @@ impl ImportTable {
     }
 }
 
-/// The words in backquotes.
+/// Returns the words in backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned)
 }
@@ -59,7 +59,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The module a file belongs to: the first part of its path below `src`.
+/// Returns the module of a file: the first part of its path below `src`.
 fn module(file: &Path) -> String {
     let below = file.strip_prefix(source()).unwrap();
     let first = below.components().next().unwrap().as_os_str().to_str().unwrap();
@@ -144,7 +144,7 @@ fn modules_use_only_what_the_table_allows() {
     assert!(wrong.is_empty(), "the import table is broken:\n{}", wrong.join("\n"));
 }
 
-/// The sources of chance, which make a run differ from the last one, and the one module that may use each.
+/// The sources of randomness, which make a run differ from the last one, and the one module that may use each.
 const CHANCE: &[(&str, &[&str])] = &[
     ("rand::r", &["entropy", "testing"]),
     ("RngExt", &["entropy", "testing"]),
@@ -159,7 +159,7 @@ const CHANCE: &[(&str, &[&str])] = &[
     ("pollers.spawn(", &["task"]),
 ];
 
-/// A simulated world repeats a run only if all chance comes from its seed.
+/// A simulated world can only repeat a run if all randomness comes from its seed.
 #[test]
 fn chance_is_taken_and_tasks_are_started_in_one_place() {
     let mut wrong = Vec::new();

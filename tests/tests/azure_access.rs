@@ -1,4 +1,4 @@
-//! F13: what a signature does not allow is told before the first message is lost to it.
+//! F13: a missing permission is reported before the first message is lost to it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -75,7 +75,7 @@ async fn blob_permissions_are_probed_without_a_container() {
     assert!(error.to_string().contains("'d'"), "{error}");
 }
 
-/// Creating what is there needs no right to create.
+/// Creating a queue that exists needs no permission to create.
 #[tokio::test]
 async fn existing_queues_are_found_without_the_right_to_create() {
     let queue = queue_with_one_message().await;

@@ -1,8 +1,8 @@
 //! Python programs with the stock packages and our worker on one Azure queue.
 //!
-//! Azure refuses texts with characters that XML cannot carry; Azurite takes them, and then fails every get whose batch holds one, after it
-//! has leased the batch. On Azurite such a text itself can never be read, and so is not dead-lettered there; what counts
-//! is that all others get through. That a storage's unreadable text is dead-lettered, other tests show.
+//! Azure refuses texts with characters that XML cannot carry. Azurite accepts them, leases the batch, and then fails
+//! every get whose batch contains one. On Azurite such a text can never be read and so is never dead-lettered; here
+//! all other messages must get through. Other tests show that an unreadable text is dead-lettered.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ fn unique() -> String {
     format!("interop-{}", uuid::Uuid::new_v4().simple())
 }
 
-/// A worker that takes down path and id of each job, and fails those whose path is `bad`.
+/// Runs a worker that records path and id of each job, and fails those whose path is `bad`.
 async fn worker(storage: &Storage, queue: &str, seen: &Seen) -> Running {
     let seen = Arc::clone(seen);
     let handler = move |thumbnail: Thumbnail, info: JobInfo| {
@@ -88,7 +88,7 @@ async fn jobs_of_a_python_producer_run() {
     assert!(seen.contains_key("bare"), "{seen:?}");
 }
 
-/// Our messages, dead letters and settings, read by Python.
+/// Our messages, dead letters and settings can be read by Python.
 #[tokio::test]
 async fn a_python_consumer_reads_jobs_and_dead_letters() {
     let (storage, queue) = (storage().await, unique());
@@ -113,7 +113,8 @@ async fn a_python_consumer_reads_jobs_and_dead_letters() {
     assert_eq!(dead.messages[0]["event"]["data"]["path"], "bad");
 }
 
-/// F90, F91, F92, F98: texts of other programs that are not jobs are dead-lettered one by one, byte for byte, each with its reason.
+/// F90, F91, F92, F98: texts of other programs that are not jobs are dead-lettered one by one, byte for byte, each
+/// with its reason.
 #[tokio::test]
 async fn undecodable_messages_are_dead_lettered() {
     let (storage, queue, seen) = (storage().await, unique(), Seen::default());
@@ -154,7 +155,7 @@ async fn undecodable_messages_are_dead_lettered() {
     }
 }
 
-/// F90: texts that fail every batch they are in stop no other message.
+/// F90: a text that fails every batch it is in holds up no other message.
 #[tokio::test]
 async fn characters_xml_cannot_carry_block_no_message() {
     let (storage, queue, seen) = (storage().await, unique(), Seen::default());

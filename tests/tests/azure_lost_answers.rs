@@ -1,5 +1,5 @@
 //! Answers that are lost, late, cut off, garbled, huge or hostile (FAULTS section 1), with Azurite behind a proxy:
-//! the operation really happens, and the question is what the adapter says about it.
+//! the operation really happens, and the test checks what the adapter says about it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ use jobqueue_tests::proxy::{Fault, Proxy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Every way in which an answer gets lost after the operation was performed.
+/// All faults by which an answer is lost after the operation was performed.
 fn losses() -> [Fault; 4] {
     [
         Fault::DropAnswer,
@@ -90,7 +90,7 @@ fn change(text: Option<&str>) -> UpdateMessage {
     UpdateMessage::new(MINUTE).with_text(text.map(str::to_owned))
 }
 
-/// F1: the message is there, the sender cannot know, and is told so. The adapter does not send again by itself.
+/// F1: the message is stored, the sender cannot know it and is told so. The adapter does not send again by itself.
 #[tokio::test]
 async fn put_without_answer_is_ambiguous_and_not_repeated() {
     let bench = Bench::new().await;
@@ -106,7 +106,7 @@ async fn put_without_answer_is_ambiguous_and_not_repeated() {
     assert_eq!(bench.queue_proxy.count("POST"), 5);
 }
 
-/// F2: nobody listens: certainly not applied. F21 is the same for a name that cannot be resolved.
+/// F2: nobody listens: the request was certainly not applied. F21 is the same for a name that cannot be resolved.
 #[tokio::test]
 async fn failed_connection_is_certainly_not_applied() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -127,7 +127,7 @@ async fn failed_connection_is_certainly_not_applied() {
     }
 }
 
-/// F3: what the service asks for is passed on, and whether it was applied is open.
+/// F3: the requested pause is passed on; the operation may or may not be applied.
 #[tokio::test]
 async fn throttling_and_timeouts_keep_the_requested_pause() {
     let bench = Bench::new().await;
@@ -151,7 +151,8 @@ async fn throttling_and_timeouts_keep_the_requested_pause() {
     assert_eq!(bench.queue_proxy.count("POST"), 3, "nothing is sent twice");
 }
 
-/// F4: a lost get is not repeated: it would lease more. The message comes back, once more counted.
+/// F4: a lost get is not repeated, because it would lease more. The message is visible again later, with a higher
+/// count.
 #[tokio::test]
 async fn get_without_answer_is_not_repeated() {
     let bench = Bench::new().await;
@@ -190,7 +191,7 @@ async fn update_without_answer_is_ambiguous() {
     assert!(error.is_ambiguous(), "an update without its receipt: {error}");
 }
 
-/// F8: the caller's deadline ends a call that hangs; the connection is given up, and others go on.
+/// F8: the caller's deadline ends a call that hangs; the connection is closed, and other calls continue.
 #[tokio::test]
 async fn hanging_call_ends_at_its_deadline() {
     let bench = Bench::new().await;
@@ -202,7 +203,7 @@ async fn hanging_call_ends_at_its_deadline() {
     bench.put("next").await.unwrap();
 }
 
-/// F9: a second delete after a lost answer finds nothing; the caller may take that for success.
+/// F9: a second delete after a lost answer finds nothing; the caller may count it as success.
 // F10, F11
 #[tokio::test]
 async fn delete_tells_not_found_from_stale_receipt() {
@@ -224,7 +225,7 @@ async fn delete_tells_not_found_from_stale_receipt() {
     assert!(stale.is_lease_lost() && !stale.is_ambiguous(), "{stale}");
 }
 
-/// A blob whose answer was lost is there, and a second creator is told.
+/// A blob whose answer was lost exists, and a second creator is told so.
 #[tokio::test]
 async fn a_lost_blob_write_is_ambiguous() {
     let bench = Bench::new().await;
@@ -240,7 +241,7 @@ async fn a_lost_blob_write_is_ambiguous() {
     }
 }
 
-/// F77, F78: with an id of one's own, acquiring and renewing may be repeated, and the adapter does so.
+/// F77, F78: with an id of the caller's own, acquiring and renewing may be repeated, and the adapter does so.
 #[tokio::test]
 async fn lost_lease_answers_are_retried_under_one_id() {
     let bench = Bench::new().await;
@@ -263,7 +264,7 @@ async fn lost_lease_answers_are_retried_under_one_id() {
     }
 }
 
-/// F12: an expired signature is told apart from everything that a retry could mend, without naming it.
+/// F12: an expired signature is reported apart from every error that a retry could fix, and is not quoted.
 #[tokio::test]
 async fn expired_signature_is_unauthorized() {
     let azurite = Azurite::shared();
@@ -279,7 +280,7 @@ async fn expired_signature_is_unauthorized() {
     assert!(!format!("{error} {error:?}").contains(signature));
 }
 
-/// F16: a redirect is not followed, so that no signature goes to whoever it names.
+/// F16: a redirect is not followed, so that no signature goes to the host it names.
 #[tokio::test]
 async fn redirects_are_not_followed() {
     let bench = Bench::new().await;
@@ -315,7 +316,7 @@ async fn huge_answers_are_cut_off() {
     }
 }
 
-/// F19: a message without a receipt is passed over, one without a count was delivered once, and keeps its text.
+/// F19: a message without a receipt is skipped. One without a count was delivered once, and keeps its text.
 #[tokio::test]
 async fn malformed_message_spoils_no_others() {
     let bench = Bench::new().await;
@@ -384,7 +385,7 @@ async fn a_change_answered_by_a_page_of_html_stays_open() {
     assert!(errors.iter().all(jobqueue::storage::StoreError::is_ambiguous), "{errors:?}");
 }
 
-/// F38: a receipt of characters that mean something in a URL comes back to the service as it was.
+/// F38: a receipt with characters that have a meaning in URLs reaches the service unchanged.
 #[tokio::test]
 async fn receipts_with_special_characters_round_trip() {
     let bench = Bench::new().await;

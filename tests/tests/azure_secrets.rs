@@ -19,7 +19,7 @@ use jobqueue_tests::log;
 use jobqueue_tests::proxy::{Fault, Proxy};
 use jobqueue_tests::sas;
 
-/// The secrets that must not be found, and the texts of all errors.
+/// The secrets that must not occur, and the texts of all errors.
 #[derive(Default)]
 struct Known {
     secrets: Vec<String>,

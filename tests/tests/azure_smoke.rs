@@ -170,7 +170,7 @@ async fn by_token_over_https() {
     every_blob_operation(&storage).await;
 }
 
-/// F15: a certificate that is not trusted is refused, and nothing goes over plain http instead.
+/// F15: a certificate that is not trusted is refused, and no request goes over plain http instead.
 #[tokio::test]
 async fn an_unknown_certificate_is_refused() {
     let azurite = Azurite::shared_https();
@@ -181,7 +181,7 @@ async fn an_unknown_certificate_is_refused() {
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
 }
 
-/// F15: neither is a certificate for another host, even by an authority that is trusted.
+/// F15: a certificate for another host is refused too, even from a trusted authority.
 #[tokio::test]
 async fn a_certificate_for_another_host_is_refused() {
     let azurite = Azurite::start_https(Certificate::for_names(&["storage.example"]));
@@ -191,7 +191,7 @@ async fn a_certificate_for_another_host_is_refused() {
     assert!(error.to_string().contains("certificate"), "{error}");
 }
 
-/// Tokens are not sent in the clear, whoever listens.
+/// Tokens are not sent in clear text.
 #[tokio::test]
 async fn tokens_need_https() {
     let http = Azurite::shared();

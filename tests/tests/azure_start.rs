@@ -1,4 +1,4 @@
-//! F13: a worker that lacks a permission says so by name and does not start, before it has touched a message.
+//! F13: a worker that lacks a permission names it and does not start, before it has touched a message.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ async fn by_key() -> Storage {
     Options::from_connection_string(&string).unwrap().open().await.unwrap()
 }
 
-/// A storage by a signature that allows only `queues` on queues and `blobs` on blobs.
+/// Returns a storage by a signature that allows only `queues` on queues and `blobs` on blobs.
 async fn by_sas(queues: &str, blobs: &str) -> Storage {
     let azurite = Azurite::shared();
     let open = async |permissions: &str| {
@@ -66,8 +66,8 @@ async fn worker_without_permission_does_not_start() {
     assert_eq!(delivery.info().dequeue_count, 1, "no worker has touched the message");
 }
 
-/// Checks that the permissions of the guide are enough, when queues and container exist: small and large jobs, retries,
-/// dead letters.
+/// Checks that the permissions of the guide are enough when queues and container exist: small and large jobs,
+/// retries, dead letters.
 #[tokio::test]
 async fn the_permissions_of_the_guide_are_enough_for_existing_queues() {
     let name = unique();
@@ -88,7 +88,7 @@ async fn the_permissions_of_the_guide_are_enough_for_existing_queues() {
     assert_eq!(letters.approximate_len().await.unwrap(), 1);
 }
 
-/// With the right to create, nothing has to be there.
+/// With the permission to create, nothing has to exist.
 #[tokio::test]
 async fn the_permissions_of_the_guide_are_enough_to_create() {
     let name = unique();

@@ -1,4 +1,4 @@
-//! The number of requests of a job on Azure, each of which is billed.
+//! The number of requests for a job on Azure, each of which is billed.
 //!
 //! The service is in this process and answers after 5 to 30 milliseconds of paused time; requests are counted exactly.
 
@@ -35,7 +35,7 @@ async fn storage(service: &Arc<Canned>) -> Storage {
     options.in_process(Arc::clone(service) as _).open().await.unwrap()
 }
 
-/// Stores so many jobs, works them off, and says what that took.
+/// Stores this number of jobs, runs them, and returns the requests.
 async fn bill(jobs: u64, takes: impl Fn(u64) -> u64, concurrency: usize) -> (Counted, Duration) {
     let service = Arc::new(Canned::with_latency(5..30, 20261121));
     let storage = storage(&service).await;
@@ -55,7 +55,7 @@ async fn bill(jobs: u64, takes: impl Fn(u64) -> u64, concurrency: usize) -> (Cou
     (counted, begun.elapsed())
 }
 
-/// One put, one delete and a thirty-second of a get: with what the start and the end cost, at most 2.05 requests a job.
+/// One put, one delete and a thirty-second of a get: with the requests of start and end, at most 2.05 per job.
 #[tokio::test(start_paused = true)]
 async fn a_short_job_at_full_load_costs_at_most_2_05_requests() {
     const JOBS: u64 = 4_096;
@@ -64,8 +64,8 @@ async fn a_short_job_at_full_load_costs_at_most_2_05_requests() {
     assert!(counted.gets * 100 <= JOBS * 5, "{counted:?}");
 }
 
-/// Jobs of 50 to 150 milliseconds leave their slots one by one; those that are free by the time the last answer comes are
-/// asked for together. Waiting for more saves a fortieth of the requests and costs a tenth of the throughput.
+/// Jobs of 50 to 150 milliseconds free their slots one by one. The slots that are free when the last answer arrives
+/// are asked for together. Waiting for more saves a fortieth of the requests and costs a tenth of the throughput.
 #[tokio::test(start_paused = true)]
 async fn jobs_that_take_a_while_are_not_fetched_one_by_one() {
     const JOBS: u64 = 4_096;

@@ -1,5 +1,5 @@
-//! Lost, late and refused answers (FAULTS section 1) with a whole worker around the Azure storage, and Azurite behind a
-//! proxy: the operation really happens, and the question is what becomes of the job.
+//! Lost, late and refused answers (FAULTS section 1) with a complete worker on the Azure storage, and Azurite behind
+//! a proxy: the operation really happens, and the test checks what happens to the job.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,7 +41,7 @@ struct Bench {
     _log: LogOnFailure<'static>,
 }
 
-/// Id and attempt of every run.
+/// The id and the attempt of every run.
 type Runs = Arc<Mutex<Vec<(String, u32)>>>;
 
 impl Bench {
@@ -64,7 +64,7 @@ impl Bench {
         storage.queue_named(&self.name).await.unwrap()
     }
 
-    /// Sends past the proxy.
+    /// Sends without the proxy.
     async fn given(&self, text: &str) -> String {
         self.tasks(&self.direct).await.send(&task(text)).await.unwrap().id().to_owned()
     }
@@ -73,7 +73,7 @@ impl Bench {
         Worker::builder(self.storage.clone()).max_idle_delay(Duration::from_millis(300))
     }
 
-    /// A worker that only takes down what it runs.
+    /// Returns a worker that only records its runs.
     async fn plain_worker(&self) -> Running {
         let runs = Arc::clone(&self.runs);
         let handler = move |_: Task, info: JobInfo| {
@@ -145,7 +145,7 @@ async fn throttled_send_is_sent_later() {
     assert_eq!(bench.left().await, 1);
 }
 
-/// F4: what a get without answer has leased is delivered when that lease is over, and costs no attempt.
+/// F4: a message that a get without answer has leased is delivered when that lease has run out, and costs no attempt.
 #[tokio::test]
 async fn get_without_answer_costs_no_attempt() {
     for fault in [Fault::DropAnswer, Fault::Garble] {
@@ -161,8 +161,8 @@ async fn get_without_answer_costs_no_attempt() {
     }
 }
 
-/// F7, F8: a checkpoint that was applied without an answer makes the receipt worthless. The handler is told, is not
-/// cut off, and its success is recorded: the message comes back and is deleted without being run again.
+/// F7, F8: a checkpoint that was applied without an answer makes the receipt worthless. The handler is told and not
+/// cancelled, and its success is recorded: the message is delivered again and deleted without running.
 #[tokio::test]
 async fn checkpoint_without_answer_does_not_rerun_the_job() {
     for fault in [Fault::DropAnswer, Fault::Hang, Fault::Truncate(40)] {
@@ -246,7 +246,7 @@ async fn deleted_message_is_a_lost_lease() {
     assert_eq!((report.completed, report.lease_lost), (0, 1));
 }
 
-/// F11: neither is one whose receipt is refused; the message comes back and is done then.
+/// F11: neither is a delete whose receipt is refused; the message is delivered again and done then.
 #[tokio::test]
 async fn delete_with_stale_receipt_is_a_lost_lease() {
     let bench = Bench::new().await;
@@ -259,8 +259,8 @@ async fn delete_with_stale_receipt_is_a_lost_lease() {
     assert_eq!(bench.runs(), [(id.clone(), 1), (id, 1)]);
 }
 
-/// F12: when the right to the storage ends, handlers are cancelled when their leases are, the queue is not asked in a
-/// hot loop, no secret is named, and with a new right work goes on.
+/// F12: when the permission ends, handlers are cancelled together with their leases, the queue is not polled in a hot
+/// loop, no secret is named, and work continues with a new permission.
 #[tokio::test]
 async fn work_stops_without_permission_and_resumes_with_it() {
     let bench = Bench::new().await;
@@ -300,7 +300,8 @@ async fn work_stops_without_permission_and_resumes_with_it() {
     assert_eq!(bench.runs(), [(id.clone(), 1), (id, 1)]);
 }
 
-/// A large payload whose blob was written without an answer, or at the second try, arrives whole and leaves nothing.
+/// A large payload whose blob was written without an answer, or at the second attempt, arrives complete and leaves
+/// nothing.
 #[tokio::test]
 async fn a_blob_write_without_answer_spoils_no_payload() {
     for fault in [Fault::DropAnswer, Fault::Truncate(40), Fault::Refuse] {

@@ -1,4 +1,5 @@
-//! The harness's own promise: however a test program ends, no Azurite stays behind, and nothing of what it has stored.
+//! The promise of the harness: however a test program ends, it leaves neither a running Azurite nor stored data
+//! behind.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Batches: fan-out, join, and what may happen in between.
+//! Batches: fan-out, join, and the faults in between.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -270,7 +270,7 @@ async fn a_continuation_that_is_put_twice_runs_once() {
     all_done(&log, 3);
 }
 
-/// Among the writes are the marker of each child, the continuation, and the deletions after them.
+/// The writes include the marker of each child, the continuation, and the deletions after them.
 // I12b
 #[tokio::test(start_paused = true)]
 async fn crash_at_any_write_keeps_exactly_one_continuation() {

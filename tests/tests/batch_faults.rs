@@ -1,4 +1,4 @@
-//! Batches when much goes wrong at once, nested, over shards, and what a sweep leaves of them. In paused time on memory.
+//! Batches under many faults at once, nested, over shards, and the remains after a sweep. In paused time on memory.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -111,7 +111,7 @@ fn blob(name: &str) -> BlobName {
     BlobName::new(ContainerName::new("jobqueue-batches").unwrap(), name).unwrap()
 }
 
-/// Failures that are tried again, dead letters, second copies of a fifth of the messages, deletions that get lost.
+/// Failures that are retried, dead letters, second copies of a fifth of the messages, deletions that are lost.
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_children_with_failures_join_once() {
     const CHILDREN: u64 = 10_000;
@@ -173,7 +173,7 @@ struct Sheet {
     data: String,
 }
 
-/// Checks that a duplicate of a child, whose deletion may have failed, is not taken for the end of the message that counts and
+/// Checks that a duplicate of a child, whose deletion may have failed, does not count as the end of the message that
 /// waits for its second attempt.
 async fn a_copy_ends_nothing(size: usize, deletions_fail: bool) {
     let (storage, log) = (in_memory(), Log::default());
@@ -217,7 +217,7 @@ async fn duplicate_of_a_child_with_a_blob_does_not_end_it() {
     a_copy_ends_nothing(70_000, false).await;
 }
 
-/// A copy whose payload is gone ends as a dead letter, and is not taken for the child.
+/// A copy whose payload is gone ends as a dead letter, and does not count as the child.
 // I1, I12a
 #[tokio::test(start_paused = true)]
 async fn dead_lettered_duplicate_does_not_end_the_child() {
@@ -287,7 +287,7 @@ async fn inner_batch_waiting_for_a_dead_letter_blocks_the_outer() {
     assert!(log.runs.lock().unwrap().values().all(|runs| *runs == 1));
 }
 
-/// I17: children and continuations lie on several queues of two accounts; the markers do not.
+/// I17: children and continuations are on several queues of two accounts; the markers are not.
 #[tokio::test(start_paused = true)]
 async fn a_batch_over_shards_joins_once_also_when_they_become_more() {
     let accounts = [(); 2].map(|()| memory::open_with_clock(clock()));
@@ -374,7 +374,7 @@ async fn a_sweep_removes_what_was_abandoned_only_if_told_to() {
     assert_eq!((log.runs.lock().unwrap().len(), log.joins.lock().unwrap().len()), (3, 0));
 }
 
-/// The mark that a batch is done goes last, so that a sweep which dies anywhere is finished by the next.
+/// The mark that a batch is done is deleted last, so that the next sweep completes one that died at any point.
 #[tokio::test(start_paused = true)]
 async fn a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next() {
     let mut interrupted = 0;

@@ -1,5 +1,5 @@
-//! Membership in a batch and the proof of a child's end: counts, a storage's message ids and texts of strangers prove
-//! nothing.
+//! Membership in a batch and the proof of a child's end: counts, a storage's message ids and texts of other programs
+//! prove nothing.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -33,7 +33,7 @@ struct Book {}
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Runs slices and joins for so long, and tells which ran.
+/// Runs slices and joins for this time, and returns those that ran.
 async fn run(storage: &Storage, seconds: u64) -> Vec<String> {
     let log = Log::default();
     let _ = handlers(worker(storage), &log).build().unwrap().run_until(after(seconds)).await.unwrap();

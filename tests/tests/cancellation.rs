@@ -1,4 +1,4 @@
-//! The answers of a cancellation: true only if the job certainly does not run.
+//! The answers of a cancellation: it returns true only if the job certainly does not run.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -80,7 +80,7 @@ async fn a_throttled_cancellation_is_tried_again() {
     assert!(queue.cancel(&sent).await.unwrap());
 }
 
-/// The sender that died has stored its message; the next one is refused.
+/// The sender that died has stored its message; the next send is refused.
 #[tokio::test(start_paused = true)]
 async fn a_refused_successor_does_not_free_the_key_of_a_stored_job() {
     let faulty = Faulty::new(&in_memory());

@@ -1,4 +1,4 @@
-//! Every promise of the port, tried on every storage: `cargo test --test conformance -- --list` names them.
+//! Every promise of the port, checked on every storage: `cargo test --test conformance -- --list` names them.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -39,13 +39,13 @@ fn in_memory() -> Subject {
     wrapped(Storage::clone)
 }
 
-/// A wrapper promises what the storage in it does.
+/// A wrapper promises the same as the storage in it.
 fn wrapped(wrap: fn(&Storage) -> Storage) -> Subject {
     let clock = Arc::new(ManualClock::new());
     Subject::virtual_time(wrap(&memory::open_with_clock(clock.clone())), clock)
 }
 
-/// All promises at once on one storage that goes by tokio's clock, which is paused: the sleeps take no time.
+/// All promises at once on one storage with tokio's clock, which is paused: the sleeps take no time.
 fn in_tokio_time() -> Result<(), Failed> {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build()?;
     let report = runtime.block_on(async {
@@ -71,7 +71,7 @@ async fn in_sqlite() -> Subject {
     Subject::virtual_time(options.open().await.unwrap(), clock).keeping(folder)
 }
 
-/// A test for each promise, on a storage of its own that goes by a clock of its own.
+/// One test for each promise, on a storage of its own with a clock of its own.
 fn virtual_time(storage: &'static str, open: fn() -> Opening) -> impl Iterator<Item = Trial> {
     promises().iter().map(move |promise| {
         trial(storage, promise, move || {
@@ -81,8 +81,8 @@ fn virtual_time(storage: &'static str, open: fn() -> Opening) -> impl Iterator<I
     })
 }
 
-/// Azurite with the adapter before it. What Azurite accepts and Azure does not (metadata, sizes, characters) the adapter
-/// refuses before it is sent, so that those of its deviations do not show here.
+/// Azurite through the adapter. The adapter refuses what Azurite accepts and Azure does not (metadata, sizes,
+/// characters), so these deviations do not show here.
 fn azurite() -> impl Iterator<Item = Trial> {
     promises().iter().map(|promise| {
         trial("azurite", promise, move || {

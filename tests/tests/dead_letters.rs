@@ -38,7 +38,7 @@ async fn reject_all(storage: &Storage) {
     let _ = worker.run_until(after(60)).await.unwrap();
 }
 
-/// Puts a text into the dead-letter queue as another program does.
+/// Puts a text into the dead-letter queue like another program.
 async fn dead_letter<M: QueueMessage>(storage: &Storage, texts: &[&str]) -> DeadLetters<M> {
     let dead = storage.queue::<M>().await.unwrap().dead_letters().unwrap();
     storage.queues().create_queue(dead.name(), &Default::default()).await.unwrap();

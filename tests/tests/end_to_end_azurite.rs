@@ -1,4 +1,4 @@
-//! The main promises once more where users run them: on Azure Storage (Azurite), in real time, with short leases.
+//! The main promises again on Azure Storage (Azurite), in real time, with short leases.
 
 #![allow(clippy::unwrap_used)]
 
@@ -157,7 +157,7 @@ async fn large_payloads_travel_in_blobs_and_leave_none() {
     assert_eq!(ours().await, 0);
 }
 
-/// F31, F32: two leases long, and blocking its thread for one of them.
+/// F31, F32: a handler runs for two leases, and blocks its thread for one of them.
 #[tokio::test]
 async fn long_handler_keeps_its_message() {
     let bench = Bench::new().await;
@@ -176,7 +176,8 @@ async fn long_handler_keeps_its_message() {
     assert!(bench.orders.is_empty().await.unwrap());
 }
 
-/// F112: a shutdown waits for who ends, and releases the message of who does not: another worker has it at once.
+/// F112: a shutdown waits for a handler that ends, and releases the message of one that does not: another worker has
+/// it at once.
 #[tokio::test]
 async fn shutdown_loses_nothing() {
     let bench = Bench::new().await;

@@ -41,7 +41,7 @@ fn jobs_run_by_key_and_by_signature() {
     }
 }
 
-/// F13: the program tells which permission is missing.
+/// F13: the program names the missing permission.
 #[test]
 fn missing_permission_is_named() {
     let queue = format!("example-{}", uuid::Uuid::new_v4().simple());

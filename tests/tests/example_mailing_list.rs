@@ -1,4 +1,4 @@
-//! `mailing_list` as people run it: at once, in several processes, killed in the middle, on Azurite, with bad input.
+//! `mailing_list` as people run it: alone, in several processes, killed half-way, on Azurite, with bad input.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn program_on(folder: &Path, storage: &str) -> Command {
     program
 }
 
-/// Killed (SIGKILL) when dropped.
+/// A process that is killed (SIGKILL) when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -83,7 +83,8 @@ fn mails(folder: &Path) -> BTreeMap<String, BTreeMap<String, u32>> {
     mailings
 }
 
-/// Each of `mailings` is complete and archived, and each confirmed subscriber of `made_up` has one mail of each.
+/// Checks that each mailing is complete and archived, and that each confirmed subscriber of `made_up` has one mail of
+/// each.
 fn assert_all_sent_once(folder: &Path, mailings: usize, made_up: u32) {
     let expected: BTreeMap<String, u32> = (1..=made_up)
         .filter(|number| !number.is_multiple_of(10))
@@ -105,7 +106,7 @@ fn assert_all_sent_once(folder: &Path, mailings: usize, made_up: u32) {
     );
 }
 
-/// A run from nothing ends by itself and prints what the header of the program says.
+/// A first run ends by itself and prints what the header of the program says.
 #[test]
 fn first_run_sends_everything_and_prints_as_documented() {
     let folder = tempfile::tempdir().unwrap();
@@ -130,7 +131,7 @@ fn first_run_sends_everything_and_prints_as_documented() {
     assert!(printed.is_empty(), "printed, and not in the header: {printed:#?}");
 }
 
-/// A second run composes new mailings; mails of the first are left as they are.
+/// A second run composes new mailings; mails of the first stay as they are.
 #[test]
 fn second_run_over_an_address_file_is_a_new_mailing() {
     let folder = tempfile::tempdir().unwrap();
@@ -176,8 +177,8 @@ fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// S5, F43, F52, F83: killed when the fan-out has begun, twice in its middle and twice while mails are written, with faults
-/// in between. Nobody is left out, and nobody has two.
+/// S5, F43, F52, F83: killed when the fan-out has begun, twice in its middle and twice while mails are written, with
+/// faults in between. Every recipient gets exactly one mail.
 #[test]
 fn kills_in_fan_out_and_sending_leave_one_mail_each() {
     const SUBSCRIBERS: u32 = 1500;
@@ -220,7 +221,7 @@ fn terminate(process: &mut Running) -> std::process::ExitStatus {
     }
 }
 
-/// F51, F83: of two services one is killed while it sends; the other does its work, and stops cleanly when told to.
+/// F51, F83: of two services one is killed while it sends; the other does its work, and stops cleanly after a signal.
 #[test]
 fn two_services_share_the_work_and_one_may_be_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -239,7 +240,7 @@ fn two_services_share_the_work_and_one_may_be_killed() {
     assert_all_sent_once(folder, 2, 1000);
 }
 
-/// F112: told to stop in the middle, the program ends what it has begun, says how to go on, and can.
+/// F112: after a signal half-way, the program ends the work it has begun, says how to continue, and can continue.
 #[test]
 fn sigterm_stops_cleanly_and_the_next_run_goes_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -304,7 +305,7 @@ fn bad_input_ends_with_one_line_and_writes_nothing() {
     );
 }
 
-/// A mailing that cannot come to its end ends the program, after as many tries as the type of job says.
+/// A mailing that cannot end stops the program, after the number of attempts that the job type declares.
 #[test]
 fn a_fan_out_that_is_given_up_ends_with_one_line() {
     let folder = tempfile::tempdir().unwrap();

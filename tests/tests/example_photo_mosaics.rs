@@ -1,4 +1,4 @@
-//! `photo_mosaics` as people run it: in one process, in several, killed in the middle, with bad input.
+//! `photo_mosaics` as people run it: in one process, in several, killed half-way, with bad input.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ fn start(program: &mut Command) -> Running {
     Running(program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
-/// Killed (SIGKILL) when dropped.
+/// A process that is killed (SIGKILL) when dropped.
 struct Running(Child);
 
 impl Drop for Running {

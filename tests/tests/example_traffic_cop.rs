@@ -1,4 +1,4 @@
-//! The example `traffic_cop`: control moves to another process when the one that has it is killed.
+//! The example `traffic_cop`: control moves to another process when its holder is killed.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use jobqueue_tests::example;
 
 const LEASE: Duration = Duration::from_secs(15);
-/// Of the example: a sixth of the lease, give or take a fifth.
+/// The poll interval of the example: a sixth of the lease, with a jitter of one fifth.
 const POLL: Duration = Duration::from_secs(3);
-/// A machine that does other things starts and schedules late.
+/// The margin for a busy machine that starts and schedules late.
 const ALLOWANCE: Duration = Duration::from_secs(5);
 
 // F83
@@ -44,7 +44,7 @@ fn another_process_takes_over_within_lease_and_poll() {
     assert!(took <= LEASE + POLL + ALLOWANCE, "{moved}");
 }
 
-/// `instance 2: in control (term 7)`.
+/// Parses a line such as `instance 2: in control (term 7)`.
 fn in_control(line: &str) -> Option<(&str, u64)> {
     let (instance, term) = line.split_once(": in control (term ")?;
     Some((instance, term.strip_suffix(')')?.parse().ok()?))

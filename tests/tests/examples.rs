@@ -88,13 +88,13 @@ fn lesson_10_batches() {
     prints_what_its_header_says("10_batches");
 }
 
-/// S2: the renewing lock, completed, abandoned by a drop, released.
+/// S2: the self-renewing lock is completed, abandoned by a drop, released.
 #[test]
 fn message_lock() {
     prints_what_its_header_says("message_lock");
 }
 
-/// S4, F43: killed in the middle of its work, the pipeline goes on at the saved stage and frame.
+/// S4, F43: killed half-way, the pipeline continues at the saved stage and frame.
 #[test]
 fn video_pipeline_goes_on_where_a_killed_worker_had_come() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Golden files: what a change of the wire form does to the tests of an application.
+//! Golden files: the effect of a wire form change on the tests of an application.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may.
 
@@ -21,7 +21,7 @@ fn v1() -> V1 {
     V1 { width: 3, names: vec!["a".into()] }
 }
 
-/// The type after somebody renamed a field.
+/// The type after a field was renamed.
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "thumbnails", kind = "thumbnail/request")]
 struct Renamed {
@@ -29,7 +29,7 @@ struct Renamed {
     names: Vec<String>,
 }
 
-/// The type after somebody added a field that old messages need not have.
+/// The type after a field was added that old messages may lack.
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "thumbnails", kind = "thumbnail/request")]
 struct Extended {
@@ -39,7 +39,7 @@ struct Extended {
     height: u32,
 }
 
-/// The renamed field, done right.
+/// The renamed field, done correctly.
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "thumbnails", kind = "thumbnail.new", version = 2, upgrade_from = V1)]
 struct V2 {

@@ -1,4 +1,4 @@
-//! The identity of jobs: source and id identify a job, and only provable copies are deleted without being run.
+//! The identity of jobs: source and id identify a job, and only proven copies are deleted without running.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -16,7 +16,7 @@ fn large(name: &str) -> Task {
     Task { name: name.into(), data: "x".repeat(LARGE) }
 }
 
-/// Puts an event on the queue as another program would write it.
+/// Puts an event on the queue like another program.
 async fn put(storage: &Storage, source: &str, id: &str, name: &str) {
     let event = serde_json::json!({
         "specversion": "1.0", "id": id, "source": source, "type": "task",
@@ -26,7 +26,7 @@ async fn put(storage: &Storage, source: &str, id: &str, name: &str) {
     let _ = storage.queues().put(&"tasks".parse().unwrap(), put).await.unwrap();
 }
 
-/// The names of the tasks that run, while a worker runs and `other` happens beside it.
+/// Returns the names of the tasks that run while a worker runs and `other` happens.
 async fn names(storage: &Storage, other: impl Future<Output = ()> + Send + 'static) -> Vec<String> {
     let log = Log::default();
     let sink = Arc::clone(&log);

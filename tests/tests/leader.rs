@@ -1,5 +1,5 @@
-//! Leadership under faults: lost answers, deleted blobs, leases that are not what they seem, and random ones of all of them.
-//! In paused time on memory.
+//! Leadership under faults: lost answers, deleted blobs, invalid leases, and random combinations. In paused time on
+//! memory.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -95,7 +95,7 @@ async fn renewal_of_another_lease_ends_the_term() {
     assert!(begun.elapsed() <= LEASE / 2, "after {:?}", begun.elapsed());
 }
 
-/// A storage that answers a renewal although the lease has long expired, as Azurite does.
+/// A storage that renews a lease that has expired long ago, as Azurite does.
 // F82
 #[tokio::test(start_paused = true)]
 async fn late_renew_answer_does_not_restore_leadership() {
@@ -131,7 +131,8 @@ async fn a_blob_that_is_written_over_does_not_begin_the_terms_anew() {
     assert!(second.term() > first.term(), "{} after {}", second.term(), first.term());
 }
 
-/// Calls of the application that hang do not keep it from standing and renewing: those have connections of their own.
+/// Hanging calls of the application do not stop a candidate from acquiring and renewing: those use connections of
+/// their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_hang_hold_up_no_candidate() {
     let storage = Storage::memory();
@@ -155,7 +156,7 @@ async fn a_storage_that_does_not_answer_holds_no_candidate_for_ever() {
     }
 }
 
-/// Plans a fault for about every fourth call of what leadership is made of. Tells when the newest request was sent that can have
+/// Plans a fault for about every fourth call of leadership. Returns the time of the latest request that can have
 /// begun the lease.
 fn random_faults(faulty: &Faulty, seed: u64) -> Arc<Mutex<Instant>> {
     let newest = Arc::new(Mutex::new(Instant::now()));

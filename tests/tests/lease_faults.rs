@@ -86,7 +86,7 @@ async fn a_get_that_hangs_does_not_hold_up_a_shutdown() {
     assert!(queue.receive(Duration::from_secs(1)).await.unwrap().is_some(), "it comes back by itself");
 }
 
-/// The answer to a get that is under way at the end is waited for: what it has leased is put back at once.
+/// The worker waits for the answer to a get under way at the end: the messages that it leased are put back at once.
 #[tokio::test(start_paused = true)]
 async fn what_is_fetched_during_a_shutdown_is_put_back_at_once() {
     let faulty = Faulty::new(&in_memory());
@@ -141,7 +141,7 @@ async fn a_queue_that_is_opened_slowly_holds_up_no_other() {
     assert!(opened[0].1 < Duration::from_secs(5), "{opened:?}");
 }
 
-/// A poller that has waited for a slot with leave to fetch.
+/// A poller that has waited for a slot after it was permitted to fetch.
 #[tokio::test(start_paused = true)]
 async fn a_circuit_that_opens_while_a_slot_is_awaited_holds() {
     let storage = in_memory();

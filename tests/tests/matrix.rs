@@ -1,4 +1,4 @@
-//! Keeps the matrix of `tests/README.md` true: every number has a row, and the rows and the comments above tests agree.
+//! Checks the matrix of `tests/README.md`: every number has a row, and the rows agree with the comments above tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -62,7 +62,7 @@ fn collect_modules(file: &Path, is_root: bool, found: &mut BTreeMap<PathBuf, Str
     found.insert(file.to_owned(), text);
 }
 
-/// The numbers that a comment names.
+/// Returns the numbers that a comment names.
 fn codes(comment: &str) -> impl Iterator<Item = &str> {
     let words = comment.split(|character: char| !character.is_ascii_alphanumeric());
     words.filter(|word| {
@@ -74,12 +74,12 @@ fn codes(comment: &str) -> impl Iterator<Item = &str> {
 
 #[derive(Debug)]
 struct Test {
-    /// `file::test`, the file as seen from the root of the repository.
+    /// Returns `file::test`, with the path of the file from the root of the repository.
     name: String,
     codes: BTreeSet<String>,
 }
 
-/// The tests of a file that are run, each with the numbers in the comments above it.
+/// Returns the tests of a file that are run, each with the numbers in the comments above it.
 fn tests_in(file: &str, text: &str) -> Vec<Test> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let mut tests = Vec::new();
@@ -122,7 +122,7 @@ fn rows(matrix: &str) -> BTreeMap<String, BTreeSet<String>> {
     rows
 }
 
-/// The matrix with the lists of tests written anew.
+/// Returns the matrix with rewritten lists of tests.
 fn blessed(matrix: &str, tests: &BTreeMap<String, BTreeSet<String>>) -> String {
     let mut lines = Vec::new();
     for line in matrix.lines().filter(|line| !line.starts_with("  - `")) {
@@ -145,7 +145,7 @@ fn tests_by_code() -> BTreeMap<String, BTreeSet<String>> {
     by_code
 }
 
-/// Reads the matrix, and writes its lists anew first if asked to.
+/// Reads the matrix. Rewrites its lists first if asked to.
 fn matrix() -> &'static str {
     static MATRIX: OnceLock<String> = OnceLock::new();
     MATRIX.get_or_init(|| {

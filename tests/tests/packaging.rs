@@ -1,4 +1,4 @@
-//! The packages for users: the dependencies of each feature, and that the crates can be published.
+//! The packages for users: the dependencies of each feature, and the content of the published crates.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The crates a user of jobqueue compiles with these features.
+/// Returns the crates that a user of jobqueue compiles with these features.
 fn crates(features: &str) -> BTreeSet<String> {
     let tree = cargo(&[
         "tree",
@@ -121,7 +121,7 @@ fn each_dependency_has_its_reason_in_the_architecture() {
     }
 }
 
-/// The packages that `cargo publish --workspace` uploads.
+/// Returns the packages that `cargo publish --workspace` uploads.
 fn published() -> Vec<String> {
     let metadata = cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]);
     let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
@@ -130,7 +130,7 @@ fn published() -> Vec<String> {
     public.map(|package| package["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Checks the content of the packages. `.ci/run` proves that they build: it has cargo do all but the upload.
+/// Checks the content of the packages. `.ci/run` proves that they build: cargo does everything except the upload.
 #[test]
 fn packages_have_what_readers_need_and_no_tests() {
     let published = published();

@@ -1,4 +1,4 @@
-//! Payloads in blobs: each message has its own, and nothing removes what another message needs.
+//! Payloads in blobs: each message has its own, and nothing removes a payload that another message needs.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -34,7 +34,7 @@ fn completed(log: &Log) -> usize {
     log.lock().unwrap().iter().filter(|outcome| *outcome == "completed").count()
 }
 
-/// Two messages of one job, as a sender makes them whose first request got no answer.
+/// Two messages of one job, as a sender stores them whose first request got no answer.
 async fn twice(options: SendOptions) -> (Storage, Queue<Task>) {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
@@ -45,7 +45,7 @@ async fn twice(options: SendOptions) -> (Storage, Queue<Task>) {
     (storage, queue)
 }
 
-/// Fails its first attempt; then its payload must be there.
+/// Fails its first attempt; the payload must still exist after that.
 async fn fails_once(task: Task, ctx: Context) -> Result<(), JobError> {
     assert_eq!(task.data.len(), LARGE);
     if ctx.info().attempt == 1 { Err(JobError::retry("planted")) } else { Ok(()) }

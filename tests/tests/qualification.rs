@@ -1,6 +1,7 @@
-//! Nine contracts of durability by which others have judged queues, each a function over any storage, run over SQLite.
+//! Nine contracts of durability by which others have judged queues, each a function over any storage, run over
+//! SQLite.
 //!
-//! To judge another storage, add an opener.
+//! To test another storage, add an opener.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -32,7 +33,7 @@ impl Subject {
         format!("sqlite:{}", self.file.display())
     }
 
-    /// A fresh handle, as another process would have.
+    /// Opens a new handle, like another process.
     async fn open(&self) -> Storage {
         Storage::connect(&self.connection()).await.unwrap()
     }
@@ -47,7 +48,7 @@ async fn claim(storage: &Storage, lease: Duration) -> Option<LeasedMessage> {
     storage.queues().get(&tasks(), get).await.unwrap().messages.into_iter().next()
 }
 
-/// Claims with a short lease, and waits until that is over.
+/// Claims with a short lease, and waits until it has expired.
 async fn expired(storage: &Storage) -> LeasedMessage {
     let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
     let leased_job = claim(storage, Duration::from_secs(1)).await.unwrap();

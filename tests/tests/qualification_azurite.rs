@@ -1,9 +1,9 @@
 //! The contracts of durability of `qualification.rs` that do not need SQLite, over Azurite, with workers in processes of
 //! their own.
 //!
-//! Completion and renewal after expiry (3 and 4) are refused by the worker's own deadline there: the service accepts an
-//! expired receipt until somebody else has the message. Contracts of the caller's transaction (1, 2) and of contention for a
-//! file (9) have no meaning.
+//! Completion and renewal after expiry (3 and 4) are refused by the worker's own deadline there: the service accepts
+//! an expired receipt until somebody else has the message. Contracts of the caller's transaction (1, 2) and of
+//! contention for a file (9) do not apply.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +45,7 @@ async fn completes(storage: Storage, queue: &QueueName, attempt: u32) {
     drop(running.stop().await);
 }
 
-/// Gets the one message, waiting until it is visible.
+/// Gets the only message; waits until it is visible.
 async fn claim(storage: &Storage, queue: &QueueName, seconds: u64) -> LeasedMessage {
     let get = GetMessages::new(1, Duration::from_secs(seconds));
     loop {
@@ -56,7 +56,7 @@ async fn claim(storage: &Storage, queue: &QueueName, seconds: u64) -> LeasedMess
     }
 }
 
-/// Contracts 5 and 6: every stale touch is refused, whether another process or the same has the job now.
+/// Contracts 5 and 6: every stale operation is refused, whether another process or the same one has the job now.
 // I5, F23, F24, F25, Q5, Q6
 #[tokio::test]
 async fn stale_lease_operations_are_refused() {
@@ -79,7 +79,7 @@ async fn stale_lease_operations_are_refused() {
     }
 }
 
-/// Contract 7: failed work is tried again by a fresh worker.
+/// Contract 7: failed work is retried by another worker.
 // I11, Q7
 #[tokio::test]
 async fn failed_work_is_retried_by_a_fresh_worker() {

@@ -1,4 +1,4 @@
-//! The way back from the dead-letter queue: nothing is lost on it, nothing stops it, and it ends where it began.
+//! Redriving dead letters: no job is lost, nothing stops it, and the jobs return to their queue.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -24,7 +24,7 @@ async fn reject_all(storage: &Storage) {
     let _ = worker(storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
 }
 
-/// Runs a worker that finishes everything and returns how many it did, and how many of their payloads were large.
+/// Runs a worker that completes everything. Returns the number of jobs, and the number of large payloads among them.
 async fn finish_all(storage: &Storage) -> (u64, usize) {
     let larges = Arc::new(Mutex::new(0));
     let sink = Arc::clone(&larges);

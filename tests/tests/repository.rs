@@ -1,4 +1,4 @@
-//! The files that make this an open repository: their links, and what they must not name.
+//! The files of an open repository: their links, and names that they must not contain.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn linking() -> Vec<String> {
     readmes().into_iter().chain(LINKING.iter().map(|&file| file.to_owned())).collect()
 }
 
-/// The one line that says where the repository is.
+/// Returns the one line that says where the repository is.
 fn repository() -> String {
     let manifest = read("Cargo.toml");
     let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \"")).unwrap();
@@ -96,7 +96,7 @@ fn readmes_of_published_crates_have_no_relative_links() {
     }
 }
 
-/// Checks that no registry is named: cargo's own files choose where crates come from.
+/// Checks that no file names a registry: cargo's own configuration chooses the source of crates.
 #[test]
 fn no_registry_is_named() {
     let hosts =
@@ -113,7 +113,7 @@ fn no_registry_is_named() {
     }
 }
 
-/// All files of the repository but what is built and what tools write.
+/// Returns all files of the repository except build products and files that tools write.
 fn texts(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();

@@ -1,4 +1,4 @@
-//! Schedules as workers run them: fail-over, crashes, missed slots, clocks that are set. In paused time on memory.
+//! Schedules as workers run them: fail-over, crashes, missed slots, clock changes. In paused time on memory.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -25,7 +25,7 @@ struct Tick {}
 #[message(queue = "others", kind = "other")]
 struct Other {}
 
-/// Paused time from a given moment, which can be set off.
+/// Paused time from a given moment, with an offset that a test can set.
 #[derive(Debug)]
 struct Wall {
     from: SystemTime,
@@ -71,7 +71,7 @@ fn every(interval: Duration) -> Schedule {
     Schedule::every(interval).name("tick")
 }
 
-/// A worker with the schedule until the task is aborted.
+/// Runs a worker with the schedule until the task is aborted.
 fn start(storage: &Storage, wall: &Arc<Wall>, schedule: Schedule) -> JoinHandle<()> {
     let worker = builder(storage, wall).schedule_by(schedule, || Tick {}).build().unwrap();
     tokio::spawn(async move {
@@ -79,13 +79,13 @@ fn start(storage: &Storage, wall: &Arc<Wall>, schedule: Schedule) -> JoinHandle<
     })
 }
 
-/// A worker with the schedule that stops in an orderly way.
+/// Runs a worker with the schedule that shuts down gracefully.
 async fn run_for(time: Duration, storage: &Storage, wall: &Arc<Wall>, schedule: Schedule) {
     let worker = builder(storage, wall).schedule_by(schedule, || Tick {}).build().unwrap();
     assert!(worker.run_until(sleep(time)).await.unwrap().completed == 0);
 }
 
-/// The times of the slots in the queue, in the order of sending; they are removed.
+/// Removes the messages from the queue. Returns the times of their slots in the order of sending.
 async fn sent(storage: &Storage) -> Vec<String> {
     let queue = storage.queue::<Tick>().await.unwrap();
     let mut slots = Vec::new();
@@ -133,7 +133,7 @@ async fn fail_over_skips_and_doubles_no_slot() {
     [first, second].iter().for_each(JoinHandle::abort);
 }
 
-/// The crash is planted at each write there is: of the leader's term, the state and the message.
+/// The crash is planned at each write: of the leader's term, of the state and of the message.
 // F50
 #[tokio::test(start_paused = true)]
 async fn crash_at_any_write_skips_and_doubles_no_slot() {
@@ -249,8 +249,8 @@ async fn clock_set_forward_makes_slots_missed() {
     worker.abort();
 }
 
-/// A clock that jumps ten years and is set right: what was sent is what the policy says, and not a slot a minute of ten years.
-/// The schedule then waits for the time it has been at, unless its state is deleted.
+/// After a clock has jumped ten years ahead and was corrected, the policy decides which slots were sent, not one slot
+/// for every minute of ten years. The schedule then waits until that time comes, unless its state is deleted.
 // F84
 #[tokio::test(start_paused = true)]
 async fn clock_far_ahead_follows_the_catch_up_policy() {
@@ -284,7 +284,7 @@ async fn clock_far_ahead_follows_the_catch_up_policy() {
     }
 }
 
-/// A worker that has a schedule needs no handler; one that has neither is a mistake.
+/// A worker with a schedule needs no handler; a worker without both is a mistake.
 #[tokio::test(start_paused = true)]
 async fn a_worker_may_have_nothing_but_schedules() {
     let (storage, wall) = (Storage::memory(), Wall::at("2026-01-01T12:00:10Z"));

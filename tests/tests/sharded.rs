@@ -1,4 +1,4 @@
-//! Sharded storage: what one queue cannot show. The promises it shares with others are in `conformance`.
+//! Sharded storage: properties beyond those of one queue. Its common promises are in `conformance`.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -30,7 +30,7 @@ impl Setup {
         Self { accounts, clock, queue: "work".parse().unwrap() }
     }
 
-    /// As another process would open it.
+    /// Opens the storage like another process.
     fn open(&self, shards: u32) -> Sharded {
         let mut builder = Sharded::builder().shards("work", shards).clock(self.clock.clone());
         for (number, account) in self.accounts.iter().enumerate() {
@@ -49,7 +49,7 @@ impl Setup {
         }
     }
 
-    /// Gets and deletes until nothing comes.
+    /// Gets and deletes until the queue is empty.
     async fn drain(&self, sharded: &Sharded) -> HashSet<String> {
         let (storage, mut texts) = (sharded.storage(), HashSet::new());
         loop {
@@ -148,7 +148,7 @@ async fn health_tells_of_shards_that_were_not_polled() {
     assert!(sharded.health(&setup.queue, within).await.is_err());
 }
 
-/// F86: a shard that asks to slow down is left alone, and costs the others no time.
+/// F86: a throttled shard is left alone, and does not delay the others.
 #[tokio::test(start_paused = true)]
 async fn throttled_shard_does_not_slow_the_others() {
     let account = memory::open();
@@ -207,7 +207,7 @@ async fn throttled_shard_does_not_slow_the_others() {
     assert_eq!(found, texts(0..before + 200));
 }
 
-/// F86: a shard that does not answer costs the others a moment, then nothing for a while; health names it.
+/// F86: a shard that does not answer delays the others briefly, then not at all for a while; health names it.
 #[tokio::test(start_paused = true)]
 async fn unresponsive_shard_is_avoided_and_named_by_health() {
     let account = memory::open();
@@ -232,8 +232,8 @@ async fn unresponsive_shard_is_avoided_and_named_by_health() {
     assert!(unpolled.contains("work-s2v1") && !unpolled.contains("work-s1v1"), "{unpolled}");
 }
 
-/// F85: a message that sleeps for weeks hops within its shard, which is kept for it although the queue has grown and
-/// shrunk since.
+/// F85: a message with a delay of weeks hops within its shard. The shard is kept for it although the number of shards
+/// has changed since.
 // I17
 #[tokio::test(start_paused = true)]
 async fn delay_of_weeks_survives_superseded_shards() {

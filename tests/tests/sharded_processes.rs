@@ -19,7 +19,7 @@ struct Work {
     name: String,
 }
 
-/// Two accounts, each a file. Maps are read again twice a second.
+/// Two accounts, each of them a file. The maps are read again twice a second.
 async fn open(folder: &Path) -> (Sharded, Vec<Storage>) {
     let mut builder = Sharded::builder().shards("work", 4).refresh(Duration::from_millis(500));
     let mut accounts = Vec::new();
@@ -32,13 +32,13 @@ async fn open(folder: &Path) -> (Sharded, Vec<Storage>) {
     (builder.build().unwrap(), accounts)
 }
 
-/// Resolves when the process that started this part lets go of it.
+/// Resolves when the process that started this part closes its end.
 async fn closed() {
     let read = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     drop(read.await);
 }
 
-/// Sends until told to stop, then says how many were acknowledged.
+/// Sends until it is told to stop, then prints the number of acknowledged sends.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_produces() {
     let Some(input) = part("part_produces") else { return };
@@ -55,7 +55,7 @@ async fn part_produces() {
     }
 }
 
-/// Writes down what it handles, until told to stop; then says whether every shard was polled lately.
+/// Records the jobs that it handles until it is told to stop; then prints whether every shard was polled recently.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_works() {
     let Some(folder) = part("part_works").map(PathBuf::from) else { return };
@@ -132,14 +132,14 @@ async fn resharding_under_load_strands_nothing() {
     assert_eq!(handled, sent);
 }
 
-/// Waits until no former shard is left.
+/// Waits until all former shards are deleted.
 async fn retired(sharded: &Sharded, queue: &QueueName) {
     while sharded.retire(queue).await.unwrap() > 0 {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Of the shards that exist in the accounts.
+/// Returns the generations of the shards that exist in the accounts.
 async fn generations(accounts: &[Storage]) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     for account in accounts {

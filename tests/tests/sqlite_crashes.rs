@@ -1,4 +1,4 @@
-//! SIGKILL at random moments: what was acknowledged is there, and the file is sound.
+//! SIGKILL at random moments: every acknowledged message exists, and the file is sound.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

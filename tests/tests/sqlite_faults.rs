@@ -1,4 +1,4 @@
-//! A full disk, damage at run time, time that jumps, messages that expire.
+//! A full disk, damage at run time, clock jumps, expired messages.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

@@ -34,7 +34,7 @@ fn get(count: u32) -> GetMessages {
     GetMessages::new(count, Duration::from_secs(600))
 }
 
-/// Holds the write lock until told to let go.
+/// Holds the write lock until it is told to release it.
 struct Holder {
     release: mpsc::Sender<()>,
     thread: thread::JoinHandle<()>,

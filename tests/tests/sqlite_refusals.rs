@@ -21,7 +21,7 @@ async fn refused(path: &Path) -> &'static StoreError {
     StoreError::in_chain(error).unwrap()
 }
 
-/// A store with some messages that was closed in good order.
+/// Returns a store with some messages that was closed properly.
 async fn filled(path: &Path, messages: usize) {
     let storage = Options::new(path).open().await.unwrap();
     fill(&storage, messages).await;

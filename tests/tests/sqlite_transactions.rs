@@ -1,6 +1,6 @@
-//! A transaction of the application's that stays open for long after it has sent (F72).
+//! A transaction of the application that stays open for long after its send (F72).
 //!
-//! It is open until workers have been refused twice, or for `JOBQUEUE_TRANSACTION_SECONDS`.
+//! It stays open until workers have been refused twice, or for `JOBQUEUE_TRANSACTION_SECONDS`.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

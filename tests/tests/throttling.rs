@@ -1,4 +1,4 @@
-//! Throttling (F20): a storage that asks to slow down gets no requests that can wait, and still those that cannot.
+//! Throttling (F20): a throttled storage receives no requests that can wait, but still those that cannot.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ struct Other {}
 /// The pause that the storage asks for.
 const PAUSE: Duration = Duration::from_secs(120);
 
-/// Throttles the next get and waits until it has come; tells when that was.
+/// Throttles the next get and waits for it. Returns its time.
 async fn throttle(storage: &Faulty) -> Instant {
     let before = storage.calls_of(Operation::Get);
     storage.plan(Operation::Get, 1, Fault::Throttle(PAUSE));
@@ -34,8 +34,8 @@ async fn throttle(storage: &Faulty) -> Instant {
     Instant::now()
 }
 
-/// While the storage is under pressure no queue of it is polled and a send waits, but the lease of a running job is
-/// renewed; afterwards all goes on.
+/// While a storage throttles, none of its queues is polled and a send waits, but the lease of a running job is
+/// renewed. Afterwards everything continues.
 // F20
 #[tokio::test(start_paused = true)]
 async fn renewals_go_before_polling_and_sending() {
@@ -70,7 +70,7 @@ async fn renewals_go_before_polling_and_sending() {
     assert_eq!((report.completed, report.lease_lost), (2, 0));
 }
 
-/// The pressure is one storage's, however it is reached: a renewal that is throttled holds up polling too.
+/// Throttling affects the whole storage, whatever request meets it: a throttled renewal delays polling too.
 // F20
 #[tokio::test(start_paused = true)]
 async fn throttled_renewal_holds_up_polling() {
@@ -99,11 +99,12 @@ async fn throttled_renewal_holds_up_polling() {
     assert_eq!((report.completed, report.lease_lost), (1, 0));
 }
 
-/// Two ways in which a busy storage refuses: certainly, and as Azure does, which does not promise that nothing was done.
+/// Two ways in which a busy storage refuses: with certainty, and like Azure, which does not promise that nothing was
+/// done.
 const BUSY: [Fault; 2] =
     [Fault::Refuse(StoreErrorKind::Throttled), Fault::LoseRequest(StoreErrorKind::Throttled)];
 
-/// Makes `operations` fail for so long.
+/// Makes `operations` fail for this time.
 /// A wrapper around a sharded storage does not make one load of its shards: a throttled deletion on one of them holds up
 /// no send to the others.
 // F86

@@ -1,4 +1,4 @@
-//! SendUniqueOutcome work when senders die and answers are lost, taking it back, and what a sweep leaves of its records. In paused time
+//! Unique work when senders die and answers are lost, its cancellation, and the sweep of its records. In paused time
 //! on memory.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
@@ -33,7 +33,7 @@ async fn reports(storage: &Storage) -> Queue<Report> {
     storage.queue_on_virtual_time(Arc::new(jobqueue::memory::TokioClock::new())).await.unwrap()
 }
 
-/// The ids of what was sent; it is removed.
+/// Receives and deletes the messages. Returns their ids.
 async fn sent(queue: &Queue<Report>) -> Vec<String> {
     let mut ids = Vec::new();
     while let Some(delivery) = queue.receive(Duration::ZERO).await.unwrap() {
@@ -133,7 +133,7 @@ async fn a_sweep_removes_records_whose_window_is_over_and_no_others() {
     assert!(!queue.send(&Report { of: "june".into() }).unique_for(HOUR).await.unwrap().is_sent());
 }
 
-/// The record is found when its window has long been over, and used again before it is removed.
+/// The record is found after its window is long over, and used again before it is removed.
 #[tokio::test(start_paused = true)]
 async fn a_sweep_spares_a_record_that_is_used_again_meanwhile() {
     let storage = Storage::memory();
@@ -176,7 +176,7 @@ async fn a_sweep_counts_records_that_it_could_not_remove() {
     assert_eq!(sweep(&storage, options()).await.unwrap().removed, 1);
 }
 
-/// A sweep that has the record leased, or died so, is waited for.
+/// Senders wait for a sweep that has leased the record, also for one that died.
 #[tokio::test(start_paused = true)]
 async fn a_sender_waits_for_a_sweep_that_holds_the_record() {
     let storage = Storage::memory();
@@ -301,7 +301,7 @@ async fn unanswered_deletion_is_retried_and_doubt_reported() {
     }
 }
 
-/// Of a canceller and a receiver at the same time one wins.
+/// Of a canceller and a receiver at the same time exactly one wins.
 #[tokio::test(start_paused = true)]
 async fn of_many_cancellers_one_takes_the_job_back() {
     let storage = Storage::memory();

@@ -1,4 +1,5 @@
-//! The wire format as `docs/wire-format.md` has it: its vectors, and a Python program that knows nothing else.
+//! The wire format as `docs/wire-format.md` specifies it: its vectors, and a Python program that follows only that
+//! page.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! The balance of the books.
+//! The audit of the books.
 
 use std::collections::BTreeMap;
 
@@ -80,8 +80,8 @@ fn of_batch(history: &History, batch: &str) -> Vec<String> {
     problems
 }
 
-/// Of each key a job begins after the end of all that had been acknowledged when its send began. Those that may become
-/// dead letters give up their place.
+/// A job of a key begins after the end of all jobs that were acknowledged when its send began. Jobs that may become
+/// dead letters give up their positions.
 fn of_order(history: &History) -> Vec<String> {
     let mut keys: BTreeMap<&str, Vec<(&str, &Job)>> = BTreeMap::new();
     for (id, job) in &history.jobs {

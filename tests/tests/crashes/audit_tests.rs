@@ -1,10 +1,10 @@
-//! The audit sees what it is there for: books in which something went wrong.
+//! The audit finds what it looks for: books in which something went wrong.
 
 use super::audit::audit;
 use super::history::History;
 use super::ledger::Entry;
 
-/// Returns what the audit says of these entries: `process what job`, one a line, in order of time.
+/// Returns the audit of these entries: `process what job`, one per line, in order of time.
 fn problems(book: &str) -> Vec<String> {
     let entry = |(at, line): (usize, &str)| {
         let mut words = line.split_whitespace().map(str::to_owned);

@@ -1,5 +1,5 @@
-//! The last process, which nobody kills: it does what is left, mends the cause of the poison, puts all dead letters back and does
-//! those, then sends one more job of each key in order.
+//! The last process, which nobody kills. It runs the remaining jobs, fixes the cause of the failures, redrives all
+//! dead letters and runs those, then sends one more job of each key in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::operator::redrive_all;
 use super::process::Process;
 use super::senders::KEYS;
 
-/// The longest time until all queues must be empty.
+/// The maximum time until all queues must be empty.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 pub async fn drain(process: &Arc<Process>) {

@@ -1,4 +1,4 @@
-//! The cause of each run to the end beyond a job's first.
+//! The cause of each further complete run of a job.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub fn causes(history: &History) -> (BTreeMap<&'static str, usize>, Vec<String>)
     (found, without)
 }
 
-/// Each run to the end but one left its message behind, or ran a further message of the job.
+/// Each complete run except one left its message behind, or ran a further message of the job.
 fn explain(
     history: &History,
     job: &Job,
@@ -54,7 +54,7 @@ fn explain(
     }
 }
 
-/// Returns why a run to the end did not delete its message.
+/// Returns the reason why a complete run did not delete its message.
 fn left_behind(history: &History, run: &Run) -> Option<&'static str> {
     let doubtful = history.doubtful.contains_key(&run.process);
     match run.outcome.as_ref().map(|(_, outcome)| outcome.as_str()) {

@@ -23,7 +23,7 @@ const POINTS: [Operation; 8] = [
     Operation::DeleteBlob,
 ];
 
-/// The number of planned faults that have left a call of this process in doubt.
+/// The number of planned faults that left a call of this process uncertain.
 #[derive(Default, Clone)]
 pub struct Doubts(Arc<AtomicU64>);
 

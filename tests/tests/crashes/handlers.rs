@@ -1,4 +1,4 @@
-//! The handlers, which do what each job's id says.
+//! The handlers. A job's id says what its handler does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::jobs::{Freight, Join, Order, Slice, Task, Todo, children, children_of, goes_on, inner_batch};
 use super::process::Process;
 
-/// The progress of a job. The second is too large for a message.
+/// The progress of a job. The second form is too large for a message.
 #[derive(Default, Serialize, Deserialize)]
 struct Progress {
     stage: u32,
@@ -25,7 +25,7 @@ impl Progress {
     }
 }
 
-/// A worker that notes what it does.
+/// Returns a worker that records its runs.
 pub fn worker(process: &Arc<Process>) -> WorkerBuilder {
     let mut terms = SettingOverrides::default();
     terms.timeout = Some(Duration::from_secs(5));
@@ -100,7 +100,7 @@ async fn run(freight: &Freight, ctx: &Context, process: &Process) -> Result<(), 
     Ok(())
 }
 
-/// Puts the job back after an error of the storage, which costs no attempt.
+/// Puts the job back after an error of the storage, without costing an attempt.
 fn soon() -> JobError {
     JobError::snooze(Duration::from_millis(200))
 }
@@ -110,7 +110,7 @@ fn failed(process: &Process, job: &str) -> JobError {
     JobError::retry_after(Duration::from_millis(50), "planted")
 }
 
-/// Saves the progress. A job that cannot save it, or does not know whether it has, goes on.
+/// Saves the progress. The job continues if it cannot save it, or does not know whether it has.
 async fn save(ctx: &Context, process: &Process, stage: u32) {
     if ctx.checkpoint(&Progress::new(stage)).await.is_ok() {
         process.ledger.note("saved", stage, &ctx.info().id);
@@ -133,7 +133,7 @@ async fn fan_out(ctx: &Context, process: &Process, child: &str) -> Result<(), Jo
     Ok(())
 }
 
-/// Compares the results with what the children have given.
+/// Compares the results with those that the children returned.
 async fn read_results(ctx: &Context, process: &Process, batch: &str) -> Result<(), JobError> {
     let Ok(results) = ctx.batch_results::<String>().await else { return Err(soon()) };
     let expected = |(child, id): (&jobqueue::batch::ChildResult<String>, String)| match &child.outcome {

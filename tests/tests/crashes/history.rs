@@ -1,4 +1,4 @@
-//! The history of each job, as all books together tell it.
+//! The history of each job, from all books together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub struct Run {
     pub start: u128,
     pub resumed_at: u32,
     pub end: Option<u128>,
-    /// The outcome that the worker told, and when; nothing if it died before.
+    /// The outcome that the worker reported, and when; nothing if it died before.
     pub outcome: Option<(u128, String)>,
 }
 
@@ -32,16 +32,16 @@ pub struct Job {
     pub sent: Option<u128>,
     /// True if it was certainly not stored.
     pub refused: bool,
-    /// The number of further messages of it that senders may have stored.
+    /// The number of further messages that senders may have stored.
     pub doubts: u32,
-    /// The operators that have put dead letters of it back, or may have.
+    /// The operators that have redriven its dead letters, or may have.
     pub redrives: Vec<String>,
-    /// The number of times that it was put back for certain.
+    /// The number of times that it was certainly redriven.
     pub redriven: u32,
     pub is_letter: bool,
     pub failed: u32,
     pub attempts: u32,
-    /// The newest checkpoint that was acknowledged, and when.
+    /// The acknowledged checkpoints, each with its time.
     pub saved: Vec<(u128, u32)>,
     pub runs: Vec<Run>,
 }
@@ -55,8 +55,8 @@ impl Job {
         self.runs.iter().map(|run| run.start).min()
     }
 
-    /// Returns the number of further messages that redrives may have made: a dead letter was put back twice, by an operator that was
-    /// killed or of which an answer was lost, or was written twice.
+    /// Returns the number of further messages that redrives may have made: a dead letter was put back twice, by an
+    /// operator that was killed or after a lost answer, or was written twice.
     pub fn redriven_twice(&self, doubtful: &BTreeMap<String, u128>) -> usize {
         let in_doubt = self.redrives.iter().any(|operator| doubtful.contains_key(operator));
         self.redrives.len().saturating_sub(1) + usize::from(in_doubt)
@@ -76,13 +76,13 @@ impl Job {
 pub struct History {
     pub jobs: BTreeMap<String, Job>,
     pub batches: BTreeSet<String>,
-    /// Sends of unique jobs: the key, from when to when the send lasted, the job.
+    /// The sends of unique jobs: the key, the time of the send, the job.
     pub unique: Vec<(u32, u128, u128, String)>,
     /// Each start and restart of a batch.
     begun: Vec<String>,
-    /// Processes in which a call was left in doubt, and when it was last.
+    /// The processes with uncertain calls, and the time of the last one.
     pub doubtful: BTreeMap<String, u128>,
-    /// The time at which the last worker had done all but the dead letters.
+    /// The time at which the last worker had run all jobs but the dead letters.
     pub quiet: Option<u128>,
     pub snoozes: u32,
     pub problems: Vec<String>,
@@ -98,7 +98,8 @@ impl History {
         history
     }
 
-    /// A sender that was killed has not told that it may have stored a message twice, nor has one that goes on with a batch.
+    /// A sender that was killed has not reported that it may have stored a message twice, nor has one that continues
+    /// a batch.
     fn doubt_what_the_dead_sent(&mut self) {
         for (id, job) in self.jobs.iter_mut().filter(|(_, job)| !job.is_known) {
             let last_doubt = job.sender.as_ref().and_then(|sender| self.doubtful.get(sender));

@@ -1,15 +1,15 @@
-//! The jobs: their messages, and what each is to do, which its id tells.
+//! The jobs: their messages, and their work, which follows from their ids.
 
 use jobqueue::QueueMessage;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A job that keeps to no order, or is sent once a window.
+/// A job without order, or a unique one.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "tasks", kind = "task", poison_threshold = 3, backoff(base = "1s", max = "1s"))]
 pub struct Task(pub Freight);
 
-/// A job that keeps to the order of its key.
+/// A job in the order of its key.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "orders", kind = "order", poison_threshold = 3, backoff(base = "1s", max = "1s"))]
 pub struct Order(pub Freight);
@@ -24,7 +24,7 @@ pub struct Slice(pub Freight);
 #[message(queue = "joins", kind = "join", poison_threshold = 3, backoff(base = "1s", max = "1s"))]
 pub struct Join(pub Freight);
 
-/// A text, and its digest to compare it by.
+/// A text, with its digest.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Freight {
     data: String,
@@ -32,7 +32,7 @@ pub struct Freight {
 }
 
 impl Freight {
-    /// The freight of a job: the same whenever it is asked for, and of every eighth job too large for a message.
+    /// Returns the payload of a job: always the same for one id, and too large for a message in every eighth job.
     pub fn of(job: &str) -> Self {
         let data = if byte(job, 0).is_multiple_of(8) {
             format!("{job}é\u{1F69A}\n").repeat(2_000)
@@ -42,7 +42,7 @@ impl Freight {
         Self { digest: digest(&data), data }
     }
 
-    /// The freight of a continuation, which must fit into one message.
+    /// Returns the payload of a continuation, which must fit into one message.
     pub fn small(job: &str) -> Self {
         Self { data: job.to_owned(), digest: digest(job) }
     }
@@ -56,7 +56,7 @@ fn digest(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns a number that an id always gives.
+/// Returns a number that follows from an id.
 fn byte(id: &str, nth: usize) -> u8 {
     Sha256::digest(id)[nth]
 }
@@ -64,7 +64,7 @@ fn byte(id: &str, nth: usize) -> u8 {
 /// The work of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Todo {
-    /// Ends at once: many are deleted together.
+    /// Returns at once: many are deleted together.
     Short,
     /// Saves its progress three times.
     Staged,
@@ -72,9 +72,9 @@ pub enum Todo {
     Snooze,
     /// Fails at its first attempt.
     Fail,
-    /// Fails as often as not until the cause is mended, so that most are dead-lettered, some more than once.
+    /// Fails half of the time until the cause is fixed, so that most are dead-lettered, some more than once.
     Poison,
-    /// Fans out.
+    /// Sends a batch.
     Fan,
     /// Reads the results of a batch.
     Join,
@@ -94,7 +94,8 @@ impl Todo {
         Self::BY_LETTER.iter().find(|(_, todo)| *todo == self).unwrap().0
     }
 
-    /// Returns the work of the job with this id: that of a batch's child follows from its id, that of others from the first letter.
+    /// Returns the work of the job with this id. The work of a batch's child follows from its whole id, that of
+    /// others from the first letter.
     pub fn of(id: &str) -> Self {
         if id.contains('/') {
             return match byte(id, 1) % 16 {
@@ -116,7 +117,7 @@ fn is_inner(id: &str) -> bool {
     id.contains("-in-")
 }
 
-/// The batch that a child with the todo [`Todo::Fan`] makes.
+/// Returns the batch that a child with the todo [`Todo::Fan`] sends.
 pub fn inner_batch(child: &str) -> String {
     child.replace('/', "-in-")
 }
@@ -126,7 +127,7 @@ pub fn children(batch: &str) -> u64 {
     if is_inner(batch) { 3 } else { 3 + u64::from(byte(batch, 2) % 12) }
 }
 
-/// Returns whether a batch goes on without children that are dead letters.
+/// Returns whether a batch continues without children that are dead letters.
 pub fn goes_on(batch: &str) -> bool {
     byte(batch, 3).is_multiple_of(2)
 }

@@ -1,4 +1,5 @@
-//! Books of what a process did, entry by entry. A kill takes nothing from the kernel, so that no entry needs a sync.
+//! The book of a process: what it did, entry by entry. A kill takes nothing from the kernel, so that no entry needs a
+//! sync.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -25,7 +26,7 @@ impl Ledger {
         Self(Mutex::new(OpenOptions::new().append(true).create(true).open(path).unwrap()))
     }
 
-    /// Returns when the entry has been written.
+    /// Returns after the entry was written.
     pub fn note(&self, what: &str, number: u32, job: &str) {
         let mut file = self.0.lock().unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
@@ -33,7 +34,7 @@ impl Ledger {
     }
 }
 
-/// All entries of all books in order of time. A last line that was torn by a kill is not an entry.
+/// Returns all entries of all books in order of time. A last line that a kill has cut off is not an entry.
 pub fn read_all(folder: &Path) -> Vec<Entry> {
     let mut entries = Vec::new();
     for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {

@@ -1,13 +1,14 @@
 //! The crash ledger: processes on one SQLite file, killed at random and at named points, and the books they kept.
 //!
-//! Senders, workers and an operator who puts dead letters back write what they do into ledgers outside of SQLite. At the end the last
-//! worker does what is left, and the books are balanced: what was acknowledged was done or is a dead letter (F52, I1), nothing ran
-//! that was refused or never sent (I3, I4), nothing is delivered after its deletion was acknowledged (F45), checkpoints are never older
-//! than the newest that was acknowledged (I10, F43), payloads are whole, keys keep their order, continuations follow all children,
-//! and each duplicate has a cause.
+//! Senders, workers and an operator who redrives dead letters write what they do into books outside of SQLite. At the
+//! end the last worker runs the remaining jobs, and the books are audited: every acknowledged job was done or is a
+//! dead letter (F52, I1), no refused or unsent job ran (I3, I4), no message is delivered after its deletion was
+//! acknowledged (F45), checkpoints are never older than the latest acknowledged one (I10, F43), payloads are
+//! complete, keys keep their order, continuations follow all children, and each duplicate has a cause.
 //!
-//! Kills for 10 seconds, or for `JOBQUEUE_CRASH_SECONDS`. `JOBQUEUE_SEED` repeats the plan: who is started and killed when, at which
-//! points processes die, which answers are lost. What the processes have come to by then depends on the machine.
+//! Kills for 10 seconds, or for `JOBQUEUE_CRASH_SECONDS`. `JOBQUEUE_SEED` repeats the plan: which processes start and
+//! are killed when, at which points they die, and which answers are lost. How far the processes have come by then
+//! depends on the machine.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -63,7 +64,7 @@ struct Fleet<'a> {
 }
 
 impl Fleet<'_> {
-    /// Starts who is missing.
+    /// Starts the missing processes.
     fn fill(&mut self) {
         self.processes.retain_mut(|(_, child)| child.try_wait().unwrap().is_none());
         for (role, wanted) in ROLES {

@@ -1,4 +1,4 @@
-//! The process that puts dead letters back, at any moment.
+//! The process that redrives dead letters at any time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rusqlite::params;
 use super::jobs::{Join, Order, Slice, Task};
 use super::process::Process;
 
-/// Puts dead letters back, some at a time, until it is killed.
+/// Redrives dead letters, some at a time, until it is killed.
 pub async fn operate(process: &Arc<Process>) {
     loop {
         let (limit, wait) = {
@@ -24,7 +24,7 @@ pub async fn operate(process: &Arc<Process>) {
     }
 }
 
-/// Puts at most so many dead letters of each queue back. Returns how many.
+/// Redrives up to this number of dead letters of each queue. Returns the number.
 pub async fn redrive_all(process: &Arc<Process>, limit: u64) -> usize {
     redrive::<Task>(process, limit).await
         + redrive::<Order>(process, limit).await
@@ -47,7 +47,8 @@ async fn redrive<M: QueueMessage>(process: &Arc<Process>, limit: u64) -> usize {
     report.moved.len()
 }
 
-/// Shows what a killed operator held, which would be seen again after ten minutes: nobody else takes from these queues.
+/// Makes dead letters visible that a killed operator held, and that would be visible again after ten minutes. Nobody
+/// else receives from these queues.
 pub fn release_letters(folder: &Path) {
     let Ok(connection) = rusqlite::Connection::open(folder.join("jobs.db")) else { return };
     connection.busy_timeout(Duration::from_secs(30)).unwrap();

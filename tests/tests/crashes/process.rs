@@ -27,13 +27,13 @@ impl Process {
         self.random.lock().unwrap()
     }
 
-    /// Returns whether the cause of the poison is mended.
+    /// Returns whether the cause of the failures is fixed.
     pub fn is_mended(&self) -> bool {
         self.folder.join("mended").exists()
     }
 }
 
-/// The storage in a folder.
+/// Opens the storage in a folder.
 pub fn path(folder: &Path) -> String {
     format!("sqlite:{}", folder.join("jobs.db").display())
 }

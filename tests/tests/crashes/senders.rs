@@ -1,4 +1,5 @@
-//! The processes that send: single jobs, groups, jobs in order, unique jobs; and batches, which their successors go on with.
+//! The processes that send: single jobs, lists, jobs in order, unique jobs; and batches, which their successors
+//! continue.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -59,7 +60,7 @@ pub async fn produce(process: &Process) {
     }
 }
 
-/// Notes what is known about a send. True if it is to be sent again under its id.
+/// Records what is known about a send. Returns true if it must be sent again under its id.
 fn noted<T>(process: &Process, id: &str, sent: &Result<T, Error>) -> bool {
     match sent {
         Ok(_) => process.ledger.note("sent", 0, id),
@@ -115,7 +116,7 @@ async fn send_group(process: &Process, tasks: &Queue<Task>) {
     }
 }
 
-/// Sends a job unless there is one of its key. Who holds the key and is dead is not waited for.
+/// Sends a job unless there is one of its key. Does not wait for a dead sender that holds the key.
 async fn send_unique(process: &Process, tasks: &Queue<Task>, todo: Todo, key: u32) {
     let own = format!("{}-u{key}-{}", todo.letter(), Uuid::new_v4());
     process.ledger.note("intend", 0, &own);
@@ -137,7 +138,7 @@ async fn send_unique(process: &Process, tasks: &Queue<Task>, todo: Todo, key: u3
     }
 }
 
-/// Fans out. First goes on with what its killed predecessors had begun.
+/// Sends batches. First continues those that its killed predecessors have begun.
 pub async fn fan_out(process: &Process) {
     let mut begun = BTreeSet::new();
     for entry in read_all(&process.folder) {

@@ -1,4 +1,4 @@
-//! Attributes in which producers claim deliveries that never happened.
+//! Attributes in which producers claim deliveries that never took place.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Events whose attributes leave little room or none for what becomes of the job.
+//! Events whose attributes leave little or no room for the notes of deliveries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{ErrorKind, JobError, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
-/// Fails every attempt for some hours; how often the handler ran.
+/// Fails every attempt for some hours. Returns the number of handler runs.
 async fn fail(storage: &Storage) -> u32 {
     let runs: Arc<AtomicU32> = Arc::default();
     let counted = Arc::clone(&runs);
@@ -22,7 +22,7 @@ async fn fail(storage: &Storage) -> u32 {
     runs.load(Ordering::Relaxed)
 }
 
-/// An event of so many bytes, nearly all of them in one attribute.
+/// Returns an event of this size, nearly all of it in one attribute.
 fn event(bytes: usize) -> String {
     let event = |large: &str| {
         format!(

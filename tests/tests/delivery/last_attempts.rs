@@ -1,4 +1,5 @@
-//! The last attempt of a job, while its dead-letter queue cannot be written or its worker dies: the handler does not run again.
+//! The last attempt of a job while its dead-letter queue cannot be written or its worker dies: the handler does not
+//! run again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +25,7 @@ async fn counts(storage: &Storage) -> (u64, u64) {
     (queue.approximate_len().await.unwrap(), queue.dead_letters().unwrap().approximate_len().await.unwrap())
 }
 
-/// An end of a job, the number of its runs, and its reason.
+/// The end of a job, the number of its runs, and its reason.
 type End = (fn() -> JobError, u32, &'static str);
 
 const ENDS: [End; 2] = [

@@ -1,4 +1,4 @@
-//! The road of one delivery: reading, deciding, running, settling, and whatever goes wrong on the way.
+//! The steps of one delivery (read, decide, run, settle), and their failures.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

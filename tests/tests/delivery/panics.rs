@@ -1,4 +1,5 @@
-//! Panics in code of the application other than a handler's own: each is a failed attempt, told as any other, and the queue goes on.
+//! Panics in application code other than the handler: each is a failed attempt, reported like any other, and the
+//! queue continues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
-/// A text whose reading panics when it says so.
+/// A text whose decoding panics if it says so.
 #[derive(Debug, Clone, Serialize)]
 struct Touchy(String);
 

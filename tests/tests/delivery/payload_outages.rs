@@ -1,4 +1,4 @@
-//! Blobs that cannot be read for a while: no attempt is lost by it, and nothing is dead-lettered.
+//! Blobs that cannot be read for a while: this costs no attempt, and no message is dead-lettered.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, JobInfo, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 
-/// The errors of a storage for a read during an outage.
+/// The errors of reads during an outage.
 const OUTAGES: [StoreErrorKind; 4] = [
     StoreErrorKind::Unavailable,
     StoreErrorKind::Throttled,

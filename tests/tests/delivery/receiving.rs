@@ -1,4 +1,4 @@
-//! Receiving by hand: how long a call lasts, and what it leaves to others.
+//! Receiving by hand: the duration of a call, and the messages that it leaves to others.
 
 use std::time::Duration;
 

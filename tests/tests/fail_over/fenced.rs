@@ -1,4 +1,4 @@
-//! Something only a leader may write to, which refuses terms lower than it has seen: what the documentation asks of users.
+//! A resource that refuses lower terms than it has seen, as the documentation recommends to users.
 
 use jobqueue::Storage;
 use jobqueue::storage::{BlobName, ContainerName};
@@ -21,7 +21,7 @@ impl<'a> Fenced<'a> {
         BlobName::new(ContainerName::new(CONTAINER).unwrap(), format!("{}/{rest}", self.name)).unwrap()
     }
 
-    /// Writes in a term; false if a higher one was seen. Leaves a trace of who acted in which term.
+    /// Writes in a term. Returns false if a higher term was seen. Records who acted in which term.
     pub async fn act(&self, term: u64, who: &str) -> bool {
         let register = self.blob("register");
         loop {
@@ -52,7 +52,7 @@ impl<'a> Fenced<'a> {
         true
     }
 
-    /// The terms in which something was done, and by whom.
+    /// Returns the terms with actions, and the process of each.
     pub async fn acts(&self) -> Vec<(u64, String)> {
         let prefix = format!("{}/acts/", self.name);
         let container = ContainerName::new(CONTAINER).unwrap();

@@ -1,4 +1,4 @@
-//! F76: a leader whose process stands still for longer than its lease.
+//! F76: the process of a leader is stopped for longer than its lease.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use super::{LEASE, Place, at_once, signal, told, until_input_ends};
 
 const PART: &str = "leader::part_of_a_candidate";
 
-/// Acts while it leads. In the role `stops` it stops its own process in its first term, and when it is continued
-/// first does what it was about to do.
+/// Acts while it leads. In the role `stops` it stops its own process in its first term; when the process is
+/// continued, it first completes its pending action.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_of_a_candidate() {
     let Some(input) = part(PART) else { return };
@@ -98,7 +98,7 @@ impl Candidate {
     }
 }
 
-/// Stops this process, and returns when it was continued: the signal takes a moment to reach every thread.
+/// Stops this process. Returns the time at which it was continued: the signal takes a moment to reach every thread.
 fn stand_still() {
     let before = Instant::now();
     signal("-STOP", std::process::id());

@@ -1,6 +1,7 @@
 //! Leaders and schedules among real processes that are stopped and killed, over SQLite and Azurite.
 //!
-//! A lease lasts at least 15 seconds, and this time really passes; the tests do little meanwhile and run beside each other.
+//! A lease lasts at least 15 seconds, and this time really passes. The tests do little in the meantime and run side
+//! by side.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -14,13 +15,13 @@ use jobqueue::Storage;
 use jobqueue_tests::azurite::Azurite;
 use tempfile::TempDir;
 
-/// The shortest there is.
+/// The shortest lease.
 const LEASE: Duration = Duration::from_secs(15);
 
 /// The place that processes share.
 struct Place {
     connection: String,
-    /// Of leader, schedule and register.
+    /// The name of leader, schedule and register.
     name: String,
     _held: Held,
 }
@@ -66,7 +67,7 @@ async fn told(input: &str) -> (String, String, Storage) {
     (role, name, Storage::connect(&connection).await.unwrap())
 }
 
-/// Waits until the process that started this one lets go.
+/// Waits until the process that started this one closes its end.
 async fn until_input_ends() {
     let (tell, told) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -76,7 +77,7 @@ async fn until_input_ends() {
     let _: Result<(), _> = told.await;
 }
 
-/// Runs all of them beside each other; each needs a thread, since parts are listened to by blocking.
+/// Runs all of them side by side, each on a thread, because reading from a part blocks.
 async fn at_once<F: Future<Output = ()> + Send + 'static, const N: usize>(tests: [F; N]) {
     for test in tests.map(tokio::spawn) {
         test.await.unwrap();

@@ -22,7 +22,7 @@ struct Tick {
     by: String,
 }
 
-/// A worker with a schedule and without handlers. Its role says when it dies.
+/// Runs a worker with a schedule and without handlers. Its role says when it dies.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_of_a_schedule() {
     let Some(input) = part(PART) else { return };
@@ -55,7 +55,7 @@ fn die() -> ! {
     std::process::abort()
 }
 
-/// The slots in the queue, in seconds since 1970, and who sent each; in order.
+/// Returns the slots in the queue in order, in seconds since 1970, each with its sender.
 async fn slots(place: &Place) -> Vec<(i64, String)> {
     let storage = place.open().await;
     let queue = storage.queue::<Tick>().await.unwrap();

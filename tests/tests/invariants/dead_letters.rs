@@ -225,7 +225,7 @@ async fn two_copies_of_a_dead_letter_are_one_job() {
     }
 }
 
-/// Payload and checkpoint are each in a blob that was to vanish with the message.
+/// Payload and checkpoint are each in a blob that would expire with the message.
 // I12
 #[tokio::test(start_paused = true)]
 async fn dead_letter_of_expiring_message_keeps_its_blobs() {
@@ -281,7 +281,7 @@ async fn redrives_keep_history_and_restart_attempts() {
     }
 }
 
-/// Dead letters that come back while others are still read are not read again and again.
+/// Dead letters that become visible again while others are being read are not read again and again.
 #[tokio::test(start_paused = true)]
 async fn dead_letters_are_listed_once_however_slow_the_reader() {
     let storage = with_dead_letters(40).await;

@@ -10,7 +10,7 @@ use jobqueue_tests::jobs::{Log, Task, after, outcomes, task, worker};
 
 type Seen = Arc<Mutex<Vec<(String, String)>>>;
 
-/// Runs everything that can be run; which jobs ran, by id and name.
+/// Runs everything that can run. Returns the jobs by id and name.
 async fn drain(storage: &Storage) -> Vec<(String, String)> {
     let seen: Seen = Arc::default();
     let sink = Arc::clone(&seen);

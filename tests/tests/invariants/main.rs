@@ -1,4 +1,5 @@
-//! The promises of the core, each under the faults that could break it. The numbers above a test are those of tests/README.md.
+//! The promises of the core, each under the faults that could break it. The numbers above a test refer to
+//! tests/README.md.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

@@ -1,4 +1,4 @@
-//! Order per key while the storage of the lines fails.
+//! Order per key while the storage of the group logs fails.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -57,7 +57,7 @@ async fn message_without_position_is_cancelled_and_reported() {
     }
 }
 
-/// Otherwise it would be taken for empty, and the places in it for free.
+/// Otherwise the log would count as empty, and its positions as free.
 #[tokio::test(start_paused = true)]
 async fn unreadable_group_log_is_not_overwritten() {
     let faulty = Faulty::new(&memory::open());
@@ -90,7 +90,7 @@ async fn who_waits_here_for_its_turn_is_called_at_once() {
     assert!(took < Duration::from_millis(200), "four of 10 ms took {took:?}");
 }
 
-/// Neither a message that another has nor one whose lease is over is done, whatever its handler says.
+/// A message that another worker has, or whose lease has expired, is not done, whatever its handler returns.
 // I9, F35
 #[tokio::test(start_paused = true)]
 async fn lost_lease_leaves_its_position_to_the_next_delivery() {

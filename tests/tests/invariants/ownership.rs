@@ -62,7 +62,7 @@ async fn expired_lease_is_lost_unless_late_completion_is_on() {
     assert!(store.delete(&tasks(), &message, ExpiredReceipt::Allow).await.is_err(), "accepted once");
 }
 
-/// A storage whose workers delete messages together and one whose workers do not, and the operation they do it by.
+/// A storage whose workers delete messages together and one whose workers do not, with the operation that they use.
 fn deletions() -> [(Faulty, Operation); 2] {
     let storage = memory::open;
     [
@@ -71,7 +71,7 @@ fn deletions() -> [(Faulty, Operation); 2] {
     ]
 }
 
-/// Runs one task of `seconds` under `faults`; the outcomes, and whether the handler was cancelled.
+/// Runs one task of `seconds` under `faults`. Returns the outcomes, and whether the handler was cancelled.
 async fn run_one(faulty: &Faulty, seconds: u64, for_seconds: u64) -> (Vec<String>, Log) {
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     if queue.is_empty().await.unwrap() {
@@ -162,7 +162,7 @@ async fn hanging_renewals_cancel_before_a_successor_starts() {
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
 }
 
-/// Calls of an operation, by when they came after `started`.
+/// Returns the calls of an operation by their time after `started`.
 fn times(faulty: &Faulty, operation: Operation, started: tokio::time::Instant) -> Vec<Duration> {
     faulty.calls().into_iter().filter(|c| c.operation == operation).map(|c| c.at - started).collect()
 }

@@ -9,7 +9,7 @@ fn large() -> Task {
     Task { data: "x".repeat(100_000), ..task("a") }
 }
 
-/// A storage whose container of payloads is there.
+/// Returns a storage whose container of payloads exists.
 async fn prepared() -> (Faulty, jobqueue::Queue<Task>) {
     let faulty = Faulty::new(&memory::open());
     let queue = faulty.storage().queue::<Task>().await.unwrap();

@@ -1,4 +1,5 @@
-//! The operations that are repeated after each kind of answer, and the events that listeners get: I5, I6, F3, F12, F96.
+//! The operations that are repeated after each kind of answer, and the events that listeners receive: I5, I6, F3,
+//! F12, F96.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -62,7 +63,7 @@ async fn completions_are_looked_up_only_where_they_are_recorded() {
     }
 }
 
-/// Returns the outcomes of deliveries, and the events that listeners got.
+/// Returns the outcomes of deliveries, and the events that listeners received.
 async fn told<M: QueueMessage>(message: M, seconds: u64) -> Vec<(String, Duration, Option<String>)> {
     let storage = memory::open();
     let _ = storage.queue::<M>().await.unwrap().send(&message).await.unwrap();

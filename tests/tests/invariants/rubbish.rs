@@ -1,4 +1,4 @@
-//! A flood of messages that cannot be read, and good ones among them: I13, F99.
+//! A flood of unreadable messages with good ones among them: I13, F99.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -9,7 +9,8 @@ use jobqueue_tests::jobs::{Task, task};
 
 const DATABASE: &str = "JOBQUEUE_TEST_SHUTDOWN";
 
-/// A process with 100 jobs, of which those called `stuck` never end. Says what it does. Does nothing unless it was started for that.
+/// Runs a process with 100 jobs, of which those called `stuck` never end. Prints what it does. Does nothing unless it
+/// was started for that.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_of_a_stopping_worker() {
     let Ok(path) = std::env::var(DATABASE) else { return };
@@ -48,14 +49,14 @@ struct Fixture {
     queue: Queue<Task>,
 }
 
-/// A started worker and what it says.
+/// A started worker and its output.
 struct Part {
     child: Child,
     said: Box<dyn Iterator<Item = String>>,
 }
 
 impl Part {
-    /// Reads on until it has said `count` things that begin so.
+    /// Reads on until `count` lines with this beginning have arrived.
     fn says(&mut self, beginning: &str, count: usize) {
         let beginning = format!(">> {beginning}");
         let said = self.said.by_ref().filter(|line| line.contains(&beginning)).take(count).count();

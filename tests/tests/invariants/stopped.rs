@@ -1,4 +1,4 @@
-//! A storage whose handle works no more: F56.
+//! A storage that has stopped for good: F56.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

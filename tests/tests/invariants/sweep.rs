@@ -29,7 +29,7 @@ async fn blobs(storage: &Storage) -> Vec<String> {
     page.map(|page| page.blobs.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()
 }
 
-/// A queue on the clock of the test, so that names and times of blobs are of one time.
+/// Returns a queue on the clock of the test, so that names and times of blobs agree.
 async fn queue(storage: &Storage) -> jobqueue::Queue<Task> {
     storage.queue_on_virtual_time::<Task>(clock()).await.unwrap()
 }
@@ -70,7 +70,7 @@ async fn blob_precedes_its_message_and_orphans_are_swept() {
     assert!(blobs(&storage).await.is_empty());
 }
 
-/// A storage that does not answer is no storage without messages.
+/// A storage that does not answer does not count as empty.
 // I15
 #[tokio::test(start_paused = true)]
 async fn unreadable_blobs_are_not_swept_and_reported() {
@@ -130,7 +130,8 @@ async fn sweep_keeps_expired_blobs_for_the_grace() {
     assert_eq!(sweep(&storage, with(10 * DAY)).await.unwrap().removed, 1);
 }
 
-/// A handle that does not know of the shards sees an empty queue; the payloads on them are live all the same.
+/// A handle that does not know of the shards sees an empty queue; the payloads of messages on the shards are still
+/// needed.
 // I15, F107
 #[tokio::test(start_paused = true)]
 async fn payloads_of_sharded_queues_are_not_orphans() {
@@ -213,7 +214,7 @@ enum Step {
         ttl: Option<u64>,
         delay: u64,
     },
-    /// A worker for a while: some jobs end, some fail, some save progress, some are cut off.
+    /// Runs a worker for a while: some jobs end, some fail, some save progress, some are cancelled.
     Work {
         seconds: u64,
         seed: u64,

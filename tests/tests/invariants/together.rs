@@ -17,7 +17,7 @@ async fn send(storage: &Storage, count: u32) -> jobqueue::Queue<Task> {
     queue
 }
 
-/// A handler that notes the names of its tasks.
+/// Returns a handler that records the names of its tasks.
 fn noting(log: &Log) -> impl Fn(Task) -> Ready<Result<(), JobError>> + Clone + Send + Sync + 'static {
     let log = Arc::clone(log);
     move |task| {

@@ -1,4 +1,4 @@
-//! Old and new programs on one queue: F97. What a rolling deploy does to messages, in both directions.
+//! Old and new programs on one queue: F97. The effect of a rolling deploy on messages, in both directions.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ struct Order {
     note: String,
 }
 
-/// A field more, with a default.
+/// One more field, with a default.
 #[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "orders", kind = "order")]
 struct Added {
@@ -28,14 +28,14 @@ struct Added {
     express: bool,
 }
 
-/// A field less.
+/// One field less.
 #[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "orders", kind = "order")]
 struct Removed {
     id: u32,
 }
 
-/// A field renamed, the old name still read.
+/// A field renamed; the old name is still read.
 #[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "orders", kind = "order")]
 struct Renamed {
@@ -64,7 +64,7 @@ async fn storages(folder: &std::path::Path, clock: &Arc<ManualClock>) -> [Storag
     [memory::open_with_clock(clock.clone()), file]
 }
 
-/// Returns the outcomes of a worker that knows `M` and runs until nothing is visible, and the messages of its handler.
+/// Runs a worker that knows `M` until nothing is visible. Returns the outcomes and the messages of its handler.
 async fn work<M: QueueMessage + Debug>(storage: &Storage) -> (Vec<String>, Vec<String>) {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&seen);

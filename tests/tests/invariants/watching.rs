@@ -1,4 +1,4 @@
-//! Listeners, settings and waiting producers beside a worker at work: I20, F109.
+//! Listeners, settings and waiting producers beside a running worker: I20, F109.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The same comparison with Azurite, in real time: fewer operations, and answers without times and order.
 //!
-//! Left out is what Azurite does otherwise: receipts of other messages of one batch, texts and metadata that Azure refuses,
-//! expired messages in the count. Leases end only where both storages are waited for.
+//! It leaves out the known differences of Azurite: receipts of other messages of one batch, texts and metadata that
+//! Azure refuses, expired messages in the count. Leases end only where the test waits for both storages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const STEPS: usize = 150;
 struct Two {
     sides: [Storage; 2],
     queue: QueueName,
-    /// Each message's text when it was put, and all receipts it has had on each side, in the same order.
+    /// The text of each message when it was put, and all its receipts on each side, in the same order.
     refs: Vec<(String, [MessageRef; 2])>,
 }
 
@@ -145,7 +145,7 @@ impl Two {
     }
 }
 
-/// Both did it, or both refused it because the lease is lost.
+/// Either both storages did it, or both refused it because the lease is lost.
 fn agreed<T: std::fmt::Debug>(answers: Vec<Result<T, StoreError>>) -> Option<Vec<T>> {
     let lost: Vec<_> = answers.iter().map(|a| a.as_ref().is_err_and(StoreError::is_lease_lost)).collect();
     assert_eq!(lost[1], lost[0], "{answers:?}");

@@ -1,4 +1,4 @@
-//! A storage that breaks one rule: it accepts expired receipts of messages that nobody else has got.
+//! A storage that breaks one rule: it accepts expired receipts of messages that nobody else has received.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use jobqueue::QueueName;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::*;
 
-/// `storage`, but lenient.
+/// Returns `storage` with this rule broken.
 pub fn wrap(storage: &Storage) -> Storage {
     let queues = Lenient(Arc::clone(storage.queues()));
     Storage::new(Arc::new(queues), Arc::clone(storage.blobs()), "lenient")

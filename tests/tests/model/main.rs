@@ -1,8 +1,9 @@
 //! Two storages under the same random operations and one clock must give the same answers.
 //!
-//! The storage in memory is the reference. Ids and receipts are random, so they are matched by position: what one storage
-//! answered at some place stands for what the other answered there. Stale and crossed receipts are used on purpose.
-//! A failure prints the shortest sequence of operations that shows it; `PROPTEST_CASES` makes the search longer.
+//! The storage in memory is the reference. Ids and receipts are random, so they are matched by position: the answer
+//! of one storage at some place stands for the answer of the other there. Stale and exchanged receipts are used on
+//! purpose. A failure prints the shortest sequence of operations that shows it; `PROPTEST_CASES` makes the search
+//! longer.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -54,7 +55,7 @@ fn config(cases: u32) -> Config {
     Config { cases, failure_persistence: None, ..configured }
 }
 
-/// Runs `cases` sequences of up to 80 operations; tells what the first one that differs printed.
+/// Runs `cases` sequences of up to 80 operations. Returns the output of the first one that differs.
 fn compare<const STORAGE: u8>(config: Config) -> Result<(), String> {
     let mut runner = TestRunner::new(config.clone());
     let sequences = Operations::sequential_strategy(20..80);
@@ -75,7 +76,7 @@ fn memory_answers_as_memory_does() {
     compare::<MEMORY>(config(128)).unwrap();
 }
 
-/// The model must see a storage that tolerates expired receipts (I5), or it would prove nothing.
+/// The model must notice a storage that accepts expired receipts (I5); otherwise it would prove nothing.
 #[test]
 fn a_storage_that_breaks_a_rule_is_found_out() {
     let found = compare::<LENIENT>(config(256)).unwrap_err();

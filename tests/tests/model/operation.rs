@@ -60,7 +60,7 @@ pub enum BlobOp {
     Break { period: Option<u64> },
 }
 
-/// Any operation may follow any other, so there is nothing to remember.
+/// Any operation may follow any other, so the state is empty.
 #[derive(Debug)]
 pub struct Operations;
 

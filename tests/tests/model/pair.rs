@@ -1,4 +1,4 @@
-//! A reference and a subject, what each has answered, and the comparison.
+//! A reference and a subject, their answers, and the comparison.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::operation::{BlobOp, Op, Pick, Text};
 
-/// Two storages that go by one clock.
+/// Two storages with one clock.
 #[derive(Debug)]
 pub struct Pair {
     runtime: Runtime,
@@ -25,7 +25,7 @@ pub struct Pair {
     _folder: Option<tempfile::TempDir>,
 }
 
-/// A storage, and what it has answered so far.
+/// A storage, and its answers so far.
 #[derive(Debug)]
 struct Side {
     storage: Storage,
@@ -39,7 +39,7 @@ struct Side {
 type Answer = String;
 
 impl Pair {
-    /// A reference and what `open` makes, each with one queue and one container.
+    /// Returns a reference and the storage that `open` returns, each with one queue and one container.
     pub fn open(open: impl AsyncFnOnce(Arc<dyn Clock>) -> (Storage, Option<tempfile::TempDir>)) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let clock = Arc::new(ManualClock::new());
@@ -52,7 +52,7 @@ impl Pair {
         pair
     }
 
-    /// Does the operation on both, and compares the answers.
+    /// Performs the operation on both, and compares the answers.
     ///
     /// # Panics
     /// If they differ.
@@ -271,7 +271,7 @@ fn blob_name(blob: u8) -> BlobName {
     BlobName::new(container(), format!("b/{blob}")).unwrap()
 }
 
-/// 0–2 are good, 3 is not.
+/// 0–2 are valid, 3 is not.
 fn metadata(kind: u8) -> Metadata {
     match kind {
         0 => Metadata::new(),

@@ -1,4 +1,4 @@
-//! Two workers on Azurite, and messages taken back there and on a SQLite file.
+//! Two workers on Azurite, and cancelled messages there and on a SQLite file.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use jobqueue::{JobError, JobInfo, Queue, QueueMessage, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// The `number`-th of its key, which fails so often before it succeeds.
+/// The `number`-th job of its key, which fails this often before it succeeds.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(
     queue = "steps",
@@ -45,9 +45,9 @@ async fn send(queue: &Queue<Step>, step: &Step) {
 #[derive(Debug, Default)]
 struct Seen {
     running: BTreeSet<String>,
-    /// Numbers of steps in the order in which their handlers began.
+    /// The numbers of steps in the order in which their handlers began.
     begun: BTreeMap<String, Vec<u32>>,
-    /// Keys and numbers whose last attempt has ended.
+    /// The keys and numbers whose last attempt has ended.
     ended: BTreeSet<(String, u32)>,
     overlaps: Vec<String>,
 }
@@ -55,11 +55,11 @@ struct Seen {
 #[derive(Debug, Clone, Default)]
 struct Watch {
     seen: Arc<Mutex<Seen>>,
-    /// An end that nothing follows: done, or the last attempt.
+    /// A final end: done, or the last attempt.
     end: Arc<Notify>,
 }
 
-/// Ends with the handler, however it ends.
+/// Records the end of the handler, in every case.
 struct Running(Watch, String);
 
 impl Drop for Running {
@@ -78,7 +78,7 @@ impl Watch {
         Running(self.clone(), step.of.clone())
     }
 
-    /// Nothing follows the step any more.
+    /// Records that the step is over.
     fn end(&self, step: &Step) {
         self.seen.lock().unwrap().ended.insert((step.of.clone(), step.number));
         self.end.notify_one();
@@ -94,7 +94,7 @@ impl Watch {
         self.seen.lock().unwrap().begun.get(key).cloned().unwrap_or_default()
     }
 
-    /// Runs of one step stand side by side, and steps in the order of their sends.
+    /// The runs of one step are adjacent, and steps are in the order of their sends.
     fn assert_in_order(&self, keys: u32, steps: u32) {
         (0..keys).for_each(|key| self.assert_in_order_of(&key.to_string(), steps));
     }

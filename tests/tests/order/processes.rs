@@ -1,4 +1,4 @@
-//! Two processes on SQLite files, of which one is killed.
+//! Two processes on SQLite files; one of them is killed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::{Step, send, step};
 
 const PART: &str = "processes::part_works_on_steps";
 
-/// Two accounts, each a file.
+/// Two accounts, each of them a file.
 async fn files(folder: &Path) -> Storage {
     let mut builder = Sharded::builder().shards("steps", 4);
     for name in ["a", "b"] {
@@ -24,7 +24,7 @@ async fn files(folder: &Path) -> Storage {
     builder.build().unwrap().storage()
 }
 
-/// Lines are appended whole, so that their order is that of what happened.
+/// Lines are appended as a whole, so that their order is that of the events.
 fn append(folder: &Path, line: &str) {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).unwrap();
     (&log).write_all(format!("{line}\n").as_bytes()).unwrap();

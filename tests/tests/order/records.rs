@@ -1,4 +1,4 @@
-//! The records of an order when senders, cancellers and storages fail in the middle: no key is blocked for good, and nothing is
+//! The group logs when senders, cancellers and storages fail half-way: no key is blocked for good, and no job is
 //! swallowed. On memory, in paused time.
 
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ async fn steps(storage: &Storage) -> Queue<Step> {
     storage.queue_on_virtual_time::<Step>(clock()).await.unwrap()
 }
 
-/// Runs a worker until so many steps have ended; how long that took.
+/// Runs a worker until this number of steps has ended. Returns the time it took.
 async fn run(storage: &Storage, watch: &Watch, ends: usize) -> Duration {
     let began = Instant::now();
     let worker = worker(storage).state(watch.clone()).handle(handle).build().unwrap();
@@ -127,7 +127,7 @@ async fn messages_that_were_deleted_by_others_are_waited_for_some_minutes_only()
     assert_eq!(watch.begun("a"), [3]);
 }
 
-/// A head that runs for long, or is put back for long, is waited for.
+/// Those behind a head that runs for long, or is put back for long, wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_takes_an_hour_or_comes_back_in_an_hour_keeps_its_position() {
     let storage = in_memory();
@@ -391,7 +391,7 @@ async fn a_group_flows_through_several_workers() {
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
-/// The queues cannot be written, the blobs can: what has died is recorded nowhere.
+/// The queues cannot be written, the blobs can: nothing records the dead job.
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_last_failure_is_not_recorded_holds_back_its_key() {
     let storage = in_memory();

@@ -1,4 +1,4 @@
-//! On memory and its shards, in paused time, with failures, faults, dead letters, and messages taken back.
+//! On memory and its shards, in paused time, with failures, faults, dead letters and cancellations.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn sharded(accounts: &[Storage]) -> Storage {
     builder.build().unwrap().storage()
 }
 
-/// Loses answers and refuses, now and then.
+/// Loses answers and refuses calls now and then.
 fn faults(storage: &Storage, seed: u64) -> Storage {
     let faulty = Faulty::new(storage);
     let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
@@ -196,7 +196,8 @@ async fn unique_work_cancelled_by_key_gives_up_its_position() {
     assert_eq!(watch.begun("a"), [1]);
 }
 
-/// At each of so many writes and at the deletion, reached or not: a death, a lost answer, a lost request, a refusal.
+/// At each of this many writes and at the deletion, reached or not: a death, a lost answer, a lost request, a
+/// refusal.
 fn deaths(writes: u64) -> Vec<(Operation, u64, Fault)> {
     let steps = (1..=writes).map(|nth| (Operation::PutBlob, nth)).chain([(Operation::Delete, 1)]);
     let faults = [
@@ -294,7 +295,7 @@ async fn received_message_keeps_its_position_after_a_cancel() {
     assert_eq!(watch.begun("a"), [0, 1]);
 }
 
-/// The next sender sends under the same id, as nobody can tell what became of the message.
+/// The next sender sends under the same id, because nobody can know whether the message is stored.
 // I12b
 #[tokio::test(start_paused = true)]
 async fn unique_ordered_work_survives_a_crashed_cancel() {

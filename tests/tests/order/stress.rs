@@ -1,5 +1,5 @@
-//! Many keys at once: workers run, jobs fail and die, dead letters are redriven, and answers are lost. Whatever was acknowledged is
-//! done at the end, and no key is blocked.
+//! Many keys at once: workers run, jobs fail and die, dead letters are redriven, and answers are lost. At the end
+//! every acknowledged job is done, and no key is blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Step, step};
 
-/// The jobs that are done, and those whose handlers began while another of their key ran.
+/// The completed jobs, and those whose handlers began while another job of their key was running.
 #[derive(Debug, Clone, Default)]
 struct Book {
     done: Arc<Mutex<BTreeSet<(String, u32)>>>,
@@ -26,7 +26,7 @@ struct Book {
     failed: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
-/// Fails `fails` times in all, over redrives too, and then succeeds.
+/// Fails `fails` times in all, including redrives, and then succeeds.
 async fn work(step: Step, info: JobInfo, State(book): State<Book>) -> Result<(), JobError> {
     if let Some(other) = book.running.lock().unwrap().insert(step.of.clone(), step.number) {
         book.overlaps.lock().unwrap().push(format!("{} {} beside {other}", step.of, step.number));
@@ -43,7 +43,7 @@ async fn work(step: Step, info: JobInfo, State(book): State<Book>) -> Result<(),
     Ok(())
 }
 
-/// Sends jobs of all keys, again under the same id after an error.
+/// Sends jobs of all keys; sends again under the same id after an error.
 async fn send_all(queue: &Queue<Step>, keys: u32, jobs: u32, seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     for number in 0..jobs {
@@ -56,7 +56,7 @@ async fn send_all(queue: &Queue<Step>, keys: u32, jobs: u32, seed: u64) {
     }
 }
 
-/// Redrives what dies, until all is done.
+/// Redrives dead letters until all jobs are done.
 async fn redrive_until_done(queue: &Queue<Step>, book: &Book, jobs: usize) {
     while book.done.lock().unwrap().len() < jobs {
         sleep(Duration::from_millis(300)).await;

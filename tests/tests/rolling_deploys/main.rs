@@ -1,4 +1,4 @@
-//! Old and new releases of a program beside each other on one queue: nothing of what one of them knows is lost.
+//! Old and new releases of a program side by side on one queue: no message that one of them knows is lost.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

@@ -1,4 +1,4 @@
-//! Payloads whose producers say nothing of versions: the oldest form that fits is read and upgraded.
+//! Payloads without a version: the oldest form that fits is read and upgraded.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -28,7 +28,7 @@ pub(crate) fn random() -> StdRng {
     StdRng::seed_from_u64(jobqueue_tests::seed())
 }
 
-/// Moments just before and just after syncs, and others, as numbers of events that have happened by then.
+/// Returns moments just before and just after syncs, and others, as numbers of past events.
 fn moments(recording: &Recording, count: usize, random: &mut StdRng) -> BTreeSet<usize> {
     let (events, from) = (&recording.events, recording.from);
     let is_sync = |event: &Event| matches!(event, Event::Sync(..) | Event::Delete(..) | Event::Truncate(..));
@@ -44,7 +44,7 @@ fn moments(recording: &Recording, count: usize, random: &mut StdRng) -> BTreeSet
     moments
 }
 
-/// Cuts the power at `count` moments of the recording and opens what is left; returns what was found wrong.
+/// Cuts the power at `count` moments of the recording and opens the remaining files. Returns the problems.
 pub(crate) fn cut(
     recording: &Recording,
     count: usize,

@@ -1,5 +1,5 @@
-//! No room (F57): what does not fit fails with `Full` and is not done, the store goes on when there is room again, and what was
-//! acknowledged is there all the time.
+//! No room (F57): an operation without room fails with `Full` and is not done. The store continues when there is room
+//! again, and every acknowledged message exists all the time.
 
 use std::process::Command;
 
@@ -20,10 +20,10 @@ use crate::workload::{History, Task, queue};
 
 const TASKS: usize = 3;
 
-/// Checks that everything is there that should be, works on with the same handle, and cuts the power.
+/// Checks the content, continues with the same handle, and cuts the power.
 ///
-/// A commit that failed in doubt may be in the log without being seen, and comes back with a cut until the next commit takes
-/// its place; so there is one before the cuts.
+/// A failed commit may be in the log without being visible. A power cut brings it back, until the next commit
+/// overwrites it; so there is a commit before the cuts.
 fn go_on(scene: &Scene, storage: &Storage, histories: &[History], random: &mut StdRng) {
     let found = scene.look(histories.len());
     for (history, found) in histories.iter().zip(&found) {
@@ -176,7 +176,7 @@ async fn part_fill() {
     storage.queues().delete(&queue(0), &leased, ExpiredReceipt::Refuse).await.unwrap();
 }
 
-/// A file system of 8 MiB, in memory, in a name space of its own, or the folder that is named as being on a small one.
+/// Returns a file system of 8 MiB: in memory, in a name space of its own, or the given folder on a small file system.
 // F57
 #[test]
 fn store_recovers_from_a_full_file_system() {

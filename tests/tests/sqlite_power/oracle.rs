@@ -1,4 +1,4 @@
-//! Decides which states a power cut may leave.
+//! Decides which states are legal after a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,11 +13,11 @@ use rusqlite::Connection;
 
 use crate::workload::{History, State, container, name_of, queue};
 
-/// The log of a run, played again up to some moment.
+/// The log of a run, replayed up to some moment.
 pub(crate) struct Replay {
     pub(crate) disk: Disk,
-    /// Of each task, the newest step that had begun, that was acknowledged, and that was acknowledged when SQLite's log was
-    /// synced last.
+    /// For each task, the latest step that had begun, that was acknowledged, and that was acknowledged at the last
+    /// sync of SQLite's log.
     began: Vec<usize>,
     acknowledged: Vec<usize>,
     synced: Vec<usize>,
@@ -44,8 +44,8 @@ impl Replay {
         }
     }
 
-    /// Checks that a cut now may leave `found`: the queue of each task is at a step that had begun, and not before one
-    /// that had to survive; and no step of one task was done after a missing step of another.
+    /// Checks that `found` is legal after a power cut now: the queue of each task is at a step that had begun, and
+    /// not before one that had to survive; and no step of a task was done after a missing step of another.
     pub(crate) fn check(
         &self,
         found: &[Option<State>],
@@ -79,8 +79,8 @@ impl Replay {
     }
 }
 
-/// Checks that a failure may leave `found`: the acknowledged steps, and besides them only the failed step, if its error
-/// left open whether it was done.
+/// Checks that `found` is legal after a failure: the acknowledged steps, and besides them only the failed step, if
+/// its error was ambiguous.
 pub(crate) fn check_after_failure(history: &History, found: Option<&State>) -> Result<(), String> {
     let newest = history.states.last().unwrap().as_ref();
     if found == newest {
@@ -126,7 +126,7 @@ fn difference(newest: Option<&State>, found: Option<&State>) -> String {
     format!("lost: {lost:?}, back or not known: {more:?}, not the newest: {older:?}, other blobs: {blobs}")
 }
 
-/// Opens the storage in `folder` with the real library; says so if it is refused or damaged.
+/// Opens the storage in `folder` with the real library. Returns the reason if it is refused or damaged.
 pub(crate) async fn open(folder: &Path, options: Options) -> Result<Storage, String> {
     let storage = options.open().await.map_err(|error| {
         let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
@@ -166,7 +166,8 @@ fn look_at(connection: &Connection, task: usize) -> Option<State> {
     Some(state)
 }
 
-/// Takes every message out as a worker would, long after all leases are over, and compares with what `look` found.
+/// Receives every message like a worker, long after all leases have expired, and compares them with the result of
+/// `look`.
 pub(crate) async fn deliver(storage: &Storage, clock: &Arc<ManualClock>, found: &[Option<State>]) {
     clock.advance(Duration::from_secs(3600));
     let options = GetMessages::new(32, Duration::from_secs(3600));

@@ -1,4 +1,4 @@
-//! A folder with a store that is listened to, and what was recorded there.
+//! A folder with a store that is recorded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::workload::{History, State, Task};
 
-/// A folder and all that is needed to use the store in it.
+/// A folder and everything that is needed to use its store.
 pub(crate) struct Scene {
     pub(crate) folder: TempDir,
     pub(crate) clock: Arc<ManualClock>,
@@ -29,7 +29,7 @@ pub(crate) struct Recording {
     pub(crate) before: Disk,
     pub(crate) events: Vec<Event>,
     pub(crate) histories: Vec<History>,
-    /// From which event on the power may be cut, and which is the tasks' first.
+    /// The event from which on the power may be cut, and the first event of the tasks.
     pub(crate) from: usize,
 }
 
@@ -38,7 +38,7 @@ impl Scene {
         Self::with(synchronous, Recorder::watch)
     }
 
-    /// A folder that holds what a power cut has left.
+    /// Returns a folder with the files that a power cut has left.
     pub(crate) fn after_cut(image: &Image, synchronous: Synchronous) -> Self {
         Self::with(synchronous, |folder| {
             image.write(folder);
@@ -46,7 +46,7 @@ impl Scene {
         })
     }
 
-    /// A folder of which `disk` has not yet written all, as a killed process left it.
+    /// Returns a folder that `disk` has not completely written yet, as a killed process left it.
     pub(crate) fn after_kill(disk: Disk, synchronous: Synchronous) -> Self {
         Self::with(synchronous, |folder| {
             disk.seen().write(folder);
@@ -83,7 +83,7 @@ impl Scene {
         crate::oracle::look(self.folder.path(), tasks)
     }
 
-    /// New tasks that go on from what was `found`.
+    /// Returns new tasks that continue from `found`.
     pub(crate) fn tasks(
         &self,
         storage: &Storage,
@@ -95,7 +95,7 @@ impl Scene {
         found.into_iter().enumerate().map(task).collect()
     }
 
-    /// Two lives of a process that does `steps` in each of several tasks at once.
+    /// Runs a process twice; it performs `steps` in each of several tasks at once.
     pub(crate) fn record(self, tasks: usize, steps: usize, random: &mut StdRng) -> Recording {
         let storage = self.open().unwrap();
         let started = self.tasks(&storage, vec![None; tasks], random);
@@ -113,7 +113,7 @@ impl Scene {
         recording
     }
 
-    /// Returns the events so far, of interest `from` the given one on.
+    /// Returns the events so far; those from the given one on matter.
     pub(crate) fn recording(&self, tasks: Vec<Task>, from: usize) -> Recording {
         let (before, events) = self.recorder.log();
         Recording { before, events, histories: tasks.into_iter().map(|task| task.history).collect(), from }

@@ -1,5 +1,5 @@
-//! Syncs that fail once (F56): the operation fails, the store stops, nothing is synced again as if it had not failed, and what
-//! was acknowledged is there when the store is opened anew, also if the power is cut afterwards.
+//! Syncs that fail once (F56): the operation fails, the store stops, and no sync is repeated as if it had not failed.
+//! Every acknowledged message exists when the store is opened again, also after a power cut.
 
 use futures_util::future::join_all;
 use jobqueue::sqlite::Synchronous;
@@ -31,14 +31,14 @@ fn assert_stopped(scene: &Scene, storage: &Storage) {
     });
 }
 
-/// Nothing was done to the files since a sync failed.
+/// Nothing was written to the files since a sync failed.
 fn assert_left_alone(events: &[Event]) {
     let failed = events.iter().position(|event| matches!(event, Event::SyncFailed(_))).unwrap();
     let touched = events[failed + 1..].iter().find(|event| !matches!(event, Event::Note(_)));
     assert!(touched.is_none(), "{touched:?}");
 }
 
-/// Opens the store anew, checks what is there, works on, and cuts the power.
+/// Opens the store again, checks its content, continues, and cuts the power.
 fn reopen(scene: &Scene, histories: &[History], random: &mut StdRng) {
     let storage = scene.open().unwrap();
     let found = scene.look(histories.len());
@@ -114,7 +114,7 @@ fn failed_sync_of_a_wal_checkpoint_stops_the_store() {
     }
 }
 
-/// The number of times that a scene which a slow machine has spoilt is repeated.
+/// The number of times that a scene is repeated which a slow machine has spoilt.
 const TRIES: usize = 10;
 
 // F56

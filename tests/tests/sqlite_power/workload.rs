@@ -1,5 +1,5 @@
-//! The work on the storage: each task uses a queue and a container of its own, one step after the other, and knows
-//! their content after each step.
+//! The work on the storage. Each task uses a queue and a container of its own, step by step, and knows their content
+//! after each step.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,34 +21,34 @@ use rusqlite::Connection;
 /// The content of a task's queue and container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// By the message's name, which its text begins with: the text, and how often it was got.
+    /// By the name of the message, with which its text begins: the text, and how often it was received.
     pub(crate) messages: BTreeMap<String, (String, u32)>,
     pub(crate) blobs: BTreeMap<String, Vec<u8>>,
 }
 
-/// The states a task went through: one at the beginning and one after each acknowledged step. `None`: no queue yet.
+/// The states of a task: one at the beginning and one after each acknowledged step. `None`: no queue yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     pub(crate) states: Vec<Option<State>>,
     pub(crate) failure: Option<Failure>,
 }
 
-/// A step that failed; there are none after it.
+/// A step that failed; it is the last one.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) error: Arc<StoreError>,
-    /// The content if the step was done; `None` for a get, whose content only the answer tells.
+    /// The content if the step was done; `None` for a get, whose answer alone tells the content.
     pub(crate) meant: Option<Option<State>>,
 }
 
 pub(crate) struct Task {
     pub(crate) storage: Storage,
     pub(crate) history: History,
-    /// True if another connection now and then restarts SQLite's log.
+    /// True if another connection restarts SQLite's log now and then.
     pub(crate) restarts_log: bool,
     number: usize,
     recorder: Arc<Recorder>,
-    /// The file, to let its log begin anew now and then.
+    /// The file, to restart its log now and then.
     file: PathBuf,
     random: StdRng,
     label: u64,
@@ -70,7 +70,7 @@ pub(crate) fn name_of(text: &str) -> &str {
 }
 
 impl Task {
-    /// Goes on from `found`, under a `seed` that no other task has.
+    /// Continues from `found`, with a `seed` that no other task has.
     pub(crate) fn new(
         number: usize,
         found: Option<State>,
@@ -94,7 +94,7 @@ impl Task {
         }
     }
 
-    /// Makes queue and container, then takes `steps` at random, as long as none fails.
+    /// Creates queue and container, then performs random `steps` until one fails.
     pub(crate) async fn run(mut self, steps: usize) -> Self {
         let result = async {
             let (blobs, queues) = (Arc::clone(self.storage.blobs()), Arc::clone(self.storage.queues()));
@@ -112,7 +112,7 @@ impl Task {
         self
     }
 
-    /// As [`run`](Self::run), where queue and container are there.
+    /// Like [`run`](Self::run), for an existing queue and container.
     pub(crate) async fn go_on(mut self, steps: usize) -> Self {
         for _ in 0..steps {
             if self.step().await.is_err() {
@@ -122,7 +122,7 @@ impl Task {
         self
     }
 
-    /// Writes `count` blobs of 1 MiB, as long as that does not fail, so that the store sees to its log.
+    /// Writes `count` blobs of 1 MiB until one fails, so that the store checkpoints its log.
     pub(crate) async fn fill(mut self, count: usize) -> Self {
         for number in 0..count {
             if self.put_blob(format!("large{number}"), 1 << 20).await.is_err() {
@@ -195,7 +195,7 @@ impl Task {
         Ok(())
     }
 
-    /// A checkpoint, or a release.
+    /// Performs a checkpoint, or a release.
     async fn update(&mut self, new_text: bool) -> Result<(), StoreError> {
         let at = self.random.random_range(0..self.leased.len());
         let (name, mut message) = self.leased.swap_remove(at);
@@ -249,7 +249,8 @@ impl Task {
         self.perform(Some(Some(meant)), blobs.delete_blob(&blob, None)).await
     }
 
-    /// Has SQLite copy its log into the file, in one of its ways, so that the log is written from its beginning again.
+    /// Makes SQLite copy its log into the file in one of its modes, so that the log is written from its beginning
+    /// again.
     fn restart_log(&mut self) {
         let way = ["PASSIVE", "RESTART", "TRUNCATE"][self.random.random_range(0..3)];
         let connection = Connection::open(&self.file).unwrap();

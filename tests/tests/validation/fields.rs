@@ -1,4 +1,4 @@
-//! Rules on fields that may be absent, and rules of one's own.
+//! Rules on fields that may be absent, and rules of the application's own.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;

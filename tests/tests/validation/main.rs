@@ -1,4 +1,4 @@
-//! The rules of `#[message(…)]`: where each begins to object, what path it names, and that all are collected.
+//! The rules of `#[message(…)]`: their limits, the paths that they name, and that all violations are collected.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may.
 
@@ -11,7 +11,7 @@ mod texts;
 
 use jobqueue::Validate;
 
-/// `path rule` of each violation, in order.
+/// Returns `path rule` of each violation, in order.
 fn broken(value: &impl Validate) -> Vec<String> {
     let violations = value.validate().err().unwrap_or_default();
     violations.iter().map(|v| format!("{} {}", v.path(), v.rule())).collect()

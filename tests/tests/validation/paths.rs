@@ -1,4 +1,4 @@
-//! Paths to what breaks a rule.
+//! The paths of violations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 

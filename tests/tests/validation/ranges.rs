@@ -1,4 +1,4 @@
-//! Ranges: where each begins and ends.
+//! The ends of ranges.
 
 use jobqueue::Validate;
 

@@ -1,6 +1,7 @@
-//! Simulated worlds: several processes on one runtime and one virtual clock, all chance from one seed.
+//! Simulated worlds: several processes on one runtime and one virtual clock, with all randomness from one seed.
 //!
-//! `JOBQUEUE_WORLDS=100000` runs as many worlds, `JOBQUEUE_SEED=17` one of them; `JOBQUEUE_FEATURES=InOrder,Blobs` only with these.
+//! `JOBQUEUE_WORLDS=100000` runs this many worlds, `JOBQUEUE_SEED=17` one of them, `JOBQUEUE_FEATURES=InOrder,Blobs`
+//! only worlds with these features.
 
 #![allow(clippy::unwrap_used)]
 

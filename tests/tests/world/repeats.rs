@@ -1,4 +1,4 @@
-//! One seed gives one run, call by call and byte by byte.
+//! One seed determines one run, call by call and byte by byte.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ async fn handle(repeat: Repeat, ctx: Context) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Two processes work while a third sends; the second is killed and a fourth takes its place.
+/// Two processes work while a third sends; the second is killed, and a fourth replaces it.
 async fn run(number: u64) -> String {
     let wall = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::at(wall));

@@ -1,4 +1,4 @@
-//! Senders and operators: what they do in their own simulated processes.
+//! Senders and operators: their actions in their own simulated processes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,7 +27,7 @@ struct Actor {
     last: Arc<Mutex<Option<Sent>>>,
 }
 
-/// Does what the plan says, each action at its time, in the process of its actor. A process that died is started anew.
+/// Performs the plan: each action at its time, in the process of its actor. A process that died is started again.
 pub(super) async fn play(world: World, diary: Diary) -> Result<(), Error> {
     let mut actors: Vec<Option<Actor>> = vec![None, None];
     let mut tasks = Vec::new();
@@ -55,7 +55,7 @@ pub(super) async fn play(world: World, diary: Diary) -> Result<(), Error> {
     lift_pauses(&world).await
 }
 
-/// Whoever has paused a queue may have died.
+/// The operator who paused a queue may have died.
 async fn lift_pauses(world: &World) -> Result<(), Error> {
     let storage = &world.accounts()[0];
     let name = QueueName::new(Work::QUEUE)?;

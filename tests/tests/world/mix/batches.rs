@@ -1,4 +1,4 @@
-//! Starting batches, from a job and from outside.
+//! Batches, sent from a job or from outside.
 
 use jobqueue::batch::{Batch, OnDeadLetters};
 use jobqueue::{Context, Error, Storage};
@@ -6,12 +6,12 @@ use jobqueue::{Context, Error, Storage};
 use super::messages::{Join, Part};
 use super::spec::Fan;
 
-/// Starts a batch within a job, or goes on with it.
+/// Sends a batch within a job, or continues it.
 pub(super) async fn start_within(ctx: &Context, fan: &Fan) -> Result<(), Error> {
     start(ctx.batch(&fan.id).await?, fan).await
 }
 
-/// Starts a batch, or goes on with it.
+/// Sends a batch, or continues it.
 pub(super) async fn start_outside(storage: &Storage, fan: &Fan) -> Result<(), Error> {
     start(storage.batch(&fan.id).await?, fan).await
 }

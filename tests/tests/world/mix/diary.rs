@@ -1,4 +1,4 @@
-//! Defines what handlers and senders saw that the world's own ledger does not know.
+//! The diary: observations of handlers and senders that the world's own ledger does not have.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,26 +7,26 @@ use jobqueue::testing::world::{Finding, World};
 
 use super::plan::Plan;
 
-/// A note, with its place in the world's history.
+/// A note, with its position in the world's history.
 #[derive(Debug, Clone)]
 pub(super) enum Note {
     /// A checkpoint was acknowledged.
     Saved { id: String, value: u32 },
-    /// A run found this checkpoint.
+    /// A run read this checkpoint.
     Resumed { id: String, value: u32 },
     /// A step returned this.
     Step { id: String, value: u64 },
-    /// An effect that happens once returned this.
+    /// An effect that happens once returned this result.
     Once { id: String, value: u64 },
     /// Unique work was sent or joined.
     Unique { key: String, began: usize, at: u64, id: String, is_sent: bool },
-    /// A claim was given up.
+    /// A claim was released.
     UniqueCancelled { key: String },
-    /// A job was taken back for certain.
+    /// A job was certainly cancelled.
     Cancelled { id: String },
     /// A batch was sealed.
     Sealed { id: String },
-    /// A join found these children that were not done.
+    /// A join found that these children were not done.
     Undone { id: String, missing: usize },
 }
 
@@ -56,7 +56,7 @@ impl Diary {
         self.notes.lock().unwrap().clone()
     }
 
-    /// Something is wrong that shows at once.
+    /// A problem that shows at once.
     pub(super) fn wrong(&self, what: &'static str, subject: &str, detail: String) {
         self.wrong.lock().unwrap().push(Finding { what, subject: subject.to_owned(), detail });
     }
@@ -69,7 +69,7 @@ impl Diary {
         self.leaders.lock().unwrap().push((Arc::clone(node), Arc::clone(leader)));
     }
 
-    /// Returns who believes to lead now, stopped and killed processes included.
+    /// Returns the processes that believe to lead now, including frozen and killed ones.
     pub(super) fn leading(&self) -> Vec<String> {
         let leaders = self.leaders.lock().unwrap();
         leaders.iter().filter(|(_, leader)| leader.has_control()).map(|(node, _)| node.to_string()).collect()

@@ -1,4 +1,4 @@
-//! Defines what a world may use, and what is left out until it is mended.
+//! The features that a world may use, and those that are left out until they are fixed.
 
 macro_rules! features {
     ($($name:ident,)+) => {
@@ -18,7 +18,7 @@ features! {
     Durable, Limits, Faults, Crashes, Freezes, Skew, Outages, Restarts, SenderCrashes,
 }
 
-/// Features that are known to be broken, and why. Remove a line when its cause is mended.
+/// The features that are known to be broken, with the reason. Remove a line when its cause is fixed.
 const LEFT_OUT: &[(Feature, &str)] = &[];
 
 impl Feature {

@@ -1,4 +1,4 @@
-//! Defines what the workers of a world do with its messages.
+//! The handlers of a world's workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::features::Feature;
 use super::messages::{Former, Join, Newer, Part, Tick, Work};
 use super::spec::{Script, filling};
 
-/// The place where a handler runs.
+/// The surroundings of a handler.
 #[derive(Clone)]
 pub(super) struct Here {
     pub(super) world: World,
@@ -79,7 +79,7 @@ fn limit(worker: WorkerBuilder, noise: u64) -> WorkerBuilder {
     worker.limit::<Work>(work).limit::<Part>(part).limit::<Join>(join)
 }
 
-/// Leads when it can, for a while.
+/// Leads for a while if it can.
 async fn lead(leader: Arc<Leader>, here: Here) {
     loop {
         let led = leader.run_while_leader(|leadership| {
@@ -139,7 +139,7 @@ async fn newer(_: Newer) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Does what the script says.
+/// Performs the script of a job.
 async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<(), JobError> {
     let deliveries = ctx.info().dequeue_count;
     if deliveries <= script.snooze {

@@ -38,14 +38,14 @@ pub(super) struct Join {
 #[message(queue = "parts", kind = "tick", timeout = "20s", poison_threshold = 3)]
 pub(super) struct Tick {}
 
-/// The parts that programs of two releases share.
+/// The message of the older of two releases.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "releases", kind = "release", timeout = "20s", poison_threshold = 3)]
 pub(super) struct Former {
     pub(super) id: String,
 }
 
-/// The same in the newer release.
+/// The same message in the newer release.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "releases", kind = "release", version = 2, upgrade_from = Former)]
 #[message(timeout = "20s", poison_threshold = 3)]

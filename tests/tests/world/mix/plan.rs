@@ -1,4 +1,4 @@
-//! Defines what happens in a world: data, drawn from its seed.
+//! The plan of a world: data, drawn from its seed.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use rand::{Rng, RngExt, SeedableRng};
 use super::features::Feature;
 use super::spec::{Fan, Script, Spec};
 
-/// The time in which things happen.
+/// The time span of the actions.
 const SPAN_MILLIS: u64 = 60_000;
 
-/// One thing that happens.
+/// One action.
 #[derive(Debug, Clone)]
 pub(super) enum What {
     Send(Spec),
@@ -22,7 +22,7 @@ pub(super) enum What {
         spec: Spec,
         window: Duration,
     },
-    /// Takes back the last message that this sender sent.
+    /// Cancels the last message that this sender sent.
     Cancel,
     CancelUnique {
         key: String,
@@ -52,12 +52,12 @@ pub(super) enum What {
 #[derive(Debug, Clone)]
 pub(super) struct Action {
     pub(super) at: Duration,
-    /// The sender that does it.
+    /// The sender of the action.
     pub(super) actor: usize,
     pub(super) what: What,
 }
 
-/// A world's plan. The seed of the noise decides about jitter, latencies and faults.
+/// The plan of a world. The seed of the noise determines jitter, latencies and faults.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) seed: u64,
@@ -65,7 +65,7 @@ pub(super) struct Plan {
     pub(super) features: Vec<Feature>,
     pub(super) workers: usize,
     pub(super) faults: f64,
-    /// Accounts and shards.
+    /// The numbers of accounts and shards.
     pub(super) spread: (usize, u32),
     pub(super) actions: Vec<Action>,
 }
@@ -92,7 +92,7 @@ impl Plan {
         Self { seed, noise: seed, features: chosen.clone(), workers, faults, spread, actions }
     }
 
-    /// All that is sent by itself or with others.
+    /// Returns all jobs that are sent, alone or with others.
     pub(super) fn specs(&self) -> impl Iterator<Item = &Spec> {
         self.actions.iter().flat_map(|action| match &action.what {
             What::Send(spec) | What::Unique { spec, .. } => std::slice::from_ref(spec),
@@ -101,7 +101,7 @@ impl Plan {
         })
     }
 
-    /// All batches, those that jobs start included.
+    /// Returns all batches, including those that jobs send.
     pub(super) fn fans(&self) -> Vec<&Fan> {
         let mut found: Vec<&Fan> = Vec::new();
         let planned = self.actions.iter().filter_map(|action| match &action.what {

@@ -1,4 +1,4 @@
-//! Running plans, and shortening those that fail.
+//! Runs plans, and shortens those that fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -83,7 +83,7 @@ fn findings(plan: &Plan) -> Vec<Finding> {
     })
 }
 
-/// Returns what is wrong with the world of a seed, with the shortest plan that shows it.
+/// Returns the findings of a seed's world, with the shortest plan that shows them.
 fn failure(seed: u64, features: &[Feature]) -> Option<String> {
     let plan = Plan::draw(seed, features);
     let found = findings(&plan);
@@ -109,7 +109,7 @@ fn failure(seed: u64, features: &[Feature]) -> Option<String> {
     Some(text + &run.report())
 }
 
-/// The surroundings of the actions, which can be left out as a whole.
+/// The surroundings of the actions, which can be removed as a whole.
 const AROUND: [Feature; 6] = [
     Feature::Leader,
     Feature::Schedule,
@@ -119,7 +119,7 @@ const AROUND: [Feature; 6] = [
     Feature::Faults,
 ];
 
-/// Leaves features and workers out as long as the plan fails, under the noise of some seed.
+/// Removes features and workers as long as the plan fails under the noise of some seed.
 fn simplify(mut plan: Plan, fails: impl Fn(&Plan) -> bool) -> Plan {
     for feature in AROUND {
         if !plan.has(feature) {
@@ -142,14 +142,14 @@ fn simplify(mut plan: Plan, fails: impl Fn(&Plan) -> bool) -> Plan {
     plan
 }
 
-/// The plan with a noise under which it fails.
+/// Returns the plan with a noise under which it fails.
 fn under_some_noise(plan: Plan, fails: impl Fn(&Plan) -> bool) -> Option<Plan> {
     let others = (0..12).map(|other| plan.seed.wrapping_mul(31).wrapping_add(other));
     let mut noises = [plan.noise].into_iter().chain(others);
     noises.find_map(|noise| Some(Plan { noise, ..plan.clone() }).filter(&fails))
 }
 
-/// Leaves actions out as long as the plan fails, under the noise of its own seed or of a few others.
+/// Removes actions as long as the plan fails, under the noise of its own seed or of a few others.
 fn shorten(plan: Plan, fails: impl Fn(&Plan) -> bool) -> Plan {
     let noise = Mutex::new(plan.noise);
     let with = |actions: &[Action], noise| Plan { actions: actions.to_vec(), noise, ..plan.clone() };

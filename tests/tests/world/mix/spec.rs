@@ -1,4 +1,4 @@
-//! Defines what a job is told to do, and what its sender asks for.
+//! The instructions to a job, and the options of its send.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 /// The steps of a handler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Script {
-    /// The time that it works.
+    /// The time that the handler works.
     pub(super) millis: u64,
-    /// Attempts that fail before one succeeds.
+    /// The number of attempts that fail before one succeeds.
     pub(super) fail: u32,
-    /// True if they fail by a panic.
+    /// True if these attempts panic.
     pub(super) panic: bool,
-    /// Deliveries that snooze first.
+    /// The number of deliveries that snooze first.
     pub(super) snooze: u32,
-    /// True if it gives itself up for good.
+    /// True if the handler rejects the job.
     pub(super) reject: bool,
-    /// Checkpoints that it saves on the way.
+    /// The number of checkpoints that it saves.
     pub(super) checkpoints: u32,
-    /// True if these are large.
+    /// True if the checkpoints are large.
     pub(super) large_checkpoints: bool,
     pub(super) step: bool,
     pub(super) once: bool,
-    /// The batch that it starts.
+    /// The batch that it sends.
     pub(super) fan: Option<Box<Fan>>,
 }
 
@@ -43,17 +43,17 @@ pub(super) struct Fan {
 pub(super) struct Spec {
     pub(super) id: String,
     pub(super) script: Script,
-    /// Bytes of the payload.
+    /// The size of the payload in bytes.
     pub(super) bytes: usize,
     pub(super) key: Option<String>,
     pub(super) in_order: bool,
     pub(super) delay: Option<Duration>,
     pub(super) ttl: Option<Duration>,
-    /// Sent again under the same id while the outcome is unknown.
+    /// True if the send is repeated under the same id while its outcome is unknown.
     pub(super) resend: bool,
 }
 
-/// The payload that belongs to an id.
+/// Returns the payload for an id.
 pub(super) fn filling(id: &str, bytes: usize) -> String {
     format!("{id} ").chars().cycle().take(bytes).collect()
 }

@@ -1,4 +1,4 @@
-//! A sealed batch goes on exactly when all its children have ended, and every child runs.
+//! A sealed batch continues exactly when all its children have ended, and every child runs.
 
 use jobqueue::testing::world::Finding;
 
@@ -32,7 +32,8 @@ fn children(fan: &Fan) -> impl Iterator<Item = (String, Option<&Fan>)> {
     fan.children.iter().enumerate().map(|(index, script)| (child(fan, index), script.fan.as_deref()))
 }
 
-/// Returns whether a job is done before an entry. One that has started a batch is done with that, even if its own attempt has failed since.
+/// Returns whether a job is done before an entry. A job that has sent a batch is done with it, even if its own
+/// attempt has failed since.
 fn is_done(evidence: &Evidence, id: &str, ends_in: Option<&Fan>, before: usize) -> bool {
     match ends_in {
         Some(inner) => is_done(evidence, &inner.id, inner.join.fan.as_deref(), before),
@@ -56,7 +57,7 @@ fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     Some(finding("a batch goes on before its children have ended", &format!("{} {early}", fan.id), detail))
 }
 
-/// A child, or the continuation, never came.
+/// A child, or the continuation, never ran.
 fn incomplete(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     let is_over = |id: &str| evidence.done(id).is_some() || evidence.dead.contains(id);
     let accounted = children(fan).any(|(id, _)| evidence.is_accounted(&id)) || evidence.is_accounted(&fan.id);

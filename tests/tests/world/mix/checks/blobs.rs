@@ -1,4 +1,4 @@
-//! No payload is missing while a message or a dead letter needs it, and none is left when nothing does.
+//! No payload is missing while a message or a dead letter needs it, and none remains afterwards.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::finding;
 use crate::mix::messages::{Former, Part, Work};
 use crate::mix::plan::Plan;
 
-/// The ids of all dead letters, and what is wrong with their payloads.
+/// Returns the ids of all dead letters, and the problems of their payloads.
 pub(super) async fn dead_letters(world: &World) -> (BTreeSet<String>, Vec<Finding>) {
     let (mut ids, mut found) = (BTreeSet::new(), Vec::new());
     if let Err(error) = read::<Work>(world, &mut ids, &mut found, true).await {
@@ -52,7 +52,7 @@ async fn read<M: QueueMessage>(
     Ok(())
 }
 
-/// Returns what is left when all dead letters are purged and two months have passed.
+/// Returns the blobs that remain when all dead letters are purged and two months have passed.
 pub(super) async fn orphans(world: &World, plan: &Plan) -> Vec<Finding> {
     // Sweeps leave the payloads of sharded queues alone.
     if plan.spread.1 > 1 {

@@ -1,4 +1,4 @@
-//! Defines what was taken back for certain does not run.
+//! A job that was certainly cancelled does not run.
 
 use jobqueue::testing::world::{Fact, Finding};
 

@@ -1,4 +1,4 @@
-//! The promises of single features: one file each.
+//! The promises of single features, one file each.
 
 mod batches;
 mod blobs;
@@ -23,7 +23,7 @@ struct Evidence {
 }
 
 impl Evidence {
-    /// The first entry of a job of which `is` says true.
+    /// Returns the first entry of a job for which `is` returns true.
     fn first(&self, id: &str, is: impl Fn(&Fact) -> bool) -> Option<usize> {
         let of_job = |fact: &Fact| job(fact).is_some_and(|job| job == id);
         self.history.iter().find(|entry| of_job(&entry.fact) && is(&entry.fact)).map(|entry| entry.number)
@@ -37,7 +37,7 @@ impl Evidence {
         self.first(id, |fact| matches!(fact, Fact::RunEnded { end: RunEnd::Done, .. }))
     }
 
-    /// Returns when its dead letter was told of first.
+    /// Returns the time at which its dead letter was first reported.
     fn died(&self, id: &str) -> Option<usize> {
         use jobqueue::Outcome::DeadLettered;
         self.first(id, |fact| matches!(fact, Fact::Settled { outcome: DeadLettered(_), .. }))

@@ -1,4 +1,4 @@
-//! A job in order begins after those of its key whose send had returned when its own began are done or dead.
+//! A job in order begins after the end of the jobs of its key whose send had returned when its own send began.
 
 use jobqueue::testing::world::{Fact, Finding, Verdict};
 

@@ -1,4 +1,4 @@
-//! Checkpoints grow; what a step or an effect has returned, it returns again.
+//! Checkpoints grow; a step or an effect returns the same result again.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns whether nothing could keep a result from being saved.
+/// Returns whether nothing could prevent a result from being saved.
 fn is_quiet(evidence: &Evidence) -> bool {
     let plan = &evidence.diary.plan;
     let trouble = [Feature::Faults, Feature::Crashes, Feature::Freezes, Feature::Outages, Feature::Restarts];

@@ -1,4 +1,4 @@
-//! A schedule leaves no slot out.
+//! A schedule skips no slot.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Of unique work there is one job in a window.
+//! Unique work runs once in a window.
 
 use jobqueue::testing::world::Finding;
 
@@ -6,7 +6,7 @@ use super::{Evidence, finding};
 use crate::mix::diary::Note;
 use crate::mix::plan::What;
 
-/// Clocks differ by as much, and a window begins somewhere within its send.
+/// The difference between clocks; a window begins somewhere within its send.
 const TOLERANCE_MILLIS: u64 = 12_000;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
