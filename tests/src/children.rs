@@ -1,6 +1,6 @@
-//! Tests that need further processes start their own program again, as a test that does a part.
+//! Tests that need further processes start their own program again, with one test as a part.
 //!
-//! A part is an ordinary test that returns at once unless [`part`] gives it its input.
+//! A part is an ordinary test that returns at once unless [`part`] returns its input.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,13 +9,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 const INPUT: &str = "JOBQUEUE_TEST_PART";
 
-/// The input of the part `name`, if this process was started for it.
+/// Returns the input of the part `name`, if this process was started for it.
 pub fn part(name: &str) -> Option<String> {
     let input = env::var(INPUT).ok()?;
     input.strip_prefix(name)?.strip_prefix('=').map(str::to_owned)
 }
 
-/// Another process that does the part of test `name`.
+/// Another process, which runs test `name` as a part.
 #[derive(Debug)]
 pub struct Part {
     child: Child,
@@ -31,7 +31,7 @@ impl Part {
         Self::spawn(Command::new(env::current_exe().expect("the test's own path")), name, input)
     }
 
-    /// Starts the part by a command that takes a program and its arguments, and runs it in surroundings of its own.
+    /// Starts the part through a command that takes a program and its arguments, and runs it in another environment.
     ///
     /// # Panics
     /// If the process cannot be started.
@@ -54,12 +54,13 @@ impl Part {
         Self { child, output }
     }
 
-    /// The number by which the operating system knows the process.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The rest of the next line that begins with `>> `, which is how parts speak; `None` when the part has ended.
+    /// Returns the rest of the next line that begins with `>> `, by which parts report; `None` when the part has
+    /// ended.
     pub fn says(&mut self) -> Option<String> {
         // The test harness may have written something on the same line before.
         self.output.by_ref().map_while(Result::ok).find_map(|line| {
@@ -68,7 +69,7 @@ impl Part {
         })
     }
 
-    /// Ends the process at once, as by SIGKILL.
+    /// Kills the process, as SIGKILL does.
     ///
     /// # Panics
     /// If it cannot be ended.
@@ -98,7 +99,7 @@ impl Part {
     }
 }
 
-/// A test that fails leaves nothing running.
+/// A test that fails leaves no process running.
 impl Drop for Part {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -106,7 +107,7 @@ impl Drop for Part {
     }
 }
 
-/// Says something to the process that started this part.
+/// Prints a report for the process that started this part.
 #[macro_export]
 macro_rules! say {
     ($($words:tt)*) => {

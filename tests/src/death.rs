@@ -1,4 +1,4 @@
-//! Processes that die: a storage that never answers again, from a chosen write on. Who uses it sees nothing of the others.
+//! Processes that die: from a chosen write on, the storage never answers again. The processes share nothing else.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,14 +17,14 @@ pub fn now(faulty: &Faulty) {
 pub struct Writes(Arc<Mutex<u32>>);
 
 impl Writes {
-    /// The number so far; it ends at the deadly one.
+    /// Returns the number so far. It stops at the deadly write.
     pub fn count(&self) -> u32 {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The process dies at its `nth` write of a blob, message or deletion, counted from 1: that call is performed or not, and
-/// never answered, as all later ones.
+/// Makes the process die at its `nth` write of a blob, message or deletion, counted from 1. That call is performed or
+/// not; it is never answered, nor are later ones.
 pub fn at_write(faulty: &Faulty, nth: u32, performed: bool) -> Writes {
     let writes = Writes::default();
     for &operation in Operation::ALL {

@@ -1,16 +1,16 @@
-//! Running the example programs.
+//! Runs the example programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The built example `name`: built now if it is not up to date.
+/// Returns the path of the built example `name`. Builds it if it is not up to date.
 ///
 /// # Panics
 /// If it cannot be built.
 pub fn built(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let status = Command::new(env!("CARGO"))
-        // The whole workspace, so that the features are those `cargo test` has built the library with.
+        // The whole workspace, so that the library has the features with which `cargo test` has built it.
         .args(["build", "--quiet", "--workspace", "--example", name])
         .args((name == "azure").then_some("--features=jobqueue-examples/azure"))
         .current_dir(root)

@@ -1,7 +1,7 @@
-//! A child made by `fork` without `exec`, as some servers make them.
+//! A child made by `fork` without `exec`, as some servers do.
 #![allow(unsafe_code)] // The standard library has no fork, since little is safe after it; that is what is tested.
 
-/// Runs `child` in a child of this process, and returns what it returned: 0 to 127.
+/// Runs `child` in a child of this process, and returns its result: 0 to 127.
 ///
 /// # Panics
 /// If there can be no child, or it ends otherwise.

@@ -7,7 +7,7 @@ use jobqueue::memory::TokioClock;
 use jobqueue::{Event, QueueMessage, Storage, Worker, WorkerBuilder, memory};
 use serde::{Deserialize, Serialize};
 
-/// The message: a name and freight. 30 s of lease, 3 attempts.
+/// The message: a name and data. The lease is 30 s; there are 3 attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, QueueMessage)]
 #[message(
     queue = "tasks",
@@ -17,39 +17,40 @@ use serde::{Deserialize, Serialize};
     backoff(base = "1s", max = "10s")
 )]
 pub struct Task {
-    /// Its name.
+    /// The name.
     #[message(key, non_empty)]
     pub name: String,
-    /// Its freight.
+    /// The payload.
     #[serde(default)]
     pub data: String,
 }
 
-/// A task without freight.
+/// Returns a task without data.
 pub fn task(name: impl Into<String>) -> Task {
     Task { name: name.into(), data: String::new() }
 }
 
-/// The virtual clock of this thread, and so of its test: storage, queues, workers and sweeps are to agree on the time.
+/// Returns the virtual clock of this thread, and so of its test: storage, queues, workers and sweeps must agree on
+/// the time.
 pub fn clock() -> Arc<TokioClock> {
     thread_local!(static CLOCK: Arc<TokioClock> = Arc::default());
     CLOCK.with(Arc::clone)
 }
 
-/// A storage in memory on [`clock`].
+/// Returns a storage in memory on [`clock`].
 pub fn in_memory() -> Storage {
     memory::open_with_clock(clock())
 }
 
-/// A worker on paused time and [`clock`].
+/// Returns a worker on paused time and [`clock`].
 pub fn worker(storage: &Storage) -> WorkerBuilder {
     Worker::builder(storage.clone()).virtual_time(clock())
 }
 
-/// Names in the order in which they came.
+/// Names in order.
 pub type Log = Arc<Mutex<Vec<String>>>;
 
-/// A log of how deliveries ended, and the listener that writes it.
+/// Returns a log of the outcomes of deliveries, and the listener that writes it.
 pub fn outcomes() -> (Log, impl Fn(&Event) + Send + Sync + 'static) {
     let log = Log::default();
     let sink = Arc::clone(&log);
@@ -60,7 +61,7 @@ pub fn outcomes() -> (Log, impl Fn(&Event) + Send + Sync + 'static) {
     })
 }
 
-/// The end of a run that lasts so long.
+/// Resolves after this number of seconds.
 pub async fn after(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }

@@ -1,11 +1,11 @@
-//! Records what the whole process logs, at every level. For test programs of their own: a log of one thread alone misses a
-//! line now and then, since `tracing` remembers for the process whether anybody listens to a place in the code, and asks
-//! only the thread that comes by there first.
+//! Records the log of the whole process at every level. For test programs of their own: a log of one thread misses a
+//! line now and then, because `tracing` remembers for the whole process whether anybody listens to a place in the
+//! code, and asks only the first thread that reaches it.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The log of a test, from [`record`] until this is dropped. Tests that record follow one another.
+/// The log of a test, from [`record`] until this is dropped. Tests that record wait for each other.
 #[derive(Debug)]
 pub struct Log {
     _turn: MutexGuard<'static, ()>,
@@ -32,7 +32,7 @@ pub fn record() -> Log {
 }
 
 impl Log {
-    /// All lines so far.
+    /// Returns all lines so far.
     ///
     /// # Panics
     /// When the log is not UTF-8.

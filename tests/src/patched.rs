@@ -1,4 +1,4 @@
-//! Blobs of a storage with single things changed, for tests of leaders.
+//! The blobs of a storage with single operations changed, for tests of leaders.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use jobqueue::storage::{
 };
 use jobqueue::storage::{BlobName, ContainerName};
 
-/// Passes everything on, but for what was changed.
+/// Passes every call on, except for the changed ones.
 #[derive(Clone)]
 pub struct Patched {
     inner: Arc<dyn BlobStore>,
@@ -21,26 +21,26 @@ pub struct Patched {
 }
 
 impl Patched {
-    /// Nothing is changed.
+    /// Returns a store without changes.
     pub fn new(inner: &Arc<dyn BlobStore>) -> Self {
         Self { inner: Arc::clone(inner), taken: None, renews_anything: false, apart: None }
     }
 
-    /// Tells the ids of leases that are taken, which leaders keep to themselves.
+    /// Reports the ids of acquired leases, which leaders keep to themselves.
     #[must_use]
     pub fn on_taken(mut self, tell: impl Fn(LeaseId) + Send + Sync + 'static) -> Self {
         self.taken = Some(Arc::new(tell));
         self
     }
 
-    /// Renews whatever there is in anybody's name, and tells so only by the id.
+    /// Renews any lease for anybody; only the returned id shows it.
     #[must_use]
     pub fn renewing_anything(mut self) -> Self {
         self.renews_anything = true;
         self
     }
 
-    /// Connections of their own lead there instead.
+    /// Sets the store for separate connections.
     #[must_use]
     pub fn apart(mut self, apart: &Arc<dyn BlobStore>) -> Self {
         self.apart = Some(Arc::clone(apart));

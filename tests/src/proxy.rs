@@ -1,7 +1,7 @@
 //! A proxy between a client and Azurite that loses, delays, truncates or garbles answers.
 //!
-//! It understands just enough of HTTP/1.1 to know where a request ends. Each exchange has a connection of its own
-//! to the other side, so that an answer ends with its connection.
+//! It understands just enough of HTTP/1.1 to know where a request ends. Each exchange has a connection of its own to
+//! the other side, so that an answer ends with its connection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,15 +20,15 @@ pub enum Fault {
     DropAnswer,
     /// The request is performed; the answer never comes.
     Hang,
-    /// The request is performed; of the answer only so many bytes come.
+    /// The request is performed; only this number of bytes of the answer arrives.
     Truncate(usize),
     /// The request is performed; the answer keeps its head, and its body becomes nonsense of the same length.
     Garble,
-    /// The request is not passed on, and this comes back, byte for byte.
+    /// The request is not passed on; this is the answer, byte for byte.
     Answer(Vec<u8>),
-    /// As `Answer`, and then this piece over and over until the client hangs up.
+    /// Like `Answer`, followed by this piece again and again until the client hangs up.
     Endless(Vec<u8>, Vec<u8>),
-    /// The request is performed; in the answer the first text is replaced by the second, whole answer included.
+    /// The request is performed; in the whole answer the first text is replaced by the second.
     Replace(String, String),
 }
 
@@ -75,7 +75,7 @@ impl Proxy {
         Self { address, state }
     }
 
-    /// The same path behind the proxy's address.
+    /// Returns the same path with the proxy's address.
     pub fn endpoint(&self, endpoint: &str) -> String {
         let mut url = url::Url::parse(endpoint).expect("an endpoint");
         url.set_port(Some(self.address.port())).expect("a URL with a port");
@@ -87,12 +87,12 @@ impl Proxy {
         self.state.plans.lock().expect("no panic").push_back((part.to_owned(), fault));
     }
 
-    /// Does `fault` to every request until it is lifted with `None`.
+    /// Applies `fault` to every request, until it is lifted with `None`.
     pub fn outage(&self, fault: Option<Fault>) {
         *self.state.outage.lock().expect("no panic") = fault;
     }
 
-    /// The first lines of all requests so far.
+    /// Returns the first lines of all requests so far.
     pub fn seen(&self) -> Vec<String> {
         self.state.seen.lock().expect("no panic").clone()
     }
@@ -155,7 +155,7 @@ impl State {
     }
 }
 
-/// One request, head and body; `None` when the client closes instead.
+/// Reads one request, head and body; `None` if the client closes instead.
 async fn read_request(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut request = Vec::new();
     loop {
@@ -181,7 +181,7 @@ fn garbled(mut answer: Vec<u8>) -> Vec<u8> {
     let end = head_end(&answer).unwrap_or(answer.len());
     let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
     if head.contains("transfer-encoding: chunked") {
-        // Keeps the framing out of it: the body is what comes until the connection closes.
+        // The framing is removed: the body lasts until the connection closes.
         let head = unframed(&String::from_utf8_lossy(&answer[..end]));
         return [head.as_bytes(), b"\xFF\x00<<not xml>>"].concat();
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use jobqueue_test_support::python::environment;
 use serde_json::Value;
 
-/// Sends jobs with `interop/producer.py`; returns the events' identities.
+/// Sends jobs with `interop/producer.py`; returns the identities of the events.
 ///
 /// # Panics
 /// Without Python, and when the program fails.
@@ -66,7 +66,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("interop")
 }
 
-/// The interpreter of the virtual environment.
+/// Returns the interpreter of the virtual environment.
 fn python() -> PathBuf {
     environment("interop", &folder().join("requirements.txt")).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -51,7 +51,7 @@ impl Running {
         running
     }
 
-    /// The next event for which `find` finds something.
+    /// Returns the next event for which `find` returns a value.
     ///
     /// # Panics
     /// If there is none in two minutes.
@@ -67,7 +67,7 @@ impl Running {
         tokio::time::timeout(PATIENCE, next).await.expect("what is waited for happens")
     }
 
-    /// The end of the next delivery.
+    /// Returns the end of the next delivery.
     pub async fn ended(&mut self) -> Ended {
         self.until(|event| match event {
             Event::Finished { job, outcome, error, .. } => {

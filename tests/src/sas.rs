@@ -7,16 +7,16 @@ use sha2::Sha256;
 
 use crate::azurite::{ACCOUNT, KEY};
 
-/// The version of the rules by which it is signed.
+/// The version of the signing rules.
 const VERSION: &str = "2021-12-02";
 
-/// An account SAS for queues and blobs with `permissions` (letters such as `raup`), good from 2020 to `expiry`, for
-/// containers and objects: what an application needs.
+/// Returns an account SAS for queues and blobs with `permissions` (letters such as `raup`), valid from 2020 to
+/// `expiry`, for containers and objects: what an application needs.
 pub fn account_sas(permissions: &str, expiry: &str) -> String {
     account_sas_for("co", permissions, expiry)
 }
 
-/// The same for other resource types; listing queues needs `s`.
+/// Like [`account_sas`], for other resource types; listing queues needs `s`.
 pub fn account_sas_for(types: &str, permissions: &str, expiry: &str) -> String {
     let (start, services) = ("2020-01-01T00:00:00Z", "bq");
     let text = format!(
@@ -39,7 +39,7 @@ pub fn account_sas_for(types: &str, permissions: &str, expiry: &str) -> String {
     query.finish()
 }
 
-/// A connection string by SAS.
+/// Returns a connection string with a SAS.
 pub fn connection_string(queues: &str, blobs: &str, sas: &str) -> String {
     format!("QueueEndpoint={queues};BlobEndpoint={blobs};SharedAccessSignature={sas}")
 }

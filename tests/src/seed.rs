@@ -1,6 +1,7 @@
-//! Chance that can be repeated.
+//! Repeatable randomness.
 
-/// The seed of a test: a new one, or that of `JOBQUEUE_SEED`, to repeat a run. Printed, so that a failure tells it.
+/// Returns the seed of a test: a new one, or that of `JOBQUEUE_SEED`, to repeat a run. Prints it, so that a failure
+/// shows it.
 ///
 /// # Panics
 /// If the variable is not a number.

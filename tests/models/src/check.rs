@@ -1,4 +1,4 @@
-//! Runs of the checker that the tests of all models share.
+//! The runs of the checker that the tests of all models share.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Debug;
@@ -7,17 +7,17 @@ use std::sync::{Mutex, PoisonError};
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// More steps than any recovery needs.
+/// The maximum number of steps of a recovery.
 const LONGEST_RECOVERY: usize = 400;
 
-/// States that are known to come to a good end.
+/// The states that are known to recover.
 #[derive(Debug, Default)]
 pub struct Recovered {
     hashes: RandomState,
     known: Mutex<HashSet<u64>>,
 }
 
-/// A model that can say how it goes on when nothing fails any more.
+/// A model that can say how it continues without further faults.
 pub trait Recovers: Model
 where
     Self::State: Clone + Hash,
@@ -25,16 +25,16 @@ where
     /// Returns the next step of a run without further faults, or `None` if nothing is left to do.
     fn fair_action(&self, state: &Self::State) -> Option<Self::Action>;
 
-    /// Tells whether everything has ended as it should.
+    /// Returns whether everything has ended as it should.
     fn is_settled(&self, state: &Self::State) -> bool;
 
-    /// Returns where the model remembers what is known.
+    /// Returns the memory of recovered states.
     fn recovered(&self) -> &Recovered;
 
-    /// Tells whether the model comes to a good end from here if nothing fails any more.
+    /// Returns whether the model recovers from this state without further faults.
     ///
-    /// As a property of every reachable state this is the liveness that stateright's `eventually` cannot check in a model with
-    /// cycles: whatever has happened, a good end stays in reach.
+    /// As a property of every reachable state this is the liveness that stateright's `eventually` cannot check in a
+    /// model with cycles: whatever has happened, a good end can be reached.
     fn recovers(&self, state: &Self::State) -> bool {
         let Recovered { hashes, known } = self.recovered();
         let mut state = state.clone();
@@ -65,7 +65,7 @@ where
 /// Checks all reachable states and returns their number.
 ///
 /// # Panics
-/// If a property fails, or nothing shows what should be possible.
+/// If a property fails, or a `sometimes` property is never true.
 pub fn assert_holds<M>(model: M) -> usize
 where
     M: Model + Send + Sync + 'static,
@@ -77,7 +77,7 @@ where
     checker.unique_state_count()
 }
 
-/// Checks that a broken model violates `property`, and returns the shortest way there.
+/// Checks that a broken model violates `property`, and returns the shortest counterexample.
 ///
 /// # Panics
 /// If no reachable state violates the property.

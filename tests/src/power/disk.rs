@@ -1,4 +1,4 @@
-//! A folder on a disk with a cache: what is written for certain, and what is only on its way.
+//! A folder on a disk with a cache: data that are durable, and data that are not yet.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -55,7 +55,7 @@ enum Change {
 }
 
 impl Disk {
-    /// The files that are in `folder` now, all of them durable.
+    /// Returns the files of `folder`, all of them durable.
     ///
     /// # Panics
     /// If they cannot be read.
@@ -69,7 +69,7 @@ impl Disk {
         Self::holding(Image(files.collect()))
     }
 
-    /// The image's files, all of them durable.
+    /// Returns a disk with the image's files, all of them durable.
     pub fn holding(image: Image) -> Self {
         let entries: BTreeMap<_, _> = image.0.keys().cloned().zip(0..).collect();
         let files = image.0.into_values();
@@ -85,7 +85,7 @@ impl Disk {
         }
     }
 
-    /// From now on it acknowledges syncs and does nothing.
+    /// From now on, acknowledges syncs and does nothing.
     pub fn lie(&mut self) {
         self.lies = true;
     }
@@ -95,13 +95,13 @@ impl Disk {
         self.seed = seed;
     }
 
-    /// The sizes of the files as everybody sees them.
+    /// Returns the sizes of the files as everybody sees them.
     pub fn sizes(&self) -> BTreeMap<String, u64> {
         let size = |file: &usize| self.files[*file].cached.len() as u64;
         self.entries.iter().map(|(name, file)| (name.clone(), size(file))).collect()
     }
 
-    /// Lets it happen.
+    /// Applies an event.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Create(name) => {
@@ -200,7 +200,7 @@ impl Change {
         }
     }
 
-    /// Each sector gets there with the given likelihood, whatever became of earlier ones.
+    /// Applies each sector with this likelihood, independently of earlier ones.
     fn apply_partly(&self, content: &mut Vec<u8>, share: f64, random: &mut StdRng) {
         match self {
             Self::Truncate(_) if random.random_bool(share) => self.apply(content),

@@ -1,4 +1,4 @@
-//! The log of what SQLite did to the files of one folder, and the faults planned for it.
+//! The log of SQLite's operations on the files of one folder, and the planned faults.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -12,22 +12,22 @@ use rusqlite::ffi::{SQLITE_FULL, SQLITE_IOERR_FSYNC, SQLITE_IOERR_SHMSIZE, SQLIT
 use super::disk::Disk;
 use super::vfs;
 
-/// Something that happened in the folder. Files go by their names.
+/// An event in the folder. Files are identified by their names.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// A file came into being, empty.
+    /// An empty file was created.
     Create(String),
     /// Bytes were written to a file at an offset.
     Write(String, u64, Arc<[u8]>),
     /// A file was cut to a size.
     Truncate(String, u64),
-    /// A file was synced, and, if true, the folder's entries too.
+    /// A file was synced; if true, the folder's entries too.
     Sync(String, bool),
-    /// The system failed to sync a file, and takes what was not written for written.
+    /// The system failed to sync a file, and treats unwritten data as written.
     SyncFailed(String),
     /// A file was deleted; if true, the folder's entries were synced.
     Delete(String, bool),
-    /// The test said something.
+    /// The test reported something.
     Note(Note),
 }
 
@@ -40,7 +40,7 @@ pub enum Note {
     Acknowledged(usize, usize),
 }
 
-/// Listens to one folder.
+/// Records one folder.
 #[derive(Debug)]
 pub struct Recorder {
     folder: PathBuf,
@@ -52,20 +52,20 @@ pub struct Recorder {
 struct State {
     events: Vec<Event>,
     sizes: BTreeMap<String, u64>,
-    /// The end of the names of files, and how many of their syncs succeed before one fails.
+    /// The suffix of file names whose sync fails, and the number of syncs that succeed before.
     failing: Option<(String, usize)>,
-    /// The number of bytes that all files may have together.
+    /// The maximum size of all files together.
     room: Option<u64>,
     /// True if the index of the log may not grow either.
     no_room_for_index: bool,
-    /// The number of times that a fault has struck.
+    /// The number of times that a planned fault occurred.
     struck: usize,
 }
 
 static FOLDERS: Mutex<Option<HashMap<PathBuf, Weak<Recorder>>>> = Mutex::new(None);
 
 impl Recorder {
-    /// Listens to `folder` from now on; what is there, a power cut does not touch.
+    /// Records `folder` from now on. A power cut does not affect the present content.
     ///
     /// # Panics
     /// If the folder cannot be read.
@@ -73,7 +73,7 @@ impl Recorder {
         Self::watch_on(folder, Disk::of(folder))
     }
 
-    /// Listens to `folder`, which holds what `disk` has in its cache, after a process was killed.
+    /// Records `folder`, which holds what `disk` has in its cache, after a process was killed.
     ///
     /// # Panics
     /// If the folder cannot be read.
@@ -91,13 +91,13 @@ impl Recorder {
         recorder
     }
 
-    /// The recorder of the folder that `file` is in.
+    /// Returns the recorder of the folder of `file`.
     pub(super) fn of(file: &Path) -> Option<Arc<Self>> {
         let folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
         folders.as_ref()?.get(file.parent()?)?.upgrade()
     }
 
-    /// Adds to the log what the test has to say.
+    /// Adds a note of the test to the log.
     pub fn note(&self, note: Note) {
         self.state().events.push(Event::Note(note));
     }
@@ -107,12 +107,12 @@ impl Recorder {
         (self.before.clone(), self.state().events.clone())
     }
 
-    /// One sync of the files whose names end with `suffix` fails, after `after` more have succeeded.
+    /// Makes one sync of the files with this suffix fail, after `after` successful ones.
     pub fn fail_sync(&self, suffix: &str, after: usize) {
         self.state().failing = Some((suffix.to_owned(), after));
     }
 
-    /// The files may grow by no more than `bytes` in all from now on; `None` takes the limit away.
+    /// Limits the growth of all files together to `bytes` from now on; `None` removes the limit.
     pub fn leave_room(&self, bytes: Option<u64>) {
         let mut state = self.state();
         state.room = bytes.map(|bytes| bytes + state.sizes.values().sum::<u64>());
@@ -225,7 +225,7 @@ impl Recorder {
         code
     }
 
-    /// Notes what was written to a log past SQLite, which its time of change tells.
+    /// Records data that were written to a log without SQLite, which the log's modification time shows.
     fn notice(&self, state: &mut State, name: &str) {
         let file = self.folder.join(name);
         let changed = file.metadata().and_then(|metadata| metadata.modified());
@@ -236,7 +236,7 @@ impl Recorder {
         }
     }
 
-    /// Sets the time of change, so that the next change is noticed.
+    /// Sets the modification time, so that the next change is noticed.
     fn mark(&self, name: &str) {
         if name.ends_with("-wal") {
             let file = File::options().write(true).open(self.folder.join(name)).expect("the log");

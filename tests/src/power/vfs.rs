@@ -1,4 +1,5 @@
-//! The listener at SQLite's door: a VFS that hands every call on to the system's own and tells the [`Recorder`] of the folder.
+//! A VFS between SQLite and the system: it passes every call to the system's own VFS, and reports it to the
+//! [`Recorder`] of the folder.
 //!
 //! This is the only file of the project with unsafe code: SQLite asks for its VFS as C structures of function pointers, and
 //! rusqlite has no safe wrapper for them. What must hold: SQLite calls the methods of an open file only between a
@@ -32,7 +33,7 @@ struct Watched {
     syncs_folder: bool,
 }
 
-/// The VFS behind us. It lives as long as the process.
+/// The system's VFS. It lives as long as the process.
 struct Behind(*mut sqlite3_vfs);
 
 // SAFETY: SQLite itself uses a registered VFS from all threads; we only read the structure.
@@ -42,7 +43,7 @@ unsafe impl Sync for Behind {}
 
 static BEHIND: OnceLock<Behind> = OnceLock::new();
 
-/// Makes the listener the VFS of every connection that this process opens from now on.
+/// Makes this the VFS of every connection that this process opens from now on.
 pub(super) fn install() {
     BEHIND.get_or_init(|| {
         // SAFETY: a null name asks for the default VFS. The copy is leaked, as SQLite asks of registered ones, and its

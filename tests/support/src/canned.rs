@@ -1,5 +1,5 @@
-//! A queue service in this process, for the clients of the SDK: as quick as it can be, so that what remains is what the client
-//! costs, or with a latency on the clock of a test.
+//! A queue service in this process for the clients of the SDK: either as quick as possible, so that only the cost of
+//! the client remains, or with a latency on the clock of a test.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -17,8 +17,8 @@ const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
 const ID: &str = "8c5b9c1e-7d1f-4f0a-9d5b-0b6d3f2a1c4e";
 const RECEIPT: &str = "AgAAAAMAAAAAAAAAyQf0z3tV2gE=";
 
-/// Keeps messages in memory; gets take them away, so that deletes have nothing to do. Knows requests to queues only, and of
-/// those no more than sending, receiving and deleting need.
+/// Keeps messages in memory. A get removes them, so that deletes have nothing to do. It knows only the queue requests
+/// that sending, receiving and deleting need.
 #[derive(Debug, Default)]
 pub struct Canned {
     queues: Mutex<HashMap<String, VecDeque<String>>>,
@@ -29,31 +29,31 @@ pub struct Canned {
 /// The number of requests of each kind.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counted {
-    /// For messages to be stored.
+    /// The puts of messages.
     pub puts: u64,
-    /// For messages to handle.
+    /// The gets.
     pub gets: u64,
-    /// For messages to be deleted.
+    /// The deletions.
     pub deletes: u64,
-    /// For anything else.
+    /// All other requests.
     pub others: u64,
 }
 
 impl Counted {
-    /// All of them.
+    /// Returns the number of all requests.
     pub fn all(&self) -> u64 {
         self.puts + self.gets + self.deletes + self.others
     }
 }
 
 impl Canned {
-    /// Answers after so many milliseconds by tokio's clock, drawn from `seed`.
+    /// Returns a service that answers after a latency in milliseconds of tokio's clock, drawn from `seed`.
     #[must_use]
     pub fn with_latency(milliseconds: Range<u64>, seed: u64) -> Self {
         Self { latency: Some((milliseconds, Mutex::new(StdRng::seed_from_u64(seed)))), ..Self::default() }
     }
 
-    /// The requests since the last call.
+    /// Returns the requests since the last call.
     pub fn take_counted(&self) -> Counted {
         std::mem::take(&mut self.counted.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -113,7 +113,7 @@ impl Canned {
             }
             (Method::Get, None, None) if queues.contains_key(queue) => (200, String::new()),
             (Method::Delete, None, None) if queues.remove(queue).is_some() => (204, String::new()),
-            // What asks for permissions at the start is refused for another reason.
+            // The permission check at the start expects a refusal for another reason.
             (Method::Post, Some("messages"), None) if parameter(request, "messagettl") == Some(0) => {
                 (400, String::new())
             }
@@ -142,7 +142,7 @@ fn parameter(request: &Request, name: &str) -> Option<usize> {
     pairs.find(|(found, _)| found == name).and_then(|(_, value)| value.parse().ok())
 }
 
-/// The text as it stands in the request, escapes and all.
+/// Returns the text as it is in the request, with its escapes.
 fn text(request: &Request) -> Option<String> {
     let Body::Bytes(body) = request.body() else { return None };
     let body = std::str::from_utf8(body).ok()?;

@@ -9,7 +9,7 @@ pub mod servicebus;
 
 use std::path::{Path, PathBuf};
 
-/// The folder of build products, where what is downloaded is kept.
+/// Returns the folder of build products, where downloads are kept.
 pub fn target_folder() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => PathBuf::from(folder),

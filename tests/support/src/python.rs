@@ -29,14 +29,14 @@ impl fmt::Display for NoEnvironment {
 
 impl std::error::Error for NoEnvironment {}
 
-/// The interpreter of the virtual environment `target/NAME/venv`, which is made if it is missing or of other packages than
-/// those in `requirements`.
+/// Returns the interpreter of the virtual environment `target/NAME/venv`. Creates it if it is missing or has other
+/// packages than those in `requirements`.
 ///
 /// # Errors
-/// Without Python, and when the packages cannot be had.
+/// Python is missing, or the packages cannot be installed.
 ///
 /// # Panics
-/// When the folder of build products or the list cannot be used.
+/// The folder of build products or the list cannot be used.
 pub fn environment(name: &str, requirements: &Path) -> Result<PathBuf, NoEnvironment> {
     let home = crate::target_folder().join(name);
     fs::create_dir_all(&home).expect("a folder in target");
@@ -65,7 +65,7 @@ fn step(command: &mut Command) -> Result<(), NoEnvironment> {
         return Ok(());
     }
     let stderr = String::from_utf8_lossy(&stderr);
-    // What pip writes each time that a connection fails.
+    // pip prints this each time that a connection fails.
     if stderr.contains("Retrying (Retry(") {
         return Err(NoEnvironment::Unreachable(stderr.into_owned()));
     }

@@ -1,4 +1,4 @@
-//! Batches: a ledger says who belongs to the batch and who has ended; one continuation follows.
+//! Batches: a ledger records the members of a batch and those that have ended; one continuation follows.
 //!
 //! ```text
 //! fan-out   plan (names of all children) ──► send each child ──► seal (the continuation) ──► check
@@ -18,7 +18,8 @@
 //!              └────────┴─────────────┴────────────┴──────► done      final
 //! ```
 //!
-//! A name is the child's index and a digest of its identity and payload, so that a message that only says that it is a child is none.
+//! A name is the child's index and a digest of its identity and payload. A message that only claims to be a child is
+//! none.
 //!
 //! | property | invariant |
 //! |---|---|
@@ -27,8 +28,8 @@
 //! | [`NOTHING_LOST`] | I1, I12, I12a: a child that was sent is in the queue, in the dead-letter queue or done; so is the continuation |
 //! | [`WITH_A_CAUSE`] | I2: the continuation is put again only after a lost answer, a lost claim or the death of a process |
 //!
-//! The model has two children, a message that only says that it is one, two workers and a redrive. Dead letters of children make the
-//! batch wait (`OnDeadLetters::Wait`).
+//! The model has two children, a message that only claims to be one, two workers and a redrive. Dead letters of
+//! children make the batch wait (`OnDeadLetters::Wait`).
 
 mod sender;
 mod state;
@@ -43,9 +44,9 @@ use state::{Action, State};
 /// The protocol, or one of its broken variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Design {
-    /// As it is built.
+    /// The protocol as it is built.
     Good,
-    /// Broken: the names of the children are written when all of them are sent.
+    /// Broken: the names of the children are written after all of them are sent.
     ChildrenBeforePlan,
     /// Broken: markers are counted, whatever child they name.
     Counting,
@@ -53,15 +54,15 @@ pub enum Design {
     DuplicateMarks,
     /// Broken: one message of a child is elected, and another one is deleted.
     DuplicateAbsorbed,
-    /// Broken: who ends looks at the others, continues, and writes its own marker afterwards.
+    /// Broken: a child that ends checks the others, continues the batch, and writes its own marker afterwards.
     ContinuationBeforeMarker,
-    /// Broken: who finds that another one claims the continuation deletes its own message.
+    /// Broken: a child that finds that another one has claimed the continuation deletes its own message.
     TrustsClaim,
-    /// Broken: whoever finds the batch complete puts the continuation.
+    /// Broken: every child that finds the batch complete puts the continuation.
     NoClaim,
 }
 
-/// A fan-out of two, two workers, somebody who redrives, and a bounded number of faults.
+/// A fan-out of two, two workers, a redrive, and a bounded number of faults.
 #[derive(Debug)]
 pub struct BatchLedger {
     /// The design to check.
@@ -72,7 +73,7 @@ pub struct BatchLedger {
 }
 
 impl BatchLedger {
-    /// Makes the model of a design under these faults.
+    /// Returns the model of a design under these faults.
     pub fn new(design: Design, faults: Faults) -> Self {
         Self { design, faults, recovered: Recovered::default() }
     }
@@ -126,7 +127,7 @@ impl Recovers for BatchLedger {
         let mut actions = Vec::new();
         self.actions(state, &mut actions);
         let leads_on = |action: Action| match action {
-            // A message that is only put back has led nowhere.
+            // Putting a message back leads nowhere.
             Action::Lease(w, _) => {
                 let leased = self.next_state(state, action)?;
                 let admitted = self.next_state(&leased, Action::Worker(w))?;

@@ -1,4 +1,4 @@
-//! Steps of the fan-out and of those who redrive.
+//! The steps of the fan-out and of redrives.
 
 use super::Design;
 use super::state::{Action, Claimant, FanOut, Job, Redriver, State};
@@ -31,7 +31,7 @@ impl State {
             }
             Action::FanOutDies => {
                 self.faults.crashes -= 1;
-                // A cursor says which children were certainly sent, and is behind by one.
+                // A cursor holds how many children were certainly sent, and is behind by one.
                 self.fan_out = match self.fan_out {
                     FanOut::Plan | FanOut::Send(_) => FanOut::Dead(0),
                     _ => FanOut::Dead(1),
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// Does a step and returns where the fan-out stands then.
+    /// Takes a step. Returns the next state of the fan-out.
     fn fan_out_step(&mut self, design: Design) -> FanOut {
         match self.fan_out {
             FanOut::Plan => {

@@ -13,14 +13,14 @@ pub struct Faults {
     pub lost_leases: u8,
     /// Children that fail for good.
     pub deaths: u8,
-    /// Messages that say of themselves that they are children, and are none.
+    /// Messages that claim to be children, and are none.
     pub strays: u8,
     /// Not a fault: the batch is sent and sealed at the beginning, so that more can happen afterwards.
     pub is_sent: bool,
 }
 
 impl Faults {
-    /// Returns how many of `all` have happened that can make somebody put the continuation again.
+    /// Returns how many of `all` have happened that can cause another put of the continuation.
     pub(super) fn causes_until(&self, all: &Self) -> u8 {
         let left = self.crashes + self.lost_answers + self.lost_leases;
         all.crashes + all.lost_answers + all.lost_leases - left
@@ -32,7 +32,7 @@ impl Faults {
 pub enum Job {
     /// The child with this index.
     Child(usize),
-    /// Says that it is a child, and is not in the plan.
+    /// A message that claims to be a child, and is not in the plan.
     Stray,
     /// The job that follows when all children are done.
     Continuation,
@@ -45,7 +45,7 @@ pub struct Message {
     /// The number of the copy of a job.
     pub(super) copy: u8,
     pub(super) holder: Option<usize>,
-    /// It has failed for good, and is to be moved.
+    /// Set if the message has failed for good and must be moved.
     pub(super) dead: Option<u8>,
 }
 
@@ -62,18 +62,18 @@ pub struct Letter {
 pub struct Marker {
     pub(super) done: bool,
     pub(super) dead: Option<u8>,
-    /// The newest occurrence that somebody redrives or has redriven.
+    /// The latest occurrence that a redrive has handled or is handling.
     pub(super) reopened: u8,
 }
 
 /// The progress of the fan-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FanOut {
-    /// The names are to be written.
+    /// The names must be written.
     Plan,
-    /// A child is to be sent.
+    /// This child must be sent.
     Send(usize),
-    /// The continuation is to be written into the plan.
+    /// The continuation must be written into the plan.
     Seal,
     /// See [`Step`].
     Check,
@@ -85,32 +85,32 @@ pub enum FanOut {
     Sent,
     /// The process has died; the application starts it again with this child.
     Dead(usize),
-    /// It has returned.
+    /// The fan-out has returned.
     Returned,
 }
 
 /// The next step of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-    /// It looks at the marker.
+    /// It reads the marker.
     Admit,
     /// The handler runs.
     Run,
-    /// The marker is to be written.
+    /// The marker must be written.
     Mark,
-    /// It looks whether all are done.
+    /// It checks whether all are done.
     Check,
-    /// The continuation is to be claimed.
+    /// The continuation must be claimed.
     Claim,
-    /// The continuation is to be put.
+    /// The continuation must be put.
     Put,
-    /// `sent` is to be written.
+    /// `sent` must be written.
     Sent,
-    /// A copy is to be put into the dead-letter queue.
+    /// A copy must be put into the dead-letter queue.
     Copy,
-    /// The marker of the dead letter is to be written.
+    /// The marker of the dead letter must be written.
     MarkDead,
-    /// The message is to be deleted.
+    /// The message must be deleted.
     Delete,
 }
 
@@ -129,11 +129,11 @@ pub struct Worker {
 pub enum Redriver {
     /// It has no letter.
     Idle,
-    /// The marker is to be reopened.
+    /// The marker must be reopened.
     Reopen(usize),
-    /// The message is to be put.
+    /// The message must be put.
     Put(usize),
-    /// The letter is to be deleted.
+    /// The letter must be deleted.
     Delete(usize),
 }
 
@@ -149,21 +149,21 @@ pub enum Claimant {
 /// A step of a process, of the storage or of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The fan-out does its next step.
+    /// The fan-out takes its next step.
     FanOut,
-    /// As before, but the answer is lost.
+    /// Like `FanOut`, but the answer is lost.
     FanOutUnheard,
     /// The fan-out dies.
     FanOutDies,
-    /// Somebody sends a message that says it is a child.
+    /// A message is sent that claims to be a child.
     Stray,
-    /// The time of a claim is over.
+    /// A claim expires.
     ClaimEnds,
     /// A worker leases the message in a slot.
     Lease(usize, usize),
-    /// A worker does its next step.
+    /// A worker takes its next step.
     Worker(usize),
-    /// As before, but the answer is lost.
+    /// Like `Worker`, but the answer is lost.
     WorkerUnheard(usize),
     /// A handler fails for good.
     Fail(usize),
@@ -171,23 +171,23 @@ pub enum Action {
     WorkerDies(usize),
     /// The lease of the message in a slot ends.
     LeaseEnds(usize),
-    /// Somebody redrives the letter in a slot.
+    /// A redrive of the letter in a slot begins.
     Redrive(usize),
-    /// The redrive does its next step.
+    /// The redrive takes its next step.
     Redriver,
     /// The redrive dies, and its letter becomes visible again.
     RedriverDies,
 }
 
 impl Action {
-    /// Tells whether this happens in a run without further faults.
+    /// Returns whether this happens in a run without further faults.
     pub(super) fn is_fair(self) -> bool {
         use Action as A;
         matches!(self, A::FanOut | A::Worker(_) | A::LeaseEnds(_) | A::Redrive(_) | A::Redriver)
     }
 }
 
-/// Everything there is.
+/// The state of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     pub(super) queue: [Option<Message>; 8],
@@ -196,7 +196,7 @@ pub struct State {
     pub(super) sealed: bool,
     /// The last one is that of a stray child, which only [`Design::Counting`] writes.
     pub(super) markers: [Marker; 3],
-    /// The copy of a child that was elected, if one was.
+    /// The elected copy of a child, if there is one.
     pub(super) elected: [Option<u8>; 2],
     pub(super) claim: Option<Claimant>,
     pub(super) sent: bool,
@@ -205,9 +205,9 @@ pub struct State {
     pub(super) workers: [Option<Worker>; 2],
     pub(super) redriver: Redriver,
     pub(super) faults: Faults,
-    /// Children whose handler has succeeded.
+    /// The children whose handler has succeeded.
     pub(super) done: [bool; 2],
-    /// Children that were put once.
+    /// The children that were put at least once.
     pub(super) was_put: [bool; 2],
     pub(super) deaths: [u8; 2],
     /// The number of times that the continuation was put.
@@ -263,7 +263,7 @@ impl State {
         }
     }
 
-    /// Tells whether who claims the continuation is about to put it.
+    /// Returns whether the claimant of the continuation is about to put it.
     pub(super) fn claimant_works(&self) -> bool {
         match self.claim {
             Some(Claimant::FanOut) => matches!(self.fan_out, FanOut::Put | FanOut::Sent),
@@ -274,7 +274,7 @@ impl State {
         }
     }
 
-    /// Makes states alike that differ only in the order of messages, or in which worker is which.
+    /// Makes states equal that differ only in the order of messages, or in the numbers of workers.
     pub(super) fn normalise(&mut self) {
         let mut order = [0, 1, 2, 3, 4, 5, 6, 7];
         order.sort_by_key(|slot| (self.queue[*slot].is_none(), self.queue[*slot].clone(), *slot));
@@ -307,7 +307,7 @@ impl State {
         *free = Some(Message { job, copy, holder: None, dead: None });
     }
 
-    /// Tells whether what was sent of the batch has ended, as far as the ledger says.
+    /// Returns whether all sent members of the batch have ended, according to the ledger.
     pub(super) fn is_complete(&self, design: Design) -> bool {
         let done = self.markers.iter().filter(|marker| marker.done).count();
         match design {

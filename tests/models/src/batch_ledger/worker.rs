@@ -1,4 +1,4 @@
-//! Steps of workers.
+//! The steps of workers.
 
 use super::Design;
 use super::state::{Action, Claimant, Job, Letter, Message, State, Step, Worker};
@@ -81,8 +81,8 @@ impl State {
         Some(Worker { step: Step::Copy, occurrence, ..worker })
     }
 
-    /// Does a step and returns where the worker stands then. What was sent while the lease lasted may be applied afterwards;
-    /// only the queue itself refuses those who have lost it.
+    /// Takes a step. Returns the next state of the worker. A request that was sent during the lease may be applied
+    /// afterwards; only the queue itself refuses a worker that has lost its lease.
     fn worker_step(&mut self, w: usize, design: Design) -> Option<Worker> {
         let worker = self.workers[w]?;
         let next = |step| Some(Worker { step, ..worker });
@@ -144,7 +144,7 @@ impl State {
             Job::Child(child) => {
                 self.done[child] = true;
                 if !self.planned {
-                    // No plan names it: it is like a stray one.
+                    // No plan names it: it is like a stray message.
                     return Step::Delete;
                 }
                 if design == Design::ContinuationBeforeMarker { Step::Check } else { Step::Mark }
@@ -194,7 +194,7 @@ impl State {
                 Design::NoClaim => Some(Step::Put),
                 Design::TrustsClaim => Some(Step::Delete),
                 _ => {
-                    // It comes again.
+                    // Its message is delivered again.
                     if let Some(message) = self.held(w) {
                         message.holder = None;
                     }

@@ -1,4 +1,4 @@
-//! Claim checks: blobs that messages refer to, from their first byte to their last.
+//! Claim checks: blobs that messages refer to, from their creation to their deletion.
 //!
 //! ```text
 //! send        put blob ──► put message ─┬─ answered ──────────────────────────► acknowledged
@@ -38,17 +38,18 @@ use state::{Action, State};
 /// The protocol, or one of its broken variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Design {
-    /// As it is built.
+    /// The protocol as it is built.
     Good,
     /// Broken: the message is put first.
     MessageBeforeBlob,
-    /// Broken: an operation that was refused in its last try counts as refused. A resend refers to the blob of the first.
+    /// Broken: an operation that was refused in its last attempt counts as refused. A resend refers to the blob of
+    /// the first.
     LastErrorDecides,
-    /// Broken: a resend refers to the blob of the first, and the message that is taken for a duplicate takes it away.
+    /// Broken: a resend refers to the blob of the first, and the message that counts as a duplicate deletes it.
     DuplicateDeletesBlob,
-    /// Broken: a letter refers to the blobs of its message, which may still be there.
+    /// Broken: a letter refers to the blobs of its message, which may still exist.
     LetterSharesBlobs,
-    /// Broken: a job that is put back refers to the blobs of its letter, which may still be there.
+    /// Broken: a redriven job refers to the blobs of its letter, which may still exist.
     RedriveSharesBlobs,
     /// Broken: nobody sweeps.
     NeverSwept,
@@ -68,12 +69,12 @@ pub struct ClaimCheck {
 }
 
 impl ClaimCheck {
-    /// Makes the model of a design under these faults.
+    /// Returns the model of a design under these faults.
     pub fn new(design: Design, faults: Faults) -> Self {
         Self { design, faults, is_stored: false, recovered: Recovered::default() }
     }
 
-    /// Begins when the message is stored, so that faults come afterwards.
+    /// Begins when the message is stored, so that faults occur afterwards.
     #[must_use]
     pub fn of_a_stored_message(mut self) -> Self {
         self.is_stored = true;
@@ -120,7 +121,7 @@ impl Recovers for ClaimCheck {
     fn fair_action(&self, state: &State) -> Option<Action> {
         let mut actions = Vec::new();
         self.actions(state, &mut actions);
-        // A sweep comes when there is nothing else to do.
+        // A sweep runs when there is nothing else to do.
         let fair = |action: &Action| action.is_fair() && self.next_state(state, *action).is_some();
         actions.into_iter().filter(fair).min_by_key(|action| matches!(action, Action::Age | Action::Sweep))
     }

@@ -1,4 +1,4 @@
-//! Steps of those who redrive, purge and sweep.
+//! The steps of redrives, purges and sweeps.
 
 use super::Design;
 use super::state::{Action, Blob, Letter, Message, Operator, Sender, State, references};
@@ -18,11 +18,11 @@ impl State {
                 actions.push(Action::OperatorDies);
             }
         }
-        // Nobody is about to refer to a blob that was written so long ago.
+        // Nobody is about to refer to a blob that is so old.
         let referring = self.in_flight.is_some()
             || self.sender != Sender::Over
             || self.workers.iter().any(Option::is_some);
-        // A sweep goes by the age that it has read before it looks at the queues.
+        // A sweep uses the age that it has read before it looks at the queues.
         if !referring && self.looks.is_none() && self.blobs.contains(&Blob::New) {
             actions.push(Action::Age);
         }
@@ -72,7 +72,7 @@ impl State {
                 Operator::Delete { slot, purged: false }
             }
             Operator::Delete { slot, purged } => match self.letters[slot].take() {
-                // What was put back has the blobs of its letter, if it has none of its own.
+                // The redriven message has the blobs of its letter, if it has none of its own.
                 Some(_) if design == Design::RedriveSharesBlobs && !purged => Operator::Idle,
                 Some(letter) => Operator::DeleteBlobs(references(letter.payload, letter.checkpoint)),
                 None => Operator::Idle,
@@ -85,7 +85,7 @@ impl State {
         }
     }
 
-    /// Home queue, dead-letter queue, and both again: then old blobs are deleted.
+    /// Checks the home queue, the dead-letter queue, and both again: then old blobs are deleted.
     fn sweep(&mut self, design: Design) {
         let needed = if design == Design::SweptByAge { 0 } else { 4 };
         let Some(looks) = self.looks else {

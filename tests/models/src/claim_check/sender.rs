@@ -1,4 +1,4 @@
-//! Steps of the sender.
+//! The steps of the sender.
 
 use super::Design;
 use super::state::{Action, Blob, Message, Sender, State};
@@ -50,7 +50,7 @@ impl State {
             }
             (Action::PutRefused, Sender::Put { blob, .. }) => {
                 self.faults.refusals -= 1;
-                // This put was refused, and only this put refers to the blob. Not so if a former one did.
+                // This put was refused, and only this put refers to the blob, unless a former one does.
                 self.sender = Sender::DeleteBlob(blob);
             }
             (Action::GiveUp, _) => self.sender = Sender::Over,
@@ -67,7 +67,7 @@ impl State {
         }
     }
 
-    /// Does a step and returns where the sender stands then.
+    /// Takes a step. Returns the next state of the sender.
     fn sender_step(&mut self, design: Design) -> Sender {
         match self.sender {
             Sender::Blob { ambiguous } if design == Design::MessageBeforeBlob => {

@@ -9,7 +9,7 @@ pub struct Faults {
     pub crashes: u8,
     /// Changes that are applied and not answered.
     pub lost_answers: u8,
-    /// Puts that are not answered, and whose message comes at any later time.
+    /// Puts that are not answered, and whose message arrives at any later time.
     pub late_puts: u8,
     /// Changes that are certainly refused.
     pub refusals: u8,
@@ -36,9 +36,9 @@ pub enum Blob {
     Old,
 }
 
-/// The number of places for blobs. A name that nobody knows any more stands for a new one.
+/// The number of names for blobs. A name that nobody knows any more can be used again.
 pub const BLOBS: usize = 12;
-/// Numbers of blobs, one bit each.
+/// The numbers of blobs, one bit each.
 pub type References = u16;
 
 /// A message in the queue.
@@ -60,13 +60,13 @@ pub struct Letter {
 /// The next step of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sender {
-    /// The blob is to be written.
+    /// The blob must be written.
     Blob { ambiguous: bool },
-    /// The message is to be put.
+    /// The message must be put.
     Put { blob: usize, ambiguous: bool },
-    /// The blob of a message that was put first is to be written ([`Design::MessageBeforeBlob`]).
+    /// The blob of a message that was put first must be written ([`Design::MessageBeforeBlob`]).
     LateBlob(usize),
-    /// The blob of a refused put is to be deleted.
+    /// The blob of a refused put must be deleted.
     DeleteBlob(usize),
     /// The send has ended, or its process has died.
     Over,
@@ -77,17 +77,17 @@ pub enum Sender {
 pub enum Step {
     /// The handler runs.
     Run,
-    /// The message is to be updated to refer to this new checkpoint.
+    /// The message must be updated to refer to this new checkpoint.
     Update { blob: usize, ambiguous: bool },
-    /// A blob that nothing refers to is to be deleted; then the handler goes on.
+    /// A blob without references must be deleted; then the handler continues.
     DeleteBlob(usize),
-    /// The blobs of the letter are to be written.
+    /// The blobs of the letter must be written.
     CopyBlobs,
-    /// The letter is to be put, with its blobs.
+    /// The letter must be put, with its blobs.
     Copy { payload: usize, checkpoint: Option<usize> },
-    /// The message is to be deleted.
+    /// The message must be deleted.
     Delete { done: bool },
-    /// The blobs of the message are to be deleted.
+    /// The blobs of the message must be deleted.
     DeleteBlobs(References),
 }
 
@@ -98,29 +98,29 @@ pub struct Worker {
     pub(super) slot: usize,
 }
 
-/// The next step of redrive and purge with the letter in a slot. They hold their letters for the model's whole run.
+/// The next step of a redrive or purge with the letter in a slot. It holds its letter for the whole run of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// No letter is held.
     Idle,
-    /// The blobs of the message are to be written.
+    /// The blobs of the message must be written.
     CopyBlobs(usize),
-    /// The message is to be put, with its blobs.
+    /// The message must be put, with its blobs.
     PutBack { slot: usize, payload: usize, checkpoint: Option<usize> },
-    /// The letter is to be deleted.
+    /// The letter must be deleted.
     Delete { slot: usize, purged: bool },
-    /// The blobs of the deleted letter are to be deleted.
+    /// The blobs of the deleted letter must be deleted.
     DeleteBlobs(References),
 }
 
 /// A step of a process, of the storage or of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The sender does its next step.
+    /// The sender takes its next step.
     Sender,
-    /// As before, but the answer is lost.
+    /// Like `Sender`, but the answer is lost.
     SenderUnheard,
-    /// A put is under way for longer than its sender waits.
+    /// A put takes longer than its sender waits.
     PutLate,
     /// A put is refused.
     PutRefused,
@@ -128,13 +128,13 @@ pub enum Action {
     GiveUp,
     /// The sender dies.
     SenderDies,
-    /// A late message comes.
+    /// A late message arrives.
     Arrive,
     /// A worker leases the message in a slot.
     Lease(usize, usize),
-    /// A worker does its next step.
+    /// A worker takes its next step.
     Worker(usize),
-    /// As before, but the answer is lost.
+    /// Like `Worker`, but the answer is lost.
     WorkerUnheard(usize),
     /// A handler saves a checkpoint.
     Checkpoint(usize),
@@ -146,22 +146,22 @@ pub enum Action {
     WorkerDies(usize),
     /// The lease of the message in a slot ends.
     LeaseEnds(usize),
-    /// Somebody redrives the letter in a slot.
+    /// A redrive of the letter in a slot begins.
     Redrive(usize),
-    /// Somebody purges the letter in a slot.
+    /// A purge of the letter in a slot begins.
     Purge(usize),
-    /// Redrive or purge do their next step.
+    /// The redrive or purge takes its next step.
     Operator,
-    /// Redrive or purge die.
+    /// The redrive or purge dies.
     OperatorDies,
     /// All blobs grow old.
     Age,
-    /// The sweeper does its next step.
+    /// The sweeper takes its next step.
     Sweep,
 }
 
 impl Action {
-    /// Tells whether this happens in a run without further faults.
+    /// Returns whether this happens in a run without further faults.
     pub(super) fn is_fair(self) -> bool {
         use Action as A;
         matches!(
@@ -179,7 +179,7 @@ impl Action {
     }
 }
 
-/// Everything there is.
+/// The state of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     pub(super) blobs: [Blob; BLOBS],
@@ -236,7 +236,7 @@ impl State {
         }
     }
 
-    /// Makes states alike that differ only in the order of messages, or in which worker is which.
+    /// Makes states equal that differ only in the order of messages, or in the numbers of workers.
     pub(super) fn normalise(&mut self) {
         let mut order = [0, 1, 2, 3];
         order.sort_by_key(|slot| (self.queue[*slot].is_none(), self.queue[*slot].clone(), *slot));
@@ -259,7 +259,7 @@ impl State {
         blob
     }
 
-    /// Writes copies of the blobs of a text; what is missing stays referred to, as evidence.
+    /// Writes copies of the blobs of a text. A missing blob stays referred to, as evidence.
     pub(super) fn copy_blobs(&mut self, payload: usize, checkpoint: Option<usize>) -> (usize, Option<usize>) {
         let mut copy = |blob: usize| match self.blobs[blob] {
             Blob::Missing => blob,
@@ -314,7 +314,7 @@ impl State {
         self.done || (0..BLOBS).all(|blob| needed & (1 << blob) == 0 || self.blobs[blob] != Blob::Missing)
     }
 
-    /// Tells whether nothing of the job is left in the queues.
+    /// Returns whether nothing of the job is left in the queues.
     pub(super) fn is_over(&self) -> bool {
         self.queue.iter().all(Option::is_none) && self.letters.iter().all(Option::is_none)
     }

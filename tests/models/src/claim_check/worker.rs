@@ -1,4 +1,4 @@
-//! Steps of workers.
+//! The steps of workers.
 
 use super::Design;
 use super::state::{Action, Letter, Message, State, Step, Worker, references};
@@ -92,7 +92,7 @@ impl State {
         let message = self.queue[slot].as_mut()?;
         message.holder = Some(w);
         let step = match message.dead {
-            // It is done, and this is a duplicate.
+            // The job is done, and this message is a duplicate.
             _ if self.done => Step::Delete { done: true },
             // Another copy was elected.
             _ if design == Design::DuplicateDeletesBlob && other_runs => Step::Delete { done: true },
@@ -119,20 +119,20 @@ impl State {
     fn update_refused(&mut self, w: usize, design: Design) {
         let Some(Worker { step: Step::Update { blob, ambiguous }, .. }) = self.workers[w] else { return };
         if ambiguous && design != Design::LastErrorDecides {
-            // Uncertain: it saves no more checkpoints, cannot delete the message, and leaves the blobs alone.
+            // Uncertain: the worker saves no more checkpoints, cannot delete the message, and leaves the blobs alone.
             self.workers[w] = None;
         } else {
             self.set_step(w, Step::DeleteBlob(blob));
         }
     }
 
-    /// Does a step and returns where the worker stands then.
+    /// Takes a step. Returns the next state of the worker.
     fn worker_step(&mut self, w: usize, design: Design) -> Option<Worker> {
         let worker = self.workers[w]?;
         let next = |step| Some(Worker { step, ..worker });
         match worker.step {
             Step::Run => next(Step::Delete { done: true }),
-            // The receipt is gone: "not found".
+            // The receipt is lost: "not found".
             Step::Update { ambiguous: true, .. } => None,
             Step::Update { blob, ambiguous: false } => {
                 let replaced = self.held(w)?.checkpoint.replace(blob);
@@ -163,7 +163,7 @@ impl State {
                     || !self.queue.iter().flatten().any(|m| m.holder.is_some());
                 self.done |= done && ran;
                 let blobs = references(message.payload, message.checkpoint);
-                // The letter has those of its message, if it has none of its own.
+                // The letter has the blobs of its message, if it has none of its own.
                 let shared = !done && design == Design::LetterSharesBlobs;
                 if shared { None } else { next(Step::DeleteBlobs(blobs)) }
             }

@@ -13,9 +13,10 @@
 //! purge    lease letter ──► delete letter                  the payload stays: another copy may need it
 //! ```
 //!
-//! A process may die, an answer may be lost and a lease may end between any two steps. Two letters are duplicates only if source, id,
-//! kind, key and payload are the same *and* the occurrence: the number of the dead-lettering, which is in the message before it is
-//! copied. The two jobs of the model have the same id from different sources.
+//! A process may die, an answer may be lost and a lease may end between any two steps. Two letters are duplicates
+//! only if source, id, kind, key, payload *and* occurrence are equal. The occurrence is the number of the
+//! dead-lettering, which is in the message before it is copied. The two jobs of the model have the same id from
+//! different sources.
 //!
 //! | property | invariant |
 //! |---|---|
@@ -37,13 +38,13 @@ use state::{Action, State};
 /// The protocol, or one of its broken variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Design {
-    /// As it is built.
+    /// The protocol as it is built.
     Good,
-    /// Broken: the message is deleted, and then copied.
+    /// Broken: the message is deleted before it is copied.
     DeleteBeforeCopy,
     /// Broken: of two letters with the same id, a redrive deletes the second.
     DuplicatesById,
-    /// Broken: a redrive deletes the letter, and then puts the message back.
+    /// Broken: a redrive deletes the letter before it puts the message back.
     DeleteBeforePutBack,
     /// Broken: a purge deletes the payload of the letter.
     PurgeDeletesPayload,
@@ -60,7 +61,7 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Makes the model of a design under these faults.
+    /// Returns the model of a design under these faults.
     pub fn new(design: Design, faults: Faults) -> Self {
         Self { design, faults, recovered: Recovered::default() }
     }

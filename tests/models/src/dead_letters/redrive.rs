@@ -1,4 +1,4 @@
-//! Steps of a redrive and of a purge.
+//! The steps of a redrive and of a purge.
 
 use super::Design;
 use super::state::{Action, Letter, Message, Operator, Purger, Redriver, State};

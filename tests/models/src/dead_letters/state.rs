@@ -29,7 +29,7 @@ pub struct Message {
 /// A process that leases letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operator {
-    /// It puts letters back.
+    /// It redrives letters.
     Redrive,
     /// It deletes them.
     Purge,
@@ -48,11 +48,11 @@ pub struct Letter {
 pub enum Step {
     /// The handler runs.
     Run,
-    /// The letter is to be put.
+    /// The letter must be put.
     Copy,
-    /// The message is to be deleted.
+    /// The message must be deleted.
     Delete,
-    /// The payload is to be deleted.
+    /// The payload must be deleted.
     DeletePayload,
 }
 
@@ -62,7 +62,7 @@ pub struct Worker {
     pub(super) step: Step,
     pub(super) slot: usize,
     pub(super) job: usize,
-    /// The occurrence; `None` as long as the job has not failed for good.
+    /// The occurrence; `None` unless the job has failed for good.
     pub(super) dead: Option<u8>,
 }
 
@@ -71,9 +71,9 @@ pub struct Worker {
 pub enum Redriver {
     /// It has no letter.
     Idle,
-    /// The message is to be put.
+    /// The message must be put.
     Put { slot: usize, job: usize, occurrence: u8 },
-    /// The letter is to be deleted.
+    /// The letter must be deleted.
     Delete { slot: usize, job: usize, occurrence: u8 },
 }
 
@@ -82,9 +82,9 @@ pub enum Redriver {
 pub enum Purger {
     /// It has no letter.
     Idle,
-    /// The letter in a slot is to be deleted.
+    /// The letter in a slot must be deleted.
     Delete(usize),
-    /// The payload of a job is to be deleted ([`Design::PurgeDeletesPayload`]).
+    /// The payload of a job must be deleted ([`Design::PurgeDeletesPayload`]).
     DeletePayload(usize),
 }
 
@@ -93,9 +93,9 @@ pub enum Purger {
 pub enum Action {
     /// A worker leases the message in a slot.
     Lease(usize, usize),
-    /// A worker does its next step.
+    /// A worker takes its next step.
     Worker(usize),
-    /// As before, but the answer is lost.
+    /// Like `Worker`, but the answer is lost.
     WorkerUnheard(usize),
     /// A handler fails for good.
     Fail(usize),
@@ -105,22 +105,22 @@ pub enum Action {
     LeaseEnds(usize),
     /// The redrive leases the letter in a slot.
     Redrive(usize),
-    /// The redrive does its next step.
+    /// The redrive takes its next step.
     Redriver,
-    /// As before, but the answer is lost.
+    /// Like `Redriver`, but the answer is lost.
     RedriverUnheard,
-    /// The redrive dies; another one is begun.
+    /// The redrive dies; another one begins.
     RedriverDies,
     /// The purge leases the letter in a slot.
     Purge(usize),
-    /// The purge does its next step.
+    /// The purge takes its next step.
     Purger,
     /// The lease of the letter in a slot ends.
     LetterLeaseEnds(usize),
 }
 
 impl Action {
-    /// Tells whether this happens in a run without further faults.
+    /// Returns whether this happens in a run without further faults.
     pub(super) fn is_fair(self) -> bool {
         use Action as A;
         let faults = matches!(
@@ -136,7 +136,7 @@ impl Action {
     }
 }
 
-/// Everything there is.
+/// The state of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     pub(super) queue: [Option<Message>; 5],
@@ -144,13 +144,13 @@ pub struct State {
     pub(super) payloads: [bool; 2],
     pub(super) workers: [Option<Worker>; 2],
     pub(super) redriver: Redriver,
-    /// The occurrences that this redrive has put back: jobs and occurrences.
+    /// The jobs and occurrences that this redrive has put back.
     pub(super) put_back: Vec<(usize, u8)>,
     pub(super) purger: Purger,
     pub(super) faults: Faults,
     /// The number of times that a job was dead-lettered.
     pub(super) deaths: [u8; 2],
-    /// Jobs whose completion was acknowledged.
+    /// The jobs whose completion was acknowledged.
     pub(super) done: [bool; 2],
     pub(super) purged: [bool; 2],
     pub(super) deleted_unproven: bool,
@@ -186,7 +186,7 @@ impl State {
         }
     }
 
-    /// Makes states alike that differ only in the order of messages and letters, or in which worker is which.
+    /// Makes states equal that differ only in the order of messages and letters, or in the numbers of workers.
     pub(super) fn normalise(&mut self) {
         let order = sort(&mut self.queue);
         for worker in self.workers.iter_mut().flatten() {
@@ -222,7 +222,7 @@ impl State {
     }
 }
 
-/// Sorts the slots, free ones last, and returns where each one has come to.
+/// Sorts the slots, free ones last, and returns the new place of each.
 fn sort<T: Clone + Ord>(slots: &mut [Option<T>; 5]) -> [usize; 5] {
     let mut order = [0, 1, 2, 3, 4];
     order.sort_by_key(|slot| (slots[*slot].is_none(), slots[*slot].clone(), *slot));

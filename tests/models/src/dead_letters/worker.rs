@@ -1,4 +1,4 @@
-//! Steps of workers.
+//! The steps of workers.
 
 use super::Design;
 use super::state::{Action, Letter, Message, State, Step, Worker};
@@ -41,7 +41,7 @@ impl State {
                 message.holder = Some(w);
                 let (job, dead) = (message.job, message.dead);
                 let step = match dead {
-                    // It is done, and this is a duplicate.
+                    // The job is done, and this message is a duplicate.
                     _ if self.done[job] => Step::Delete,
                     Some(_) => Step::Copy,
                     None => Step::Run,
@@ -86,7 +86,7 @@ impl State {
         Some(Worker { step, dead: Some(occurrence), ..worker })
     }
 
-    /// Does a step and returns where the worker stands then. Nothing but its lease keeps a stale worker from deleting.
+    /// Takes a step. Returns the next state of the worker. Only its lease keeps a stale worker from deleting.
     fn worker_step(&mut self, w: usize, design: Design) -> Option<Worker> {
         let worker = self.workers[w]?;
         let next = |step| Some(Worker { step, ..worker });
@@ -108,7 +108,7 @@ impl State {
                     (Some(_), _) => None,
                 }
             }
-            // The message is gone, and the job is done: this is the only proof that a payload may go.
+            // The message is gone, and the job is done: this is the only proof that a payload may be deleted.
             Step::DeletePayload => {
                 self.payloads[worker.job] = false;
                 None

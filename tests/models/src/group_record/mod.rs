@@ -1,8 +1,8 @@
 //! FIFO groups: the record of a key is written before the message.
 //!
-//! The storage promises no order. The order of a key is a record, a blob that is changed on condition that nobody else has changed
-//! it, with an entry for each job. An entry names its job by source, id and payload digest, and the send that announced it by a
-//! nonce.
+//! The storage promises no order. A record holds the order of a key: a blob that is only changed if nobody else has
+//! changed it, with an entry for each job. An entry names its job by source, id and payload digest, and the send that
+//! announced it by a nonce.
 //!
 //! ```text
 //! send     announce(nonce) ──► put message ──► confirm(nonce) ──► acknowledged
@@ -25,8 +25,8 @@
 //!                             └───────────── time over ───────┘
 //! ```
 //!
-//! Time proves nothing here: the model lets it pass at every moment. A skipped entry loses only its position, which nobody was
-//! promised before the confirmation; a stored entry is never skipped.
+//! Time proves nothing here: the model lets it pass at every moment. A skipped entry loses only its position, which
+//! nobody was promised before the confirmation; a stored entry is never skipped.
 //!
 //! | property | invariant |
 //! |---|---|
@@ -51,11 +51,11 @@ use state::{Action, State};
 /// The protocol, or one of its broken variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Design {
-    /// As it is built.
+    /// The protocol as it is built.
     Good,
     /// Broken: the message is put first, and its position written afterwards.
     MessageBeforeRecord,
-    /// Broken: an announcement is removed when its time is over, and the send acknowledged because its put was.
+    /// Broken: an announcement is removed when its time is over, and the send is acknowledged because its put was.
     RemovedByTime,
     /// Broken: the entry is bound to the storage's identity of the message, which another handle spells differently.
     MatchedByMessageId,
@@ -67,7 +67,7 @@ pub enum Design {
     CancelByDeletion,
 }
 
-/// Two senders, two workers, somebody who redrives, and a bounded number of faults.
+/// Two senders, two workers, a redrive, and a bounded number of faults.
 #[derive(Debug)]
 pub struct GroupRecord {
     /// The design to check.
@@ -78,7 +78,7 @@ pub struct GroupRecord {
 }
 
 impl GroupRecord {
-    /// Makes the model of a design under these faults.
+    /// Returns the model of a design under these faults.
     pub fn new(design: Design, faults: Faults) -> Self {
         Self { design, faults, recovered: Recovered::default() }
     }
@@ -142,13 +142,13 @@ impl Recovers for GroupRecord {
         let mut actions = Vec::new();
         self.actions(state, &mut actions);
         let leads_on = |action: Action| match action {
-            // A message that is only put back has led nowhere.
+            // Putting a message back leads nowhere.
             Action::Lease(w, _) => {
                 let leased = self.next_state(state, action)?;
                 let stood = self.next_state(&leased, Action::Worker(w))?;
                 (stood.workers[w].is_some() || stood.record != state.record).then_some((1, action))
             }
-            // A key waits no longer than this.
+            // The maximum wait of a key.
             Action::TimeOut => Some((2, action)),
             _ if action.is_fair() => self.next_state(state, action).map(|_| (0, action)),
             _ => None,

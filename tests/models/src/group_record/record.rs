@@ -1,22 +1,22 @@
-//! The record of a group: a blob that is changed on condition that nobody else has changed it. Every method is one change.
+//! The record of a group: a blob that is only changed if nobody else has changed it. Every method is one change.
 
 use super::Design;
 
-/// Number of a job: its source, id and payload digest.
+/// The number of a job: its source, id and payload digest.
 pub type Job = usize;
-/// Number of a send or redrive that announced a job.
+/// The number of a send or redrive that announced a job.
 pub type Nonce = u8;
 
-/// State of an entry.
+/// The state of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryState {
-    /// Its message is about to be put.
+    /// The message is about to be put.
     Announced,
-    /// Its message is in the queue: its sender knows it from the storage's answer, or a worker has the message.
+    /// The message is in the queue: the sender has the storage's answer, or a worker has the message.
     Stored,
-    /// Nobody waits for it. Its message, or its sender, puts it at the tail.
+    /// Nobody waits for it. Its message, or its sender, moves it to the tail.
     Skipped,
-    /// Its sender is deleting the message.
+    /// The sender is deleting the message.
     Cancelling,
 }
 
@@ -25,17 +25,17 @@ pub enum EntryState {
 pub struct Entry {
     /// The job to run.
     pub job: Job,
-    /// The announcement of the job; `None` if a message without an entry came.
+    /// The announcement of the job; `None` if a message without an entry arrived.
     pub nonce: Option<Nonce>,
     /// The progress of the job.
     pub state: EntryState,
-    /// The copy whose put was answered at once: its first delivery need not write that it has the turn.
+    /// The copy whose put was answered at once: its first delivery need not record its turn.
     pub confirmed: Option<u8>,
-    /// The copy that is run and its worker, if that was written.
+    /// The running copy and its worker, if that was recorded.
     pub turn: Option<(u8, usize)>,
 }
 
-/// The entries of one key, first come first, and the memory of those that ended.
+/// The entries of one key in order, and the memory of those that ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Record {
     /// Waiting and running jobs.
@@ -53,16 +53,16 @@ pub struct Record {
 pub enum Stand {
     /// The message runs now.
     Run,
-    /// Another one is first, or another copy has the turn.
+    /// Another job is first, or another copy has the turn.
     Wait,
-    /// The job is done or cancelled.
+    /// The job is done or cancelled: delete the message.
     Absorb,
 }
 
 /// The answer to a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announced {
-    /// It is to put its message.
+    /// It must put its message.
     Put,
     /// The job is stored already.
     Stored,
@@ -89,7 +89,7 @@ impl Record {
         self.entries.push(entry);
     }
 
-    /// A sender is about to put its message.
+    /// Announces the message that a sender is about to put.
     pub fn announce(&mut self, job: Job, nonce: Nonce) -> Announced {
         if self.done[job] {
             return Announced::Done;
@@ -110,7 +110,7 @@ impl Record {
         Announced::Put
     }
 
-    /// The message was put. Tells whether the send may be acknowledged.
+    /// Confirms that the message was put. Returns whether the send may be acknowledged.
     pub fn confirm(&mut self, job: Job, nonce: Nonce, copy: Option<u8>, design: Design) -> bool {
         let own = match design {
             Design::ConfirmByIdentity => self.find(job),
@@ -130,7 +130,7 @@ impl Record {
         true
     }
 
-    /// The message was certainly not put.
+    /// Revokes an announcement whose message was certainly not put.
     pub fn revoke(&mut self, job: Job, nonce: Nonce) {
         if let Some(at) = self.own(job, nonce)
             && matches!(self.entries[at].state, EntryState::Announced | EntryState::Skipped)
@@ -139,14 +139,14 @@ impl Record {
         }
     }
 
-    /// The sender of [`Design::MessageBeforeRecord`] gives its message a position.
+    /// Gives a message a position, for the sender of [`Design::MessageBeforeRecord`].
     pub fn join(&mut self, job: Job) {
         if !self.done[job] && self.find(job).is_none() {
             self.push(job, None, EntryState::Stored);
         }
     }
 
-    /// A worker asks whether copy `copy`, which it has leased, may run.
+    /// Returns whether copy `copy`, which a worker has leased, may run.
     pub fn stand(
         &mut self,
         job: Job,
@@ -186,22 +186,22 @@ impl Record {
         Stand::Run
     }
 
-    /// A later delivery of the copy that has the turn: what an earlier one still does counts no more. Where deliveries are
-    /// numbered, the higher number says it.
+    /// Records a later delivery of the copy that has the turn: an earlier one can change nothing any more. Where
+    /// deliveries are numbered, the higher number says so.
     pub fn take_over(&mut self, job: Job, copy: u8, worker: usize) {
         let turns =
             self.entries.iter_mut().filter(|entry| entry.job == job).filter_map(|entry| entry.turn.as_mut());
         turns.filter(|turn| turn.0 == copy).for_each(|turn| turn.1 = worker);
     }
 
-    /// Returns the position of the first entry if nobody may be working at it any more.
+    /// Returns the position of the first entry if nobody may be working on it any more.
     pub fn overdue(&self) -> Option<usize> {
         let first = self.entries.iter().position(|entry| entry.state != EntryState::Skipped)?;
         let waits = matches!(self.entries[first].state, EntryState::Announced | EntryState::Cancelling);
         waits.then_some(first)
     }
 
-    /// The time of an announcement or cancellation is over.
+    /// Ends the time of an announcement or cancellation.
     pub fn time_out(&mut self, at: usize, design: Design) {
         if design == Design::RemovedByTime {
             self.entries.remove(at);
@@ -210,11 +210,11 @@ impl Record {
         }
     }
 
-    /// A worker is done with copy `copy`, or has put it into the dead-letter queue. False if another delivery has the turn.
+    /// Ends copy `copy`: it is done, or is in the dead-letter queue. Returns false if another delivery has the turn.
     pub fn end(&mut self, job: Job, copy: u8, worker: usize, done: bool) -> bool {
         if let Some(at) = self.find(job) {
             match self.entries[at].turn {
-                // The entry is another copy's, which is there; this one has its letter.
+                // The entry belongs to another copy, which exists; this copy has its letter.
                 Some((other, _)) if other != copy && !done => return true,
                 Some(turn) if turn != (copy, worker) => return false,
                 _ => {}
@@ -228,7 +228,7 @@ impl Record {
         true
     }
 
-    /// A sender begins to cancel. False if the job is running or over.
+    /// Begins a cancellation. Returns false if the job is running or over.
     pub fn mark(&mut self, job: Job, nonce: Nonce) -> bool {
         let Some(at) = self.own(job, nonce) else { return false };
         let entry = &mut self.entries[at];
@@ -239,8 +239,8 @@ impl Record {
         free
     }
 
-    /// A sender ends a cancellation; `deleted` is `None` if it does not know whether its message is deleted. Tells whether the
-    /// job is cancelled.
+    /// Ends a cancellation; `deleted` is `None` if the sender does not know whether its message is deleted. Returns
+    /// whether the job is cancelled.
     pub fn unmark(&mut self, job: Job, nonce: Nonce, deleted: Option<bool>) -> bool {
         let Some(at) = self.own(job, nonce) else { return false };
         match self.entries[at].state {

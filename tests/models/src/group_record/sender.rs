@@ -1,4 +1,4 @@
-//! Steps of those who send, cancel and redrive.
+//! The steps of sends, cancellations and redrives.
 
 use super::Design;
 use super::record::{Announced, Job, Nonce};
@@ -115,7 +115,7 @@ impl State {
         }
     }
 
-    /// Does a step and returns where the sender stands then.
+    /// Takes a step. Returns the next state of the sender.
     fn sender_step(&mut self, s: usize, design: Design) -> Sender {
         match self.senders[s] {
             Sender::Announce(nonce) => match self.record.announce(s, nonce) {

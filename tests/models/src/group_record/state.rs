@@ -6,13 +6,13 @@ use super::record::{EntryState, Job, Nonce, Record};
 /// The number of times that each fault may happen in one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
-    /// Jobs that are sent, besides: 1, or 2.
+    /// Not a fault: the number of jobs that are sent, 1 or 2.
     pub jobs: u8,
     /// Processes that die.
     pub crashes: u8,
     /// Changes that are applied and not answered.
     pub lost_answers: u8,
-    /// Puts that are not answered, and whose message comes at any later time.
+    /// Puts that are not answered, and whose message arrives at any later time.
     pub late_puts: u8,
     /// Puts that are certainly refused.
     pub refusals: u8,
@@ -34,10 +34,10 @@ pub struct Message {
     pub(super) job: Job,
     /// The number of the copy of a job, in the message itself.
     pub(super) copy: u8,
-    /// 0, 1, or 2 for more than one.
+    /// The number of deliveries: 0, 1, or 2 for more than one.
     pub(super) deliveries: u8,
     pub(super) holder: Option<usize>,
-    /// It has failed for good, and is to be moved.
+    /// True if the job has failed for good and its message must be moved.
     pub(super) dead: bool,
 }
 
@@ -53,34 +53,34 @@ pub struct Letter {
 pub enum Sender {
     /// Nothing under way.
     Idle,
-    /// The record is to be written.
+    /// The record must be written.
     Announce(Nonce),
-    /// The message is to be put.
+    /// The message must be put.
     Put { nonce: Nonce, ambiguous: bool },
-    /// The entry is to be confirmed.
+    /// The entry must be confirmed.
     Confirm { nonce: Nonce, copy: u8, single: bool },
-    /// The entry of a refused put is to be removed.
+    /// The entry of a refused put must be removed.
     Revoke(Nonce),
-    /// The entry is to be marked.
+    /// The entry must be marked.
     Mark { nonce: Nonce, copy: u8 },
-    /// The message of a marked entry is to be deleted.
+    /// The message of a marked entry must be deleted.
     Delete { nonce: Nonce, copy: u8, ambiguous: bool },
-    /// The mark is to be removed, with its entry or alone.
+    /// The mark must be removed, with its entry or alone.
     Unmark { nonce: Nonce, deleted: Option<bool> },
 }
 
 /// The next step of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-    /// It looks at the record.
+    /// It reads the record.
     Stand,
-    /// The handler runs; then the entry is to be taken out as done.
+    /// The handler runs; then the entry must be removed as done.
     Run,
-    /// A copy is to be put into the dead-letter queue.
+    /// A copy must be put into the dead-letter queue.
     Copy,
-    /// The entry is to be taken out as dead.
+    /// The entry must be removed as dead.
     Leave,
-    /// The message is to be deleted.
+    /// The message must be deleted.
     Delete,
 }
 
@@ -98,13 +98,13 @@ pub struct Worker {
 pub enum Redriver {
     /// It has no letter.
     Idle,
-    /// The record is to be written.
+    /// The record must be written.
     Announce(usize),
-    /// The message is to be put.
+    /// The message must be put.
     Put(usize, Nonce),
-    /// The entry is to be confirmed.
+    /// The entry must be confirmed.
     Confirm(usize, Nonce),
-    /// The letter is to be deleted.
+    /// The letter must be deleted.
     Delete(usize),
 }
 
@@ -113,11 +113,11 @@ pub enum Redriver {
 pub enum Action {
     /// A sender begins a send.
     Send(usize),
-    /// A sender does its next step.
+    /// A sender takes its next step.
     Sender(usize),
-    /// As before, but the answer is lost.
+    /// Like `Sender`, but the answer is lost.
     SenderUnheard(usize),
-    /// A put is under way for longer than its sender waits.
+    /// A put takes longer than its sender waits.
     PutLate(usize),
     /// A put is refused.
     PutRefused(usize),
@@ -127,15 +127,15 @@ pub enum Action {
     Cancel(usize),
     /// A sender dies.
     SenderDies(usize),
-    /// A late message comes.
+    /// A late message arrives.
     Arrive,
     /// The time of the first entry is over.
     TimeOut,
     /// A worker leases the message in a slot.
     Lease(usize, usize),
-    /// A worker does its next step.
+    /// A worker takes its next step.
     Worker(usize),
-    /// As before, but the answer is lost.
+    /// Like `Worker`, but the answer is lost.
     WorkerUnheard(usize),
     /// A handler fails for good.
     Fail(usize),
@@ -143,18 +143,18 @@ pub enum Action {
     WorkerDies(usize),
     /// The lease of the message in a slot ends.
     LeaseEnds(usize),
-    /// Somebody redrives the letter in a slot.
+    /// A redrive of the letter in a slot begins.
     Redrive(usize),
-    /// The redrive does its next step.
+    /// The redrive takes its next step.
     Redriver,
-    /// As before, but the answer is lost.
+    /// Like `Redriver`, but the answer is lost.
     RedriverUnheard,
     /// The redrive dies, and its letter becomes visible again.
     RedriverDies,
 }
 
 impl Action {
-    /// Tells whether this happens in a run without further faults.
+    /// Returns whether this happens in a run without further faults.
     pub(super) fn is_fair(self) -> bool {
         use Action as A;
         matches!(
@@ -170,7 +170,7 @@ impl Action {
     }
 }
 
-/// Everything there is.
+/// The state of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     pub(super) queue: [Option<Message>; 4],
@@ -182,19 +182,19 @@ pub struct State {
     pub(super) redriver: Redriver,
     pub(super) next_nonce: Nonce,
     pub(super) faults: Faults,
-    /// Sends that were begun.
+    /// The number of begun sends of each job.
     pub(super) sends: [u8; 2],
-    /// Sends that were refused.
+    /// The number of refused sends of each job.
     pub(super) refused: [u8; 2],
     pub(super) acknowledged: [bool; 2],
     /// The storage's name of the message that the entry is bound to ([`Design::MatchedByMessageId`]).
     pub(super) bound: [Option<u8>; 2],
-    /// Jobs that were acknowledged before the first send of this one was begun.
+    /// The jobs that were acknowledged before the first send of this job began.
     pub(super) before: [[bool; 2]; 2],
-    /// Jobs that have no position to keep any more: dead-lettered once, or somebody began to cancel them.
+    /// The jobs without a position to keep: dead-lettered once, or with a cancellation that has begun.
     pub(super) moved: [bool; 2],
     pub(super) cancel_begun: [bool; 2],
-    /// The answer to a cancellation was "cancelled", and nobody has sent the job since.
+    /// True if a cancellation succeeded and nobody has sent the job since.
     pub(super) cancelled: [bool; 2],
     pub(super) disorder: bool,
     pub(super) refused_ran: bool,
@@ -258,7 +258,7 @@ impl State {
         }
     }
 
-    /// Makes states alike that differ only in the order of messages, or in which worker is which.
+    /// Makes states equal that differ only in the order of messages, or in the numbers of workers.
     pub(super) fn normalise(&mut self, design: Design) {
         let mut order = [0, 1, 2, 3];
         order.sort_by_key(|slot| (self.queue[*slot].is_none(), self.queue[*slot].clone(), *slot));
@@ -313,7 +313,7 @@ impl State {
     }
 
     pub(super) fn is_settled(&self) -> bool {
-        // A stored entry without a message holds up whatever comes after it.
+        // A stored entry without a message holds up the jobs behind it.
         self.queue.iter().chain(&self.in_flight).all(Option::is_none)
             && !self.record.entries.iter().any(|entry| entry.state == EntryState::Stored)
             && (0..2).all(|job| self.is_accounted_for(job))

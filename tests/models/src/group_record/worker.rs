@@ -1,4 +1,4 @@
-//! Steps of workers.
+//! The steps of workers.
 
 use super::Design;
 use super::record::{Job, Stand};
@@ -78,8 +78,8 @@ impl State {
         self.workers[w].map(|worker| Worker { step: Step::Copy, ..worker })
     }
 
-    /// Does a step and returns where the worker stands then. What was sent while the lease lasted may be applied afterwards;
-    /// only the queue itself refuses those who have lost it.
+    /// Takes a step. Returns the next state of the worker. A request that was sent during the lease may be applied
+    /// afterwards; only the queue itself refuses a worker that has lost its lease.
     fn worker_step(&mut self, w: usize, design: Design) -> Option<Worker> {
         let worker = self.workers[w]?;
         let (job, copy) = (worker.job, worker.copy);
@@ -109,7 +109,7 @@ impl State {
         let worker = self.workers[w]?;
         let message = self.held(w)?.clone();
         if message.dead {
-            // Its attempts are used up; if another copy was done, it is a duplicate all the same.
+            // The attempts are used up; if another copy was done, this one is a duplicate.
             self.record.take_over(message.job, message.copy, w);
             return Some(if self.record.done[message.job] { Step::Delete } else { Step::Copy });
         }
@@ -150,7 +150,7 @@ impl State {
         self.workers.iter().flatten().any(|worker| worker.job == job && worker.step == Step::Run)
     }
 
-    /// Compares a run that begins with what was promised.
+    /// Compares the start of a run with the promises.
     fn note_run(&mut self, job: Job) {
         let other = 1 - job;
         let released = self.record.done[other] || self.moved[other] || self.cancel_begun[other];

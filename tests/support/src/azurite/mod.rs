@@ -1,8 +1,8 @@
 //! Azurite, Microsoft's emulator of Azure Storage, installed and started by the tests.
 //!
-//! It is installed once by the committed lockfile and started on ports of its own choice, so that any
-//! number of test programs can run at once. It ends with the test program, however that ends, and leaves nothing behind: it
-//! watches its standard input, whose other end the test program holds.
+//! It is installed once by the committed lockfile, and listens on free ports, so that any number of test programs can
+//! run at once. It ends together with the test program, in every case, and leaves nothing behind: it watches its
+//! standard input, whose other end the test program holds.
 
 mod tls;
 
@@ -34,12 +34,12 @@ pub struct Azurite {
     folder: TempDir,
     queues: String,
     blobs: String,
-    /// The certificate it shows, when it speaks https.
+    /// The certificate for https, if it is used.
     pub certificate: Option<Certificate>,
 }
 
 impl Azurite {
-    /// The one that all tests of this program share, started on first use.
+    /// Returns the emulator that all tests of this program share, started on first use.
     ///
     /// # Panics
     /// When it cannot be installed or started; the text says what to do.
@@ -48,7 +48,7 @@ impl Azurite {
         SHARED.get_or_init(Self::start)
     }
 
-    /// The shared one over https, which accepts tokens of Entra ID.
+    /// Returns the shared emulator over https, which accepts tokens of Entra ID.
     ///
     /// # Panics
     /// As [`shared`](Self::shared).
@@ -57,7 +57,7 @@ impl Azurite {
         SHARED.get_or_init(|| Self::launch(Some(Certificate::for_this_machine())))
     }
 
-    /// A new one over http.
+    /// Starts a new emulator over http.
     ///
     /// # Panics
     /// As [`shared`](Self::shared).
@@ -65,7 +65,7 @@ impl Azurite {
         Self::launch(None)
     }
 
-    /// A new one over https that shows `certificate`.
+    /// Starts a new emulator over https with `certificate`.
     ///
     /// # Panics
     /// As [`shared`](Self::shared).
@@ -104,7 +104,7 @@ impl Azurite {
         azurite
     }
 
-    /// Waits until both services say where they listen.
+    /// Waits until both services print their addresses.
     fn wait(&mut self, log: &Path) {
         let deadline = Instant::now() + START;
         loop {
@@ -128,22 +128,22 @@ impl Azurite {
         }
     }
 
-    /// The address of its queues.
+    /// Returns the address of the queues.
     pub fn queue_endpoint(&self) -> &str {
         &self.queues
     }
 
-    /// The address of its blobs.
+    /// Returns the address of the blobs.
     pub fn blob_endpoint(&self) -> &str {
         &self.blobs
     }
 
-    /// A connection string by account key.
+    /// Returns a connection string with the account key.
     pub fn connection_string(&self) -> String {
         connection_string(&self.queues, &self.blobs)
     }
 
-    /// The end of its log.
+    /// Returns the end of the log.
     pub fn log_tail(&self) -> String {
         let text = std::fs::read_to_string(self.folder.path().join("azurite.log")).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
@@ -157,7 +157,7 @@ impl Azurite {
     }
 }
 
-/// A connection string for Azurite's account at other addresses, such as those of a proxy.
+/// Returns a connection string for Azurite's account at other addresses, such as those of a proxy.
 pub fn connection_string(queues: &str, blobs: &str) -> String {
     format!("AccountName={ACCOUNT};AccountKey={KEY};QueueEndpoint={queues};BlobEndpoint={blobs}")
 }

@@ -18,12 +18,12 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// One for `127.0.0.1` and `localhost`.
+    /// Returns a certificate for `127.0.0.1` and `localhost`.
     pub fn for_this_machine() -> Self {
         Self::for_names(&["127.0.0.1", "localhost"])
     }
 
-    /// One for other names.
+    /// Returns a certificate for other names.
     pub fn for_names(names: &[&str]) -> Self {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).expect("names that can be certified");

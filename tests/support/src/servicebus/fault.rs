@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::control::Control;
 
-/// A fault that the emulator applies to calls of one operation: it drops the answer, delays or holds it, refuses the call, or
-/// ends the link, session or connection. `servicebus/README.md` lists operations, actions and fields. It stays planted
-/// until it has struck as often as it should, also when this value is dropped.
+/// A fault that the emulator applies to calls of one operation: it drops the answer, delays or holds it, refuses the
+/// call, or ends the link, session or connection. `servicebus/README.md` lists operations, actions and fields. It
+/// stays planned until it has occurred as often as it should, also when this value is dropped.
 #[derive(Debug)]
 pub struct Fault<'a> {
     control: &'a Control,
@@ -37,7 +37,7 @@ impl<'a> Fault<'a> {
         self.wait(0)
     }
 
-    /// Lets the calls that the fault holds go on.
+    /// Releases the calls that the fault holds.
     ///
     /// # Panics
     /// When the emulator has ended.
@@ -45,7 +45,7 @@ impl<'a> Fault<'a> {
         self.control.call("POST", &format!("faults/{}/release", self.id), &Value::Null);
     }
 
-    /// Removes the fault; the calls that it holds go on.
+    /// Removes the fault, and releases the calls that it holds.
     ///
     /// # Panics
     /// When the emulator has ended.

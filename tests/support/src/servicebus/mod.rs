@@ -108,8 +108,8 @@ impl ServiceBus {
         format!("Endpoint=sb://localhost:{};{keys}", self.tls_port())
     }
 
-    /// Makes a queue, or changes its settings, which have the names of the management API (`LockDuration`, …). The limits of
-    /// the service do not hold here: a lock may last 100 ms (`PT0.1S`).
+    /// Creates a queue, or changes its settings, which have the names of the management API (`LockDuration`, …). The
+    /// limits of the service do not apply here: a lock may last 100 ms (`PT0.1S`).
     ///
     /// # Panics
     /// When the emulator refuses the settings.
@@ -143,7 +143,7 @@ impl ServiceBus {
         Fault::plant(&self.control, &fields)
     }
 
-    /// Removes all faults; calls that they hold go on.
+    /// Removes all faults, and releases the calls that they hold.
     ///
     /// # Panics
     /// When the emulator has ended.
@@ -199,7 +199,7 @@ impl ServiceBus {
         self.signal("-STOP");
     }
 
-    /// Lets a stopped process go on.
+    /// Continues a stopped process.
     ///
     /// # Panics
     /// As [`stop_process`](Self::stop_process).
