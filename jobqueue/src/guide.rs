@@ -33,6 +33,9 @@ pub mod running_on_azure {}
 #[doc = include_str!("docs/other_crates.md")]
 pub mod other_crates {}
 
+#[doc = include_str!("docs/operating.md")]
+pub mod operating {}
+
 #[doc = include_str!("docs/testing.md")]
 pub mod testing {}
 

@@ -65,9 +65,9 @@ pub(crate) struct Version<T> {
 pub(crate) enum Known<T> {
     /// The caller knows nothing: the document is read first.
     Nothing,
-    /// There was no document; by now there may be one.
+    /// There was no document, and perhaps there is still none.
     Absent,
-    /// The document was this version; by now it may be another.
+    /// The document was this version, and perhaps still is.
     Version(Version<T>),
 }
 

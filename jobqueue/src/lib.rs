@@ -31,7 +31,6 @@ pub mod maintenance;
 pub mod memory;
 pub mod message;
 mod name;
-mod presence;
 pub mod queue;
 pub mod settings;
 pub mod sharded;

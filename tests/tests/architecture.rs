@@ -185,7 +185,12 @@ fn chance_is_taken_and_tasks_are_started_in_one_place() {
 
 #[test]
 fn the_library_contains_no_unsafe_code() {
-    for file in ["jobqueue/src/lib.rs", "jobqueue-conformance/src/lib.rs", "jobqueue-derive/src/lib.rs"] {
+    for file in [
+        "jobqueue/src/lib.rs",
+        "jobqueue-cli/src/lib.rs",
+        "jobqueue-conformance/src/lib.rs",
+        "jobqueue-derive/src/lib.rs",
+    ] {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{file} does not forbid unsafe code");
     }
@@ -194,7 +199,7 @@ fn the_library_contains_no_unsafe_code() {
 #[test]
 fn files_are_small() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let files = ["jobqueue/src", "jobqueue-conformance/src", "jobqueue-derive/src"]
+    let files = ["jobqueue/src", "jobqueue-cli/src", "jobqueue-conformance/src", "jobqueue-derive/src"]
         .iter()
         .flat_map(|folder| rust_files(&root.join(folder)));
     let mut lengths: Vec<usize> =

@@ -103,7 +103,12 @@ fn no_feature_brings_test_tools() {
 fn each_dependency_has_its_reason_in_the_architecture() {
     let architecture = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let (_, reasons) = architecture.split_once("## Dependencies").unwrap();
-    for manifest in ["jobqueue/Cargo.toml", "jobqueue-conformance/Cargo.toml", "jobqueue-derive/Cargo.toml"] {
+    for manifest in [
+        "jobqueue/Cargo.toml",
+        "jobqueue-cli/Cargo.toml",
+        "jobqueue-conformance/Cargo.toml",
+        "jobqueue-derive/Cargo.toml",
+    ] {
         let text = std::fs::read_to_string(root().join(manifest)).unwrap();
         let mut wanted = false;
         for line in text.lines() {

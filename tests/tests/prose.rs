@@ -32,6 +32,7 @@ const FORMER: &[(&str, &str)] = &[
     ("caution", "fallback"),
     ("shelf", "message table"),
     ("keeper", "lease renewer"),
+    ("presence", "process guard"),
     ("foreign", "external"),
 ];
 

@@ -29,7 +29,6 @@ mod hook;
 mod hooks;
 mod limits;
 mod poller;
-mod presence;
 mod queue_worker;
 mod registry;
 mod rejections;

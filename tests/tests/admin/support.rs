@@ -1,4 +1,4 @@
-//! Helpers that the tests of the operator's view share.
+//! What the tests of the operator's view share.
 
 use std::sync::{Arc, Mutex};
 

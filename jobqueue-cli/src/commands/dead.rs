@@ -1,0 +1,174 @@
+//! `dead`: dead letters, listed and shown.
+
+use clap::{Args, Subcommand};
+use comfy_table::Table;
+use jobqueue::admin::{DeadLetterFilter, DeadLetterPage, RawJob, RawPayload};
+use tokio_util::sync::CancellationToken;
+
+use super::bulk;
+use crate::args::Global;
+use crate::exit::Failure;
+use crate::filter::Filter;
+use crate::output::{Output, fields, print, say, table};
+use crate::session::{Need, Session};
+use crate::text::{cell, clean, optional};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Lists the dead letters of a queue
+    List(ListArguments),
+    /// Shows one dead letter, with its history
+    Show(ShowArguments),
+    /// Puts dead letters back into their queue, with all their attempts
+    Redrive(bulk::Arguments),
+    /// Deletes dead letters with their payloads; there is no way back
+    Purge(bulk::Arguments),
+}
+
+#[derive(Args)]
+pub(crate) struct ListArguments {
+    /// The name of the queue
+    queue: String,
+    #[command(flatten)]
+    filter: Filter,
+    /// Looks past the first 32 dead letters by receiving them and putting them back
+    #[arg(long)]
+    deep: bool,
+    /// The most dead letters to list, with --deep
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000, requires = "deep")]
+    limit: usize,
+}
+
+#[derive(Args)]
+pub(crate) struct ShowArguments {
+    /// The name of the queue
+    queue: String,
+    /// The id of the job
+    id: String,
+    /// Looks past the first 32 dead letters by receiving them and putting them back
+    #[arg(long)]
+    deep: bool,
+    /// Prints the payload and nothing else, from its blob if it is in one
+    #[arg(long)]
+    payload: bool,
+}
+
+pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+    match command {
+        Command::List(arguments) => list(global, arguments, stop).await,
+        Command::Show(arguments) => show(global, arguments, stop).await,
+        Command::Redrive(arguments) => bulk::run(global, arguments, false, stop).await,
+        Command::Purge(arguments) => bulk::run(global, arguments, true, stop).await,
+    }
+}
+
+async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToken) -> Result<(), Failure> {
+    let ListArguments { queue, filter, deep, limit } = arguments;
+    let (_, page) = look(global, (&queue, &filter.selection()), deep.then_some(limit), stop).await?;
+    match global.output {
+        Output::Ndjson => global.output.list(&page.letters, || table(&[]))?,
+        Output::Json => global.output.value(&page, String::new)?,
+        Output::Table => global.output.list(&page.letters, || overview(&page.letters))?,
+    }
+    if !page.complete {
+        say(&format!("looked at {} dead letters only; add --deep to look at all", page.looked_at));
+    }
+    Ok(())
+}
+
+/// Looks at the first dead letters, or at all of them if there is a limit.
+async fn look(
+    global: &Global,
+    (queue, filter): (&str, &DeadLetterFilter),
+    deep: Option<usize>,
+    stop: &CancellationToken,
+) -> Result<(Session, DeadLetterPage), Failure> {
+    let need = if deep.is_some() { Need::Inspect } else { Need::Read };
+    let session = Session::open(global, need).await?;
+    let page = match deep {
+        // It holds dead letters: it is not dropped.
+        Some(limit) => session.admin.search_dead_letters(queue, filter, limit).await?,
+        None => tokio::select! {
+            biased;
+            page = session.admin.dead_letters(queue, filter) => page?,
+            () = stop.cancelled() => return Err(Failure::Interrupted("interrupted".to_owned())),
+        },
+    };
+    Ok((session, page))
+}
+
+async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToken) -> Result<(), Failure> {
+    let ShowArguments { queue, id, deep, payload } = arguments;
+    let filter = DeadLetterFilter::new().ids([id.as_str()]);
+    let (session, page) = look(global, (&queue, &filter), deep.then_some(1), stop).await?;
+    let Some(letter) = page.letters.first() else {
+        let more = if page.complete { "" } else { "; add --deep to look at all" };
+        let text = format!("none of {} dead letters of `{queue}` has the id `{id}`{more}", page.looked_at);
+        return Err(Failure::NothingMatched(text));
+    };
+    if payload {
+        let payload = session.admin.payload(letter).await?;
+        return global.output.value(&payload, || payload_text(&payload));
+    }
+    if global.output != Output::Table {
+        return global.output.value(letter, String::new);
+    }
+    print(&details(letter))
+}
+
+fn overview(letters: &[RawJob]) -> Table {
+    let mut rows = table(&["ID", "KIND", "KEY", "REASON", "DIED", "#ATTEMPTS", "LAST ERROR"]);
+    for letter in letters {
+        let dead = letter.dead.as_ref();
+        rows.add_row([
+            cell(&letter.id),
+            cell(&letter.kind),
+            optional(letter.key.as_deref()),
+            optional(dead.map(|dead| dead.reason.as_str())),
+            optional(dead.and_then(|dead| dead.time.as_deref())),
+            letter.attempts.to_string(),
+            optional(letter.last_error.as_deref().or(letter.problem.as_deref())),
+        ]);
+    }
+    rows
+}
+
+fn details(letter: &RawJob) -> String {
+    let text = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), clean);
+    let dead = letter.dead.as_ref();
+    let mut shown = fields(&[
+        ("id", clean(&letter.id)),
+        ("source", clean(&letter.source)),
+        ("kind", clean(&letter.kind)),
+        ("version", letter.version.map_or_else(|| "-".to_owned(), |version| version.to_string())),
+        ("key", text(letter.key.as_deref())),
+        ("reason", text(dead.map(|dead| dead.reason.as_str()))),
+        ("died", text(dead.and_then(|dead| dead.time.as_deref()))),
+        ("worker", text(dead.and_then(|dead| dead.worker.as_deref()))),
+        ("attempts", letter.attempts.to_string()),
+        ("deliveries", dead.map_or(0, |dead| dead.deliveries).to_string()),
+        ("sent", text(letter.sent.as_deref())),
+        ("trace", text(letter.trace.as_deref())),
+        ("last error", text(letter.last_error.as_deref())),
+        ("problem", text(letter.problem.as_deref())),
+        ("payload", format!("{} bytes; --payload prints them", letter.payload.bytes())),
+    ]);
+    for (name, value) in &letter.headers {
+        shown.push_str(&format!("header {} = {}\n", clean(name), clean(value)));
+    }
+    for past in &letter.past {
+        let json = serde_json::to_string(past).unwrap_or_default();
+        shown.push_str(&format!("earlier dead letter {}\n", clean(&json)));
+    }
+    shown
+}
+
+fn payload_text(payload: &RawPayload) -> String {
+    match payload {
+        RawPayload::None => String::new(),
+        // JSON has no raw control characters but blanks, and is meant to be piped.
+        RawPayload::Json(json) => json.get().to_owned(),
+        RawPayload::Text(text) => clean(text),
+        other => format!("{} bytes that are not a text; --output json prints them in base64", other.bytes()),
+    }
+}

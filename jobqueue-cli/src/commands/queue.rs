@@ -1,0 +1,111 @@
+//! `queue`: one queue.
+
+use clap::{Args, Subcommand};
+use jobqueue::admin::QueueOverview;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::{queues, settings};
+use crate::args::Global;
+use crate::confirm;
+use crate::exit::Failure;
+use crate::output::fields;
+use crate::session::{Need, Session};
+use crate::text::{age, clean};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Shows a queue with its settings
+    Show(Name),
+    /// Creates a queue, and the SQLite file if it is missing
+    Create(Name),
+    /// Has workers leave the queue alone; they notice within 30 seconds and finish what they run
+    Pause(Name),
+    /// Has workers fetch from the queue again; they notice within 30 seconds
+    Resume(Name),
+    /// Compares or changes the settings of a queue
+    #[command(subcommand)]
+    Settings(settings::Command),
+}
+
+#[derive(Args)]
+pub(crate) struct Name {
+    /// The name of the queue
+    queue: String,
+}
+
+/// The result of a change of a queue.
+#[derive(Serialize)]
+struct Changed<'a> {
+    queue: &'a str,
+    changed: bool,
+}
+
+pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+    match command {
+        Command::Show(Name { queue }) => {
+            let session = Session::open(global, Need::Read).await?;
+            let found = session.admin.queue(&queue).await?;
+            global.output.value(&found, || show(&found))
+        }
+        Command::Create(Name { queue }) => {
+            let session = ask(global, Need::Create, &format!("create the queue `{queue}`"), stop).await?;
+            let changed = session.admin.create_queue(&queue).await?;
+            tell(global, &queue, changed, ("was created", "exists already"))
+        }
+        Command::Pause(Name { queue }) => {
+            let session = ask(global, Need::Change, &format!("pause the queue `{queue}`"), stop).await?;
+            let changed = session.admin.pause(&queue).await?;
+            tell(
+                global,
+                &queue,
+                changed,
+                ("is paused; workers notice within 30 seconds", "was paused already"),
+            )
+        }
+        Command::Resume(Name { queue }) => {
+            let session = ask(global, Need::Change, &format!("resume the queue `{queue}`"), stop).await?;
+            let changed = session.admin.resume(&queue).await?;
+            tell(global, &queue, changed, ("is resumed; workers notice within 30 seconds", "was not paused"))
+        }
+        Command::Settings(command) => settings::run(global, command, stop).await,
+    }
+}
+
+/// Opens the storage for a change, and asks first if it is a production context.
+async fn ask(
+    global: &Global,
+    need: Need,
+    change: &str,
+    stop: &CancellationToken,
+) -> Result<Session, Failure> {
+    let session = Session::open(global, need).await?;
+    confirm::production(&session, global.yes, change, stop).await?;
+    Ok(session)
+}
+
+fn tell(global: &Global, queue: &str, changed: bool, (done, nothing): (&str, &str)) -> Result<(), Failure> {
+    let text = || format!("queue {} {}", clean(queue), if changed { done } else { nothing });
+    global.output.value(&Changed { queue, changed }, text)
+}
+
+fn show(queue: &QueueOverview) -> String {
+    let mut text = fields(&[
+        ("queue", clean(&queue.name)),
+        ("length", queue.length.to_string()),
+        ("visible", queues::visible(queue)),
+        ("oldest", queue.oldest.map_or_else(|| "-".to_owned(), age)),
+        ("dead letters", queue.dead_letters.to_string()),
+        ("paused", if queue.paused { "yes" } else { "no" }.to_owned()),
+    ]);
+    text.push_str("\nsettings\n");
+    let is_set = |name: &str| queue.metadata.keys().any(|set| set.eq_ignore_ascii_case(name));
+    for (name, value) in &queue.settings {
+        let origin = if is_set(name) { "" } else { "  (default)" };
+        text.push_str(&format!("  {} = {}{origin}\n", clean(name), clean(value)));
+    }
+    for warning in &queue.warnings {
+        text.push_str(&format!("warning: {}\n", clean(warning)));
+    }
+    text
+}

@@ -1,0 +1,77 @@
+//! `queues`: all queues in one table.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use clap::Args;
+use comfy_table::Table;
+use jobqueue::admin::QueueOverview;
+
+use crate::args::Global;
+use crate::exit::Failure;
+use crate::output::{Output, print, table};
+use crate::session::{Need, Session};
+use crate::text::{age, cell, duration};
+
+/// The sequence that puts the cursor at the top and clears a terminal.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Repeats the list until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    /// The time between two lists; each costs a request, and three for each queue
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s", requires = "watch")]
+    interval: Duration,
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+    let session = Session::open(global, Need::Read).await?;
+    loop {
+        let queues = session.admin.queues().await?;
+        if arguments.watch && global.output == Output::Table && io::stdout().is_terminal() {
+            print(CLEAR)?;
+        }
+        global.output.list(&queues, || overview(&queues))?;
+        if !arguments.watch {
+            return Ok(());
+        }
+        tokio::time::sleep(arguments.interval.max(Duration::from_millis(100))).await;
+    }
+}
+
+fn overview(queues: &[QueueOverview]) -> Table {
+    let mut rows = table(&["QUEUE", "#LENGTH", "#VISIBLE", "#OLDEST", "#DEAD", "STATE"]);
+    for queue in queues {
+        let known = |text: String| if queue.error.is_some() { "?".to_owned() } else { text };
+        rows.add_row([
+            cell(&queue.name),
+            known(queue.length.to_string()),
+            known(visible(queue)),
+            queue.oldest.map_or_else(|| "-".to_owned(), age),
+            known(queue.dead_letters.to_string()),
+            state(queue),
+        ]);
+    }
+    rows
+}
+
+/// Returns the number of visible messages; `32+` where the storage shows no more.
+pub(crate) fn visible(queue: &QueueOverview) -> String {
+    format!("{}{}", queue.visible, if queue.visible_is_exact { "" } else { "+" })
+}
+
+fn state(queue: &QueueOverview) -> String {
+    if let Some(error) = &queue.error {
+        return cell(error);
+    }
+    let mut words = Vec::new();
+    if queue.paused {
+        words.push("paused".to_owned());
+    }
+    if !queue.warnings.is_empty() {
+        words.push(format!("{} warnings", queue.warnings.len()));
+    }
+    words.join(", ")
+}

@@ -1,0 +1,214 @@
+//! `send`: jobs from a file or from standard input.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use comfy_table::Table;
+use jobqueue::SendOptions;
+use jobqueue::admin::{JobReference, RawSend};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Global;
+use crate::confirm;
+use crate::exit::Failure;
+use crate::output::{say, table};
+use crate::session::{Need, Session};
+use crate::text::{cell, duration};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The name of the queue, which must exist
+    queue: String,
+    /// The file with the payload or the event; `-` is standard input
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    file: PathBuf,
+    /// The kind of the job; without it the input is a CloudEvent in JSON
+    #[arg(long)]
+    kind: Option<String>,
+    /// Reads a job from each line
+    #[arg(long, conflicts_with = "id")]
+    ndjson: bool,
+    /// The media type of a payload that is not JSON
+    #[arg(long, value_name = "TYPE", requires = "kind", conflicts_with = "ndjson")]
+    content_type: Option<String>,
+    /// The version of the payload's form
+    #[arg(long, value_name = "NUMBER", requires = "kind")]
+    version: Option<u32>,
+    /// Only checks the input
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Args)]
+struct Options {
+    /// The id, instead of a new one; sending twice under one id is safe
+    #[arg(long)]
+    id: Option<String>,
+    /// The sender, a URI reference
+    #[arg(long)]
+    source: Option<String>,
+    /// The key
+    #[arg(long)]
+    key: Option<String>,
+    /// The time before which the job does not run
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    delay: Option<Duration>,
+    /// The time after which the job vanishes, done or not
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
+    /// An attribute of the event
+    #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
+    header: Vec<(String, String)>,
+    /// Runs the job after those of its key that were sent in order before it
+    #[arg(long)]
+    in_order: bool,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, for example tenant=blue")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+pub(crate) async fn run(
+    global: &Global,
+    arguments: Arguments,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let need = if arguments.dry_run { Need::Read } else { Need::Change };
+    let session = Session::open(global, need).await?;
+    if arguments.dry_run {
+        session.admin.queue(&arguments.queue).await?;
+    } else {
+        let change = format!("send to the queue `{}`", arguments.queue);
+        confirm::production(&session, global.yes, &change, stop).await?;
+    }
+    let mut sent = Vec::new();
+    let result = send_all(&session, &arguments, &mut sent, stop).await;
+    if arguments.dry_run {
+        say("the input is valid as far as it can be known without the types; nothing was sent");
+    } else {
+        global.output.list(&sent, || overview(&sent))?;
+    }
+    result
+}
+
+/// Sends all jobs of the input, one by one. Whatever ends it, `sent` has those that were sent.
+async fn send_all(
+    session: &Session,
+    arguments: &Arguments,
+    sent: &mut Vec<JobReference>,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let mut input = open(&arguments.file)?;
+    if !arguments.ndjson {
+        let mut data = Vec::new();
+        input.read_to_end(&mut data)?;
+        return send_one(session, arguments, &data, sent).await;
+    }
+    let mut line = Vec::new();
+    for number in 1_u64.. {
+        if stop.is_cancelled() {
+            return Err(Failure::Interrupted(format!(
+                "stopped before line {number}; {} jobs were sent",
+                sent.len()
+            )));
+        }
+        line.clear();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let result = send_one(session, arguments, &line, sent).await;
+        result.map_err(|failure| at_line(failure, number, sent.len()))?;
+    }
+    Ok(())
+}
+
+async fn send_one(
+    session: &Session,
+    arguments: &Arguments,
+    data: &[u8],
+    sent: &mut Vec<JobReference>,
+) -> Result<(), Failure> {
+    let job = job(arguments, data)?;
+    if !arguments.dry_run {
+        sent.push(session.admin.send(&arguments.queue, job).await?);
+    }
+    Ok(())
+}
+
+/// Reads one job. Errors never quote the input.
+fn job(arguments: &Arguments, data: &[u8]) -> Result<RawSend, Failure> {
+    let text = || std::str::from_utf8(data).map_err(|_| Failure::Usage("the input is not UTF-8".to_owned()));
+    let mut job = match (&arguments.kind, &arguments.content_type) {
+        (Some(kind), Some(media_type)) => RawSend::bytes(kind, media_type, data.to_vec())?,
+        (Some(kind), None) => RawSend::json(kind, text()?.trim())?,
+        (None, _) => RawSend::event(text()?.trim())?,
+    };
+    if let Some(version) = arguments.version {
+        job = job.version(version);
+    }
+    Ok(job.with(arguments.options.as_send_options()))
+}
+
+impl Options {
+    fn as_send_options(&self) -> SendOptions {
+        let mut options = SendOptions::new();
+        if let Some(id) = &self.id {
+            options = options.id(id);
+        }
+        if let Some(source) = &self.source {
+            options = options.source(source.as_str());
+        }
+        if let Some(key) = &self.key {
+            options = options.key(key);
+        }
+        if let Some(delay) = self.delay {
+            options = options.delay(delay);
+        }
+        if let Some(ttl) = self.ttl {
+            options = options.ttl(ttl);
+        }
+        if self.in_order {
+            options = options.in_order();
+        }
+        self.header.iter().fold(options, |options, (name, value)| options.header(name, value))
+    }
+}
+
+fn open(file: &Path) -> Result<Box<dyn BufRead>, Failure> {
+    if file == Path::new("-") {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    let opened = File::open(file);
+    let opened =
+        opened.map_err(|e| Failure::Usage(format!("the file {} cannot be read: {e}", file.display())))?;
+    Ok(Box::new(BufReader::new(opened)))
+}
+
+/// Says at which line it ended, and what was sent before.
+fn at_line(failure: Failure, number: u64, sent: usize) -> Failure {
+    let more = |text: String| format!("line {number}: {text} ({sent} jobs were sent before it)");
+    match failure {
+        Failure::Failed(text) => Failure::Failed(more(text)),
+        Failure::Usage(text) => Failure::Usage(more(text)),
+        Failure::NothingMatched(text) => Failure::NothingMatched(more(text)),
+        Failure::Refused(text) => Failure::Refused(more(text)),
+        other => other,
+    }
+}
+
+fn overview(sent: &[JobReference]) -> Table {
+    let mut rows = table(&["QUEUE", "ID", "SOURCE"]);
+    for job in sent {
+        rows.add_row([cell(&job.queue), cell(&job.id), cell(job.source.as_deref().unwrap_or("-"))]);
+    }
+    rows
+}

@@ -1,0 +1,99 @@
+//! `queue settings`: a plan, and its application.
+
+use clap::{Args, Subcommand};
+use jobqueue::admin::SettingsPlan;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Global;
+use crate::confirm;
+use crate::exit::Failure;
+use crate::session::{Need, Session};
+use crate::text::clean;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Shows what would be changed
+    Plan(PlanArguments),
+    /// Makes the changes
+    Apply(Wanted),
+}
+
+#[derive(Args)]
+pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Ends with exit code 1 if anything is to be changed, for checks of drift
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Wanted {
+    /// The name of the queue
+    queue: String,
+    /// The settings that are wanted; others stay as they are
+    #[arg(value_name = "NAME=VALUE", value_parser = pair)]
+    settings: Vec<(String, String)>,
+    /// The setting to be removed, so that its default holds
+    #[arg(long, value_name = "NAME")]
+    unset: Vec<String>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = parts.ok_or("write NAME=VALUE, for example poisonthreshold=3")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+    match command {
+        Command::Plan(PlanArguments { wanted, check }) => {
+            let session = Session::open(global, Need::Read).await?;
+            let plan = plan(&session, &wanted).await?;
+            global.output.value(&plan, || show(&plan))?;
+            match check && !plan.is_empty() {
+                true => Err(Failure::Failed(format!("{} settings differ", plan.changes.len()))),
+                false => Ok(()),
+            }
+        }
+        Command::Apply(wanted) => {
+            let session = Session::open(global, Need::Change).await?;
+            let plan = plan(&session, &wanted).await?;
+            if !plan.is_empty() {
+                let change = format!("change {} settings of `{}`", plan.changes.len(), wanted.queue);
+                confirm::production(&session, global.yes, &change, stop).await?;
+                session.admin.apply_settings(&plan).await?;
+            }
+            global.output.value(&plan, || show(&plan))
+        }
+    }
+}
+
+async fn plan(session: &Session, wanted: &Wanted) -> Result<SettingsPlan, Failure> {
+    if wanted.settings.is_empty() && wanted.unset.is_empty() {
+        return Err(Failure::Usage("no setting is named: write NAME=VALUE or --unset NAME".to_owned()));
+    }
+    let set = wanted.settings.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));
+    let unset = wanted.unset.iter().map(|name| (name.as_str(), None));
+    Ok(session.admin.plan_settings(&wanted.queue, set.chain(unset)).await?)
+}
+
+fn show(plan: &SettingsPlan) -> String {
+    if plan.is_empty() {
+        return "nothing to change".to_owned();
+    }
+    let value = |value: &Option<String>| value.as_deref().map_or_else(|| "(default)".to_owned(), clean);
+    let mut text = String::new();
+    for change in &plan.changes {
+        text.push_str(&format!(
+            "{}: {} -> {}\n",
+            clean(&change.name),
+            value(&change.from),
+            value(&change.to)
+        ));
+        if let Some(warning) = &change.warning {
+            text.push_str(&format!("  warning: {}\n", clean(warning)));
+        }
+    }
+    text
+}

@@ -1,0 +1,78 @@
+//! `sweep`: what no job needs any more.
+
+use std::time::Duration;
+
+use clap::Args;
+use jobqueue::maintenance::{SweepOptions, sweep};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Global;
+use crate::confirm;
+use crate::exit::Failure;
+use crate::session::{Need, Session};
+use crate::text::duration;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The time that a payload or record is kept after it has expired, at least an hour
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1d")]
+    grace: Duration,
+    /// Also removes old payloads of messages that never expire, if their queues are empty
+    #[arg(long)]
+    drained_queues: bool,
+    /// Removes at most this many
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<u64>,
+    /// Only counts
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Serialize)]
+struct Swept {
+    dry_run: bool,
+    seen: u64,
+    removed: u64,
+    bytes: u64,
+    failed: u64,
+}
+
+pub(crate) async fn run(
+    global: &Global,
+    arguments: Arguments,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let need = if arguments.dry_run { Need::Read } else { Need::Change };
+    let session = Session::open(global, need).await?;
+    if !arguments.dry_run {
+        session.require_operate("sweep")?;
+        confirm::production(&session, global.yes, "remove expired payloads and records", stop).await?;
+    }
+    let mut options = SweepOptions::new()
+        .grace(arguments.grace)
+        .drained_queues(arguments.drained_queues)
+        .dry_run(arguments.dry_run);
+    if let Some(limit) = arguments.limit {
+        options = options.limit(limit);
+    }
+    let report = sweep(session.admin.storage(), options).await?;
+    let swept = Swept {
+        dry_run: arguments.dry_run,
+        seen: report.seen,
+        removed: report.removed,
+        bytes: report.bytes,
+        failed: report.failed,
+    };
+    global.output.value(&swept, || {
+        let verb = if swept.dry_run { "would be removed" } else { "removed" };
+        format!(
+            "{} of {} blobs {verb} ({} bytes), {} failed",
+            swept.removed, swept.seen, swept.bytes, swept.failed
+        )
+    })?;
+    match swept.failed {
+        0 => Ok(()),
+        failed => Err(Failure::Failed(format!("{failed} blobs could not be removed"))),
+    }
+}

@@ -1,0 +1,53 @@
+//! Questions to the operator before a change.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::Failure;
+use crate::session::Session;
+use crate::text::clean;
+
+/// Asks for a word to be typed; anything else refuses. Without a terminal nobody can answer, so that `--yes` is needed.
+pub(crate) async fn typed(
+    yes: bool,
+    question: &str,
+    word: &str,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Failure::Refused(format!(
+            "{question} Nothing was changed: add --yes to confirm without a terminal"
+        )));
+    }
+    write!(io::stderr(), "{} Type `{}` to go on: ", clean(question), clean(word))?;
+    let reading = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line).map(|_| line)
+    });
+    let answer = tokio::select! {
+        biased;
+        () = stop.cancelled() => return Err(Failure::Interrupted("nothing was changed".to_owned())),
+        answer = reading => answer.map_err(|_| Failure::Failed("the answer cannot be read".to_owned()))??,
+    };
+    match answer.trim() == word {
+        true => Ok(()),
+        false => Err(Failure::Refused("the answer is another one: nothing was changed".to_owned())),
+    }
+}
+
+/// Asks for the name of the context before a change, if it is a production context.
+pub(crate) async fn production(
+    session: &Session,
+    yes: bool,
+    change: &str,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    match &session.production {
+        None => Ok(()),
+        Some(name) => typed(yes, &format!("`{name}` is a production context: {change}."), name, stop).await,
+    }
+}

@@ -1,0 +1,74 @@
+//! The ways in which a command ends, and their exit codes.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use jobqueue::{Error, ErrorKind};
+
+use crate::text::{clean, colour_is_wanted};
+
+/// The reason why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The storage or the system failed.
+    Failed(String),
+    /// The arguments or the configuration are wrong.
+    Usage(String),
+    /// The parser has a help text or an error of its own.
+    Parser(clap::Error),
+    /// Nothing matched.
+    NothingMatched(String),
+    /// The change was not allowed or not confirmed.
+    Refused(String),
+    /// A signal ended the command; the text says what was done until then.
+    Interrupted(String),
+    /// The reader of the output has gone away.
+    ClosedPipe,
+}
+
+impl Failure {
+    /// Prints the failure, and returns the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        let (code, text) = match self {
+            Self::Parser(error) => {
+                // Help goes to standard output. Nobody is left to read it if that fails.
+                let _ = error.print();
+                return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+            }
+            Self::ClosedPipe => return ExitCode::SUCCESS,
+            Self::Failed(text) => (1, text),
+            Self::Usage(text) => (2, text),
+            Self::NothingMatched(text) => (3, text),
+            Self::Refused(text) => (4, text),
+            Self::Interrupted(text) => (130, text),
+        };
+        let prefix = match io::stderr().is_terminal() && colour_is_wanted() {
+            true => "\u{1b}[1;31merror:\u{1b}[0m",
+            false => "error:",
+        };
+        let _ = writeln!(io::stderr(), "{prefix} {}", clean(&text));
+        ExitCode::from(code)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        // With all causes, in one line.
+        let text = format!("{error:?}");
+        match error.kind() {
+            ErrorKind::Forbidden => Self::Refused(text),
+            ErrorKind::NotFound => Self::NothingMatched(text),
+            ErrorKind::Invalid | ErrorKind::Configuration | ErrorKind::TooLarge => Self::Usage(text),
+            _ => Self::Failed(text),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ClosedPipe,
+            _ => Self::Failed(format!("input or output failed: {error}")),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The command line of jobqueue, as the binary `jobqueue`: a thin layer over [`jobqueue::admin`] that parses and prints.
+//!
+//! `jobqueue help` lists the commands. The guide describes them on its page "operating". The forms of `--output json` and
+//! `--output ndjson` are in `schema/output.schema.json` of this package; fields may be added within a major version.
+//!
+//! | exit code | meaning |
+//! |--:|---|
+//! | 0 | The command did what it was asked for. |
+//! | 1 | The command failed. |
+//! | 2 | The arguments or the configuration are wrong. |
+//! | 3 | Nothing matched: there is no such queue or job. |
+//! | 4 | The change was refused: the access is read-only, or the change was not confirmed. |
+//! | 130 | The command was interrupted. |
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod config;
+mod confirm;
+mod exit;
+mod filter;
+mod output;
+mod secrets;
+mod session;
+mod text;
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Cli;
+use crate::exit::Failure;
+
+/// Runs the command of the program's arguments, and returns its exit code.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let result = secrets::refuse_in(&arguments).and_then(|()| parse(arguments)).and_then(execute);
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Returns the definition of all commands, for documentation and completions.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
+    let matches = command().try_get_matches_from(arguments).map_err(Failure::Parser)?;
+    Cli::from_arg_matches(&matches).map_err(Failure::Parser)
+}
+
+fn execute(cli: Cli) -> Result<(), Failure> {
+    log_warnings();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Failed(format!("no runtime can be started: {error}")))?;
+    let result = runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let signalled = stop.clone();
+        tokio::spawn(async move {
+            jobqueue::shutdown_signal().await;
+            signalled.cancel();
+        });
+        commands::run(cli, &stop).await
+    });
+    // A thread that waits for the answer to a question does not end by itself.
+    runtime.shutdown_background();
+    result
+}
+
+/// Shows warnings of the library on standard error.
+fn log_warnings() {
+    let colour = std::io::stderr().is_terminal() && text::colour_is_wanted();
+    // Only a subscriber that exists already makes it fail; then that one shows the warnings.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .with_target(false)
+        .without_time()
+        .try_init();
+}

@@ -1,0 +1,99 @@
+//! Results on standard output: as a table for people, or as JSON for programs.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// The form of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Output {
+    /// Columns for people; they may change in any release.
+    #[default]
+    Table,
+    /// One JSON document.
+    Json,
+    /// One JSON document a line.
+    Ndjson,
+}
+
+impl Output {
+    /// Prints a list: as an array, as a line each, or as a table.
+    pub(crate) fn list<T: Serialize>(
+        self,
+        items: &[T],
+        table: impl FnOnce() -> Table,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Table => print(&lines(&table())),
+            Self::Json => print(&json(&items)?),
+            Self::Ndjson => items.iter().try_for_each(|item| print(&json_line(item)?)),
+        }
+    }
+
+    /// Prints one value: as JSON, or as a text.
+    pub(crate) fn value<T: Serialize>(self, value: &T, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self {
+            Self::Table => print(&text()),
+            Self::Json => print(&json(value)?),
+            Self::Ndjson => print(&json_line(value)?),
+        }
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(format!("the result is not JSON: {e}")))
+}
+
+fn json_line<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|e| Failure::Failed(format!("the result is not JSON: {e}")))
+}
+
+/// Prints lines, and ends quietly once nobody reads them.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    out.flush().map_err(Failure::from)
+}
+
+/// Says something to the operator, beside the result.
+pub(crate) fn say(text: &str) {
+    // Nobody is left to read it if that fails.
+    let _ = writeln!(io::stderr(), "{}", crate::text::clean(text));
+}
+
+/// Returns an empty table with these columns; those that begin with `#` hold numbers.
+pub(crate) fn table(columns: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(columns.iter().map(|name| Cell::new(name.trim_start_matches('#'))));
+    for (index, name) in columns.iter().enumerate() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_padding((0, 2));
+            if name.starts_with('#') {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+    table
+}
+
+/// Returns the lines of a table without blanks at their ends.
+pub(crate) fn lines(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Returns lines of a name and a value each.
+pub(crate) fn fields(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
+}

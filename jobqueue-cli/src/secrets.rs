@@ -1,0 +1,41 @@
+//! Keeps secrets off the command line, where every user of the machine can read them.
+
+use std::ffi::OsString;
+
+use crate::exit::Failure;
+
+/// What begins a secret in a storage string.
+const MARKS: &[&str] = &["accountkey=", "sharedaccesssignature=", "sig=", "sharedaccesskey="];
+
+/// Returns whether a storage string contains a key or a signature.
+pub(crate) fn has_secret(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    MARKS.iter().any(|mark| text.contains(mark))
+}
+
+/// Refuses arguments with a secret, before anything could print them.
+pub(crate) fn refuse_in(arguments: &[OsString]) -> Result<(), Failure> {
+    let refused = arguments.iter().any(|argument| has_secret(&argument.to_string_lossy()));
+    match refused {
+        false => Ok(()),
+        true => Err(Failure::Usage(
+            "an argument contains a key or a signature, which the list of processes shows to others; set the environment variable \
+             JOBQUEUE_STORAGE to the storage string, or name a context of the configuration file with --context; then replace \
+             the key, which may be in the history of your shell"
+                .to_owned(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_signatures_are_found_in_any_case() {
+        assert!(has_secret("DefaultEndpointsProtocol=https;accountKEY=abc"));
+        assert!(has_secret("QueueEndpoint=x;SharedAccessSignature=sv=1"));
+        assert!(has_secret("https://a.queue.core.windows.net?sv=1&sig=abc"));
+        assert!(!has_secret("sqlite:jobs.db") && !has_secret("UseDevelopmentStorage=true"));
+    }
+}

@@ -1,0 +1,123 @@
+//! The storage that a command works on, and what it may do there.
+
+use std::path::Path;
+
+use jobqueue::Storage;
+use jobqueue::admin::{AccessLevel, Action, Admin};
+
+use crate::args::Global;
+use crate::config::Config;
+use crate::exit::Failure;
+
+/// The environment variable with the storage string.
+const VARIABLE: &str = "JOBQUEUE_STORAGE";
+
+/// What a command needs of its storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// The command reads.
+    Read,
+    /// The command receives messages and puts them back.
+    Inspect,
+    /// The command changes something.
+    Change,
+    /// The command changes something, and creates the SQLite file if it is missing.
+    Create,
+}
+
+/// A storage that was chosen, and the rights that the choice gives.
+pub(crate) struct Session {
+    /// The operator's view.
+    pub(crate) admin: Admin,
+    /// The name of a production context: changes are to be confirmed.
+    pub(crate) production: Option<String>,
+    /// The path of the SQLite file, if the storage is one.
+    pub(crate) file: Option<String>,
+}
+
+struct Choice {
+    storage: String,
+    access: AccessLevel,
+    production: Option<String>,
+    /// False for the default context, which is enough to read only.
+    explicit: bool,
+}
+
+impl Session {
+    /// Opens the storage that the arguments, the environment or the configuration name, in this order.
+    pub(crate) async fn open(global: &Global, need: Need) -> Result<Self, Failure> {
+        let choice = choose(global)?;
+        if !choice.explicit && matches!(need, Need::Change | Need::Create) {
+            return Err(Failure::Usage(format!(
+                "a change needs its storage named: add --context or --storage, or set {VARIABLE}; the default context is for reading only"
+            )));
+        }
+        let file = choice.storage.trim().strip_prefix("sqlite:").map(str::to_owned);
+        if let Some(file) = file.as_deref().filter(|file| !file.is_empty() && need != Need::Create) {
+            require_file(file)?;
+        }
+        let storage = Storage::connect(&choice.storage).await?;
+        let access = match need {
+            Need::Read => AccessLevel::ReadOnly,
+            Need::Inspect => choice.access.and(&AccessLevel::only([Action::Inspect])),
+            Need::Change | Need::Create => choice.access,
+        };
+        let admin = Admin::builder(storage).access(access).operator(operator(global)).build();
+        Ok(Self { admin, production: choice.production, file })
+    }
+
+    /// Fails unless the access allows all changes: for those that are not an action of their own.
+    pub(crate) fn require_operate(&self, what: &str) -> Result<(), Failure> {
+        match self.admin.access() {
+            AccessLevel::Operate => Ok(()),
+            _ => Err(Failure::Refused(format!("the access of this context does not allow to {what}"))),
+        }
+    }
+}
+
+fn choose(global: &Global) -> Result<Choice, Failure> {
+    let operate =
+        |storage| Choice { storage, access: AccessLevel::Operate, production: None, explicit: true };
+    if let Some(storage) = &global.storage {
+        return Ok(operate(storage.clone()));
+    }
+    let from_environment = || std::env::var(VARIABLE).ok().filter(|storage| !storage.trim().is_empty());
+    if global.context.is_none()
+        && let Some(storage) = from_environment()
+    {
+        return Ok(operate(storage));
+    }
+    let config = Config::read(global.config.as_deref())?;
+    let Some(name) = global.context.as_ref().or(config.default.as_ref()) else {
+        return Err(Failure::Usage(format!(
+            "no storage is named: set {VARIABLE} to a storage string such as sqlite:jobs.db, or add --storage, or --context with a context of the configuration file"
+        )));
+    };
+    let context = config.context(name)?;
+    Ok(Choice {
+        storage: context.storage(name)?,
+        access: context.access(name)?,
+        production: context.production.then(|| name.clone()),
+        explicit: global.context.is_some(),
+    })
+}
+
+/// Fails if a SQLite file is missing: opening it would create an empty one at a mistyped path.
+fn require_file(file: &str) -> Result<(), Failure> {
+    match Path::new(file).exists() {
+        true => Ok(()),
+        false => Err(Failure::NothingMatched(format!(
+            "there is no file `{file}`; programs create it when they open the storage, and `jobqueue queue create` does"
+        ))),
+    }
+}
+
+fn operator(global: &Global) -> String {
+    let login = || ["USER", "USERNAME", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    global
+        .operator
+        .clone()
+        .or_else(login)
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "unknown".to_owned())
+}

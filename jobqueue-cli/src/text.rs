@@ -1,0 +1,83 @@
+//! Texts on a terminal: escaped, shortened, and in units that people read.
+
+use std::time::Duration;
+
+/// The most characters of a cell of a table.
+const CELL: usize = 60;
+
+/// Returns whether colours may be used on a terminal.
+pub(crate) fn colour_is_wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Escapes what could control a terminal or change the direction of writing. Anybody may have written the text.
+pub(crate) fn clean(text: &str) -> String {
+    let mut cleaned = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\'' | '"' | '\\' => cleaned.push(c),
+            _ => cleaned.extend(c.escape_debug()),
+        }
+    }
+    cleaned
+}
+
+/// Returns a text for a cell: escaped, and cut where it is too long.
+pub(crate) fn cell(text: &str) -> String {
+    let cleaned = clean(text);
+    match cleaned.char_indices().nth(CELL) {
+        None => cleaned,
+        Some((end, _)) => format!("{}…", &cleaned[..end]),
+    }
+}
+
+/// Returns a text for a cell, or a dash if there is none.
+pub(crate) fn optional(text: Option<&str>) -> String {
+    text.map_or_else(|| "-".to_owned(), cell)
+}
+
+/// Returns a length of time with its two largest units, such as `3h 12m`.
+pub(crate) fn age(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m {}s", seconds % 60),
+        (0, ..) => format!("{hours}h {minutes}m"),
+        _ => format!("{days}d {hours}h"),
+    }
+}
+
+/// Reads a length of time such as `90s`, `2h 30m` or `7d`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let problem = || format!("`{}` is not a length of time; write for example 90s, 2h30m or 7d", clean(text));
+    let span: jiff::Span = text.parse().map_err(|_| problem())?;
+    let signed = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| problem())?;
+    Duration::try_from(signed).map_err(|_| problem())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_and_bidirectional_text_are_escaped() {
+        assert_eq!(clean("a\u{1b}[2J\n\u{202e}b"), "a\\u{1b}[2J\\n\\u{202e}b");
+        assert_eq!(clean("it's \"ä\""), "it's \"ä\"");
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let cut = cell(&"ä".repeat(100));
+        assert_eq!(cut.chars().count(), CELL + 1);
+    }
+
+    #[test]
+    fn lengths_of_time_are_read_and_shown() {
+        assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
+        assert_eq!(duration("2h 30m"), Ok(Duration::from_secs(9_000)));
+        assert!(duration("-1s").is_err() && duration("soon").is_err());
+        assert_eq!(age(Duration::from_secs(11_530)), "3h 12m");
+        assert_eq!(age(Duration::from_secs(59)), "59s");
+    }
+}

@@ -1,0 +1,59 @@
+//! Redriving and purging.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, error_text};
+
+/// Sends SIGINT.
+pub(crate) fn interrupt(child: &Child) {
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn redrive_puts_back_what_the_filter_selects() {
+    let place = Place::with_mails(0, 3);
+    assert_eq!(place.run(&["dead", "redrive", "mails", "--kind", "other"]).status.code(), Some(3));
+    assert_eq!(place.counts(), (0, 3));
+    let preview = place.ok(&["dead", "redrive", "mails", "--reason", "rejected", "--dry-run"]);
+    assert!(preview.starts_with("3 would be put back, 0 skipped"), "{preview}");
+    assert_eq!(place.counts(), (0, 3), "a dry run changes nothing");
+    let done = place.ok(&["dead", "redrive", "mails", "--reason", "rejected", "--limit", "2"]);
+    assert!(done.starts_with("2 put back, 0 skipped"), "{done}");
+    assert_eq!(place.counts(), (2, 1));
+}
+
+#[test]
+fn interrupted_redrive_loses_nothing() {
+    let place = Place::with_mails(0, 40);
+    // The rate leaves time between the first and the last: without the signal it takes ten seconds and more.
+    let arguments = ["dead", "redrive", "mails", "--all", "--rate", "4", "-o", "json"];
+    let child = place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while place.json(&["peek", "mails"]).as_array().unwrap().is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(60), "nothing is put back");
+    }
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", error_text(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::shape::check("bulk_report", &report);
+    let moved = report["count"].as_u64().unwrap();
+    assert!((1..40).contains(&moved), "{report}");
+    assert_eq!(place.counts(), (moved, 40 - moved));
+    // The dead letters that were held are visible at once.
+    let left = place.json(&["dead", "list", "mails", "--deep"]);
+    assert_eq!(left["matching"], 40 - moved, "{left}");
+}
+
+#[test]
+fn bulk_without_a_filter_needs_all() {
+    let place = Place::with_mails(0, 1);
+    for arguments in
+        [&["dead", "redrive", "mails"][..], &["dead", "purge", "mails", "--all", "--kind", "mail"]]
+    {
+        assert_eq!(place.run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    assert_eq!(place.counts(), (0, 1));
+}

@@ -1,0 +1,88 @@
+//! Questions on a pseudo-terminal, which Python's standard library opens.
+
+use std::process::Command;
+
+use crate::support::Place;
+
+/// Runs the program on a terminal, waits for a question, and answers it. Prints what the terminal shows; ends as the program does.
+const TERMINAL: &str = r#"
+import os, pty, select, sys
+answer, question, program = sys.argv[1], sys.argv[2], sys.argv[3:]
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(program[0], program)
+shown, answered = b"", False
+while True:
+    ready, _, _ = select.select([terminal], [], [], 60)
+    if not ready:
+        os.kill(pid, 9)
+        sys.exit("no answer within a minute: " + repr(shown))
+    try:
+        data = os.read(terminal, 4096)
+    except OSError:
+        data = b""
+    if not data:
+        break
+    shown += data
+    if question.encode() in shown and not answered:
+        os.write(terminal, b"\x03" if answer == "^C" else answer.encode() + b"\n")
+        answered = True
+sys.stdout.write(shown.decode())
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+
+/// Returns the exit code, and everything that the terminal has shown.
+fn answer(place: &Place, answer: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let program = ["-c", TERMINAL, answer, "to go on: ", env!("CARGO_BIN_EXE_jobqueue")];
+    let mut python = Command::new("python3");
+    python
+        .args(program)
+        .args(arguments)
+        .env("JOBQUEUE_STORAGE", &place.storage)
+        .env("HOME", place.folder.path());
+    let output = python.env("TERM", "xterm").env_remove("NO_COLOR").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), text + &String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn purge_wants_the_name_of_the_queue() {
+    let place = Place::with_mails(1, 2);
+    let purge = ["dead", "purge", "mails", "--all"];
+    let (code, shown) = answer(&place, "yes", &purge);
+    assert_eq!(code, Some(4), "{shown}");
+    assert!(shown.contains("about 2") && shown.contains("Type `mails`"), "{shown}");
+    assert_eq!(place.counts(), (1, 2));
+    let (code, shown) = answer(&place, "mails", &purge);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("2 deleted"), "{shown}");
+    assert_eq!(place.counts(), (1, 0));
+}
+
+#[test]
+fn signal_at_the_question_changes_nothing() {
+    let place = Place::with_mails(0, 1);
+    let (code, shown) = answer(&place, "^C", &["dead", "purge", "mails", "--all"]);
+    assert_eq!(code, Some(130), "{shown}");
+    assert_eq!(place.counts(), (0, 1));
+}
+
+#[test]
+fn deep_look_asks_and_sees_past_the_first_messages() {
+    let place = Place::with_mails(40, 0);
+    let (code, shown) = answer(&place, "yes", &["peek", "mails", "--deep", "-o", "ndjson"]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(shown.matches("\"message_id\"").count(), 40, "{shown}");
+    let after = place.json(&["peek", "mails"]);
+    assert_eq!(after.as_array().unwrap().len(), 32);
+    assert_eq!(after[0]["attempts"], 0, "the look is not an attempt");
+}
+
+#[test]
+fn colour_is_only_on_terminals_that_want_it() {
+    let place = Place::with_mails(0, 1);
+    let (_, shown) = answer(&place, "no", &["dead", "purge", "mails", "--all"]);
+    assert!(shown.contains("\u{1b}[1;31merror:"), "{shown:?}");
+    let output = place.run(&["dead", "purge", "mails", "--all"]);
+    assert!(!output.stderr.contains(&0x1b));
+}

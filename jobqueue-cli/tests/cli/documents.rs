@@ -1,0 +1,92 @@
+//! Completions, manual pages and help.
+
+use std::process::Command;
+
+use crate::support::Place;
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    let place = Place::new();
+    let file = place.path("jobqueue.bash");
+    std::fs::write(&file, place.ok(&["completions", "bash"])).unwrap();
+    let complete = |words: &str| {
+        let script = format!(
+            "source '{}'; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _jobqueue jobqueue \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]}}\"",
+            file.display()
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(complete("jobqueue que"), "queues queue");
+    assert_eq!(complete("jobqueue dead red"), "redrive");
+    assert_eq!(complete("jobqueue dead redrive --dry"), "--dry-run");
+    assert_eq!(complete("jobqueue queues --output nd"), "ndjson");
+}
+
+#[test]
+fn completions_exist_for_each_shell() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(place.ok(&["completions", shell]).contains("redrive"), "{shell}");
+    }
+}
+
+#[test]
+fn manual_has_a_page_for_each_command() {
+    let place = Place::new();
+    let page = place.ok(&["man"]);
+    assert!(page.contains(".TH jobqueue 1") && page.contains("Exit codes"), "{page}");
+    let folder = place.path("man");
+    place.ok(&["man", "--to", folder.to_str().unwrap()]);
+    for name in ["jobqueue", "jobqueue-queues", "jobqueue-dead-redrive", "jobqueue-queue-settings-plan"] {
+        let page = std::fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains(".SH SYNOPSIS") && page.contains(".SH DESCRIPTION"), "{name}: {page}");
+    }
+}
+
+/// Follows the lists of commands in the help, from the top to the last command.
+#[test]
+fn help_of_each_command_says_what_each_argument_is() {
+    let place = Place::new();
+    let (mut paths, mut seen) = (vec![Vec::<String>::new()], 0);
+    while let Some(path) = paths.pop() {
+        let words: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = place.ok(&words);
+        let mut section = "";
+        for (index, line) in help.lines().enumerate() {
+            if !line.starts_with(' ') {
+                section = line;
+            } else if section == "Commands:" && line.starts_with("  ") && !line.starts_with("   ") {
+                let name = line.split_whitespace().next().unwrap();
+                if name != "help" {
+                    paths.push([&path[..], &[name.to_owned()]].concat());
+                }
+            }
+            let is_option = line.trim_start().starts_with('-') && section == "Options:";
+            if is_option {
+                let next = help.lines().nth(index + 1).unwrap_or_default();
+                let has_text = line.trim().contains("  ") || next.starts_with("          ");
+                assert!(has_text, "{path:?} says nothing of {line}");
+            }
+        }
+        assert!(!help.contains("  [env: JOBQUEUE_STORAGE"), "{help}");
+        seen += 1;
+    }
+    assert!(seen > 20, "the test sees {seen} helps only");
+}
+
+#[test]
+fn each_command_is_in_the_readme_and_in_the_guide() {
+    let readme = include_str!("../../README.md");
+    let guide = include_str!("../../../jobqueue/src/docs/operating.md");
+    for command in jobqueue_cli::command().get_subcommands() {
+        let name = command.get_name();
+        assert!(
+            readme.contains(&format!("`{name}")) || readme.contains(&format!("`{name}`")),
+            "README: {name}"
+        );
+        assert!(guide.contains(&format!("jobqueue {name}")), "guide: {name}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Exit codes, contexts, and secrets.
+
+use crate::support::{Place, error_text};
+
+#[test]
+fn exit_codes_tell_what_went_wrong() {
+    let place = Place::with_mails(1, 1);
+    let broken = place.path("broken.db");
+    std::fs::write(&broken, "no database").unwrap();
+    let broken = format!("sqlite:{}", broken.display());
+    let missing = format!("sqlite:{}", place.path("missing.db").display());
+    let cases: &[(i32, &[&str])] = &[
+        (0, &["queues"]),
+        (1, &["queues", "--storage", &broken]),
+        (2, &["queues", "--storage", "nonsense"]),
+        (2, &["queue", "show", "Not_A_Name"]),
+        (2, &["no-such-command"]),
+        (3, &["queue", "show", "no-such-queue"]),
+        (3, &["dead", "show", "mails", "no-such-job"]),
+        (3, &["queues", "--storage", &missing]),
+        (4, &["dead", "purge", "mails", "--all"]),
+        (4, &["peek", "mails", "--deep"]),
+    ];
+    for (code, arguments) in cases {
+        let output = place.run(arguments);
+        assert_eq!(output.status.code(), Some(*code), "{arguments:?}: {}", error_text(&output));
+        let error = error_text(&output);
+        assert!(*code == 0 || error.starts_with("error: "), "{arguments:?}: {error}");
+    }
+    assert!(!place.path("missing.db").exists(), "a command that reads has created a storage");
+    assert_eq!(place.counts(), (1, 1));
+}
+
+#[test]
+fn missing_storage_is_told_with_what_to_do() {
+    let place = Place::new();
+    let output = place.without_storage(&["queues"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error_text(&output).contains("JOBQUEUE_STORAGE"), "{}", error_text(&output));
+}
+
+#[test]
+fn default_context_is_for_reading_only() {
+    let place = Place::with_mails(1, 0);
+    place.configure(&format!("default = 'local'\n[contexts.local]\nstorage = '{}'\n", place.storage));
+    let run = |arguments: &[&str]| place.without_storage(arguments).output().unwrap();
+    assert!(run(&["queue", "show", "mails"]).status.success());
+    let output = run(&["queue", "pause", "mails"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error_text(&output).contains("--context"), "{}", error_text(&output));
+    assert!(run(&["queue", "pause", "mails", "--context", "local"]).status.success());
+}
+
+#[test]
+fn access_of_a_context_bounds_the_changes() {
+    let place = Place::with_mails(1, 1);
+    let storage = &place.storage;
+    place.configure(&format!(
+        "[contexts.look]\nstorage = '{storage}'\naccess = 'read_only'\n\
+         [contexts.night]\nstorage_env = 'NIGHT'\naccess = ['pause']\n"
+    ));
+    let run = |arguments: &[&str]| {
+        let mut command = place.without_storage(arguments);
+        command.env("NIGHT", storage).output().unwrap().status.code()
+    };
+    assert_eq!(run(&["queues", "--context", "look"]), Some(0));
+    assert_eq!(run(&["queue", "pause", "mails", "--context", "look"]), Some(4));
+    assert_eq!(run(&["sweep", "--context", "look"]), Some(4));
+    assert_eq!(run(&["dead", "redrive", "mails", "--all", "--dry-run", "--context", "look"]), Some(4));
+    assert_eq!(run(&["queue", "pause", "mails", "--context", "night"]), Some(0));
+    assert_eq!(run(&["dead", "redrive", "mails", "--all", "--context", "night"]), Some(4));
+    assert_eq!(place.counts(), (1, 1));
+}
+
+#[test]
+fn production_context_asks_before_a_change() {
+    let place = Place::with_mails(1, 0);
+    place.configure(&format!("[contexts.live]\nstorage = '{}'\nproduction = true\n", place.storage));
+    let run = |arguments: &[&str]| place.without_storage(arguments).output().unwrap();
+    assert!(run(&["queues", "--context", "live"]).status.success());
+    let output = run(&["queue", "pause", "mails", "--context", "live"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(error_text(&output).contains("--yes"), "{}", error_text(&output));
+    assert_eq!(place.json(&["queue", "show", "mails"])["paused"], false);
+    assert!(run(&["queue", "pause", "mails", "--context", "live", "--yes"]).status.success());
+}
+
+const SECRET: &str = "c2VjcmV0LXNlY3JldC1zZWNyZXQ=";
+
+#[test]
+fn secrets_are_refused_as_arguments_and_never_printed() {
+    let place = Place::new();
+    let key = format!(
+        "DefaultEndpointsProtocol=http;AccountName=a;AccountKey={SECRET};QueueEndpoint=http://127.0.0.1:1/a"
+    );
+    let sas = format!("https://a.queue.core.windows.net/?sv=2024&sig={SECRET}");
+    let output = |command: &mut std::process::Command| {
+        let output = command.output().unwrap();
+        let text = format!("{}{}", error_text(&output), String::from_utf8_lossy(&output.stdout));
+        assert!(!text.contains(SECRET), "{text}");
+        assert_ne!(output.status.code(), Some(0), "{text}");
+        text
+    };
+    for arguments in [["queues", "--storage", &key], ["queues", "--storage", &sas], ["queue", "show", &key]] {
+        assert!(output(&mut place.without_storage(&arguments)).contains("JOBQUEUE_STORAGE"));
+    }
+    output(place.without_storage(&["queues"]).env("JOBQUEUE_STORAGE", format!("AccountKey={SECRET}")));
+    // A mistake in the configuration file beside the key, and one in its value.
+    for wrong in [format!("[contexts.a]\nstorage = ['AccountKey={SECRET}']"), format!("AccountKey={SECRET}")]
+    {
+        place.configure(&wrong);
+        assert!(output(&mut place.without_storage(&["queues", "--context", "a"])).contains("line "));
+    }
+}

@@ -1,0 +1,14 @@
+//! The built program `jobqueue`, through pipes, a pseudo-terminal and signals. On Unix: the tests send signals and run a shell.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)] // A helper that fails fails its test.
+
+mod azurite;
+mod bulk;
+mod confirm;
+mod documents;
+mod exit_codes;
+mod schema;
+mod send;
+mod shape;
+mod support;

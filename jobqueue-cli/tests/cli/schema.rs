@@ -1,0 +1,118 @@
+//! The output of each command as JSON, as lines of JSON and as a table.
+
+use serde_json::Value;
+
+use crate::shape::check;
+use crate::support::{Place, reject_all};
+
+#[test]
+fn output_of_each_command_has_the_form_of_its_schema() {
+    let place = Place::with_mails(2, 3);
+    let copy = place.path("copy.db");
+    let commands: &[(&str, &[&str])] = &[
+        ("queues", &["queues"]),
+        ("queue", &["queue", "show", "mails"]),
+        ("queue_change", &["queue", "create", "letters"]),
+        ("queue_change", &["queue", "pause", "letters"]),
+        ("queue_change", &["queue", "resume", "letters"]),
+        ("settings_plan", &["queue", "settings", "plan", "mails", "poisonthreshold=7"]),
+        ("settings_plan", &["queue", "settings", "apply", "mails", "poisonthreshold=7"]),
+        ("jobs", &["peek", "mails"]),
+        ("jobs", &["peek", "mails", "--deep", "--yes"]),
+        ("dead_letters", &["dead", "list", "mails"]),
+        ("dead_letters", &["dead", "list", "mails", "--deep", "--reason", "rejected"]),
+        ("job", &["dead", "show", "mails", "dead-1"]),
+        ("payload", &["dead", "show", "mails", "dead-1", "--payload"]),
+        ("bulk_report", &["dead", "redrive", "mails", "--all", "--dry-run"]),
+        ("bulk_report", &["dead", "redrive", "mails", "--id", "dead-1"]),
+        ("bulk_report", &["dead", "purge", "mails", "--id", "dead-2", "--yes"]),
+        ("sweep", &["sweep"]),
+        ("backup", &["backup", copy.to_str().unwrap()]),
+    ];
+    for (definition, arguments) in commands {
+        check(definition, &place.json(arguments));
+    }
+    assert_eq!(place.counts(), (3, 1));
+}
+
+#[test]
+fn history_of_a_job_that_died_twice_has_the_form_of_its_schema() {
+    let place = Place::with_mails(0, 1);
+    place.ok(&["dead", "redrive", "mails", "--all"]);
+    reject_all(&place.storage);
+    let letter = place.json(&["dead", "show", "mails", "dead-0"]);
+    check("job", &letter);
+    assert_eq!(letter["past"].as_array().unwrap().len(), 1);
+    assert!(place.ok(&["dead", "show", "mails", "dead-0"]).contains("earlier dead letter"));
+}
+
+#[test]
+fn lines_of_json_are_the_items_of_the_list() {
+    let place = Place::with_mails(2, 1);
+    for (definition, arguments) in [("queue", vec!["queues"]), ("job", vec!["peek", "mails"])] {
+        let text = place.ok(&[&arguments[..], &["-o", "ndjson"]].concat());
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(!lines.is_empty());
+        lines.iter().for_each(|line| check(definition, line));
+    }
+}
+
+#[test]
+fn table_of_queues_has_a_row_for_each_queue() {
+    let place = Place::with_mails(2, 3);
+    place.ok(&["queue", "pause", "mails"]);
+    let text = place.ok(&["queues"]);
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["QUEUE", "LENGTH", "VISIBLE", "OLDEST", "DEAD", "STATE"]);
+    assert_eq!((rows[1][0], rows[1][1], rows[1][2]), ("mails", "2", "2"), "{text}");
+    assert!(text.contains("paused") && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn texts_of_others_cannot_control_the_terminal() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let file = place.path("hostile.json");
+    std::fs::write(&file, "{}").unwrap();
+    let file = file.to_str().unwrap();
+    place.ok(&["send", "mails", "--kind", "\u{1b}[2J\u{202e}<script>", "--file", file]);
+    let text = place.ok(&["peek", "mails"]);
+    assert!(text.contains("\\u{1b}[2J\\u{202e}<script>"), "{text}");
+    assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text}");
+}
+
+#[test]
+fn settings_are_planned_and_applied() {
+    let place = Place::with_mails(1, 0);
+    let plan = ["queue", "settings", "plan", "mails", "poisonthreshold=7", "--check"];
+    assert_eq!(place.run(&plan).status.code(), Some(1), "drift");
+    place.ok(&["queue", "settings", "apply", "mails", "poisonthreshold=7"]);
+    assert_eq!(place.ok(&plan), "nothing to change\n");
+    assert_eq!(place.json(&["queue", "show", "mails"])["settings"]["poisonthreshold"], "7");
+}
+
+#[test]
+fn watching_repeats_until_a_signal() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let place = Place::with_mails(1, 0);
+    let mut command = place.command(&["queues", "--watch", "--interval", "100ms", "-o", "ndjson"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        check("queue", &serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap());
+    }
+    crate::bulk::interrupt(&child);
+    // The pipe stays open, so that nothing but the signal ends it.
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn closed_pipe_ends_quietly() {
+    let place = Place::with_mails(40, 0);
+    let script = format!("'{}' peek mails -o json | head -c 1", env!("CARGO_BIN_EXE_jobqueue"));
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.args(["-c", &script]).env("JOBQUEUE_STORAGE", &place.storage).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

@@ -1,0 +1,60 @@
+//! Sending from files and from standard input.
+
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use crate::shape::check;
+use crate::support::{Place, error_text};
+
+/// Runs `send` with `input` on standard input.
+fn send(place: &Place, arguments: &[&str], input: &str) -> Output {
+    let arguments = [&["send", "mails", "-o", "json"], arguments].concat();
+    let mut command = place.command(&arguments);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn payload_from_standard_input_is_sent_with_its_options() {
+    let place = Place::with_mails(0, 0);
+    place.ok(&["queue", "create", "mails"]);
+    let options =
+        ["--kind", "mail", "--id", "one", "--key", "ada", "--version", "2", "--header", "tenant=blue"];
+    let output = send(&place, &options, r#"{"to":"ada@example.org"}"#);
+    assert!(output.status.success(), "{}", error_text(&output));
+    check("sent", &serde_json::from_slice(&output.stdout).unwrap());
+    let job = &place.json(&["peek", "mails"])[0];
+    assert_eq!(job["id"], "one");
+    assert_eq!(job["key"], "ada");
+    assert_eq!(job["version"], 2);
+    assert_eq!(job["headers"]["tenant"], "blue");
+    assert_eq!(job["payload"]["value"]["to"], "ada@example.org");
+}
+
+#[test]
+fn lines_are_sent_until_one_is_wrong() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let lines = "{\"to\":\"a\"}\n\n{\"to\":\"b\"}\nsecret-text\n{\"to\":\"c\"}\n";
+    let checked = send(&place, &["--kind", "mail", "--ndjson", "--dry-run"], lines);
+    assert_eq!((checked.status.code(), place.counts().0), (Some(2), 0));
+    let output = send(&place, &["--kind", "mail", "--ndjson"], lines);
+    let error = error_text(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("line 4") && error.contains("2 jobs were sent"), "{error}");
+    assert!(!error.contains("secret-text"), "{error}");
+    assert_eq!(place.counts().0, 2);
+}
+
+#[test]
+fn events_keep_their_identity() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let event = r#"{"specversion":"1.0","id":"7","source":"/shop","type":"mail","data":{"to":"a"}}"#;
+    assert!(send(&place, &["--ndjson"], event).status.success());
+    let job = &place.json(&["peek", "mails"])[0];
+    assert_eq!((&job["id"], &job["source"], &job["kind"]), (&"7".into(), &"/shop".into(), &"mail".into()));
+    assert_eq!(send(&place, &[], r#"{"to":"a"}"#).status.code(), Some(2), "it is not an event");
+}

@@ -1,0 +1,123 @@
+//! A storage with jobs and dead letters, and the program that works on it.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use jobqueue::{JobError, QueueMessage, Storage, Worker};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+/// A message whose handler rejects it.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "mails", kind = "mail")]
+pub(crate) struct Mail {
+    to: String,
+}
+
+/// A folder with a SQLite storage, and a home without configuration.
+pub(crate) struct Place {
+    pub(crate) folder: TempDir,
+    pub(crate) storage: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = format!("sqlite:{}", folder.path().join("jobs.db").display());
+        Self { folder, storage }
+    }
+
+    /// Returns a place with a queue `mails`, some jobs that wait, and some dead letters.
+    pub(crate) fn with_mails(waiting: usize, dead: usize) -> Self {
+        let place = Self::new();
+        fill(&place.storage, waiting, dead);
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Returns the program with these arguments, and the storage in its environment.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.without_storage(arguments);
+        command.env("JOBQUEUE_STORAGE", &self.storage);
+        command
+    }
+
+    /// Returns the program with these arguments, an empty home and nothing else in its environment.
+    pub(crate) fn without_storage(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_jobqueue"));
+        command.args(arguments).env_clear().env("HOME", self.folder.path()).stdin(Stdio::null());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a command that has to succeed, and returns its standard output.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", error_text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs a command that has to succeed, and returns the document it prints.
+    pub(crate) fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        let text = self.ok(&[arguments, &["--output", "json"]].concat());
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Writes the configuration file.
+    pub(crate) fn configure(&self, text: &str) {
+        let folder = self.path(".config/jobqueue");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("config.toml"), text).unwrap();
+    }
+
+    /// Returns how many jobs wait in `mails`, and how many are dead.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let queue = self.json(&["queue", "show", "mails"]);
+        (queue["length"].as_u64().unwrap(), queue["dead_letters"].as_u64().unwrap())
+    }
+}
+
+pub(crate) fn error_text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Sends mails, of which a worker rejects `dead`.
+pub(crate) fn fill(storage: &str, waiting: usize, dead: usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let storage = Storage::connect(storage).await.unwrap();
+        let mails = storage.queue::<Mail>().await.unwrap();
+        for number in 0..dead {
+            mails
+                .send(&Mail { to: format!("{number}@example.org") })
+                .id(format!("dead-{number}"))
+                .await
+                .unwrap();
+        }
+        if dead > 0 {
+            reject(&storage).await;
+        }
+        for number in 0..waiting {
+            mails.send(&Mail { to: format!("{number}@example.org") }).await.unwrap();
+        }
+    });
+}
+
+/// Has a worker reject all mails that wait.
+pub(crate) fn reject_all(storage: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { reject(&Storage::connect(storage).await.unwrap()).await });
+}
+
+async fn reject(storage: &Storage) {
+    let handler = |_: Mail| async { Err::<(), _>(JobError::dead_letter("no such address")) };
+    let worker = Worker::builder(storage.clone()).handle(handler).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+}
