@@ -32,7 +32,7 @@ struct Made(Arc<(AtomicU32, Notify)>);
 
 async fn report(_: Report, ctx: Context, State(made): State<Made>) -> Result<(), JobError> {
     let number = made.0.0.fetch_add(1, Ordering::Relaxed) + 1;
-    // The id contains the schedule's name and the slot's time: it is the same whoever sends the message.
+    // The id contains the schedule's name and the slot's time: it does not depend on the sender.
     println!("report {number}, due at {}", ctx.info().id);
     if number == ENOUGH {
         made.0.1.notify_one();

@@ -31,7 +31,7 @@ struct Thumbnail {
     note: String,
 }
 
-/// The same attributes as an event of ours, owned, as whoever passes it on needs them.
+/// The same attributes as an event of ours, owned, because a program that passes the event on needs them so.
 #[derive(Serialize, Deserialize)]
 struct Event<T> {
     specversion: String,

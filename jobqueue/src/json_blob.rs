@@ -65,9 +65,9 @@ pub(crate) struct Version<T> {
 pub(crate) enum Known<T> {
     /// The caller knows nothing: the document is read first.
     Nothing,
-    /// There was no document, and perhaps there is still none.
+    /// There was no document; by now there may be one.
     Absent,
-    /// The document was this version, and perhaps still is.
+    /// The document was this version; by now it may be another.
     Version(Version<T>),
 }
 

@@ -31,6 +31,7 @@ pub mod maintenance;
 pub mod memory;
 pub mod message;
 mod name;
+mod presence;
 pub mod queue;
 pub mod settings;
 pub mod sharded;

@@ -84,7 +84,7 @@ async fn many_are_sent_in_one_request_each_with_its_options() {
 async fn many_sent_in_order_get_their_places_in_the_order_of_the_list() {
     let faulty = Faulty::new(&memory::open());
     let storage = faulty.storage();
-    // What the second request stores must not overtake what the first does.
+    // The messages of the second request must not overtake those of the first.
     faulty.plan(Operation::PutAll, 1, Fault::DelayAfter(Duration::from_secs(1)));
     let orders = storage.queue::<Order>().await.unwrap();
     let list: Vec<Order> = (0..600).map(|n| order(&format!("{n}"))).collect();

@@ -48,7 +48,7 @@ struct PageJoin {}
 /// A child's result, or the reason of its dead letter.
 type Ends = Vec<Result<Option<u64>, Reason>>;
 
-/// A log of the handlers, and the children that are to be dead-lettered.
+/// A log of the handlers, and the children to dead-letter.
 #[derive(Clone, Default)]
 struct Log {
     runs: Arc<Mutex<BTreeMap<u64, u32>>>,
@@ -152,7 +152,7 @@ async fn ten_thousand_children_with_failures_join_once() {
     while !slices.is_empty().await.unwrap() || log.joins.lock().unwrap().is_empty() {
         let worker = builder(&faulty.storage(), &log).handle(flaky.clone()).circuit_breaker(None);
         let _ = worker.build().unwrap().run_until_idle().await.unwrap();
-        // What was not deleted comes back.
+        // A message that was not deleted is delivered again.
         sleep(Duration::from_secs(60)).await;
     }
     let joins = log.joins.lock().unwrap();
@@ -351,7 +351,7 @@ async fn sweep_removes_only_batches_that_ended_long_ago() {
     assert_eq!((left(&storage, "old/").await, left(&storage, "waiting/").await), (0, waiting));
     assert!(left(&storage, "new/").await > 0);
     assert_eq!(sweep(&storage, BatchSweepOptions::new()).await.unwrap(), 0);
-    // What was kept goes on.
+    // The batch that was kept continues.
     run(&storage, &log).await;
     assert_eq!(log.joins.lock().unwrap().len(), 3);
     // An id whose batch is gone is good for another one.

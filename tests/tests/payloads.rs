@@ -198,7 +198,7 @@ async fn completed_duplicate_keeps_payload_of_the_dead_letter() {
     assert_eq!(dead_letters.message(&letters[0]).await.unwrap().data.len(), LARGE);
 }
 
-// B22: of a message that expires, the dead letter is to last, and so its payload.
+// B22: the dead letter of a message that expires must last, and so must its payload.
 #[tokio::test(start_paused = true)]
 async fn dead_letter_made_during_a_blob_outage_keeps_payload() {
     let faulty = Faulty::new(&in_memory());

@@ -32,7 +32,6 @@ const FORMER: &[(&str, &str)] = &[
     ("caution", "fallback"),
     ("shelf", "message table"),
     ("keeper", "lease renewer"),
-    ("presence", "process guard"),
     ("foreign", "external"),
 ];
 

@@ -274,7 +274,7 @@ async fn clock_far_ahead_follows_the_catch_up_policy() {
         assert_eq!(sent(&storage).await, times::<0>([]), "{policy:?}");
         worker.abort();
         sleep(Duration::from_secs(1)).await;
-        // What the documentation says to do.
+        // The procedure of the documentation.
         let container = "jobqueue-schedules".parse().unwrap();
         let state = jobqueue::storage::BlobName::new(container, "tick").unwrap();
         storage.blobs().delete_blob(&state, None).await.unwrap();

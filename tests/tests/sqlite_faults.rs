@@ -57,7 +57,7 @@ async fn the_clock_may_step_back() {
     assert_eq!(storage.queues().get(&queue(), get(32, 600)).await.unwrap().messages.len(), 1);
     close(storage);
 
-    // Another process whose clock is still wrong goes on from the time in the file.
+    // Another process whose clock is still wrong continues from the time in the file.
     let storage = open_at(&path, &clock).await;
     assert!(storage.queues().get(&queue(), get(32, 600)).await.unwrap().messages.is_empty());
     clock.advance(Duration::from_secs(30));

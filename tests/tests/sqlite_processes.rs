@@ -96,7 +96,7 @@ async fn read_notices_a_newer_schema() {
     assert_eq!(error.kind(), StoreErrorKind::Stopped, "{error}");
 }
 
-// What the documentation of `backup` warns of.
+// The copy that the documentation of `backup` warns of.
 // F68
 #[tokio::test]
 async fn backup_has_what_a_copy_of_the_file_lacks() {

@@ -212,7 +212,7 @@ async fn delayed_job_is_rescheduled_by_its_key() {
     sleep(HOUR + Duration::from_secs(1)).await;
     assert_eq!(sent(&queue).await, [second.id()]);
     assert!(!other.cancel_unique("may").await.unwrap(), "it was received");
-    // The window of what was received goes on.
+    // The window of a received job continues.
     assert!(!delayed(&queue).await.is_sent());
 }
 
@@ -293,7 +293,7 @@ async fn unanswered_deletion_is_retried_and_doubt_reported() {
         }
         let cancelled = reports(&faulty.storage()).await.cancel_unique("may").await;
         assert_eq!((cancelled.ok(), faulty.calls_of(Operation::Delete)), (told, asked), "{faults:?}");
-        // Whoever comes next joins only what is certainly there.
+        // The next sender joins only a job that certainly exists.
         let next = delayed(&queue).await;
         let certain = faults == [REFUSED];
         assert_eq!((next.is_sent(), next.id() == first.id()), (!certain, told.is_none()), "{faults:?}");

@@ -9,7 +9,7 @@ use super::tiles::{Tile, TileLibrary};
 /// [`distance`]: about twelve steps of every channel.
 const LEEWAY: u32 = 1300;
 
-/// The greatest extra difference of a tile that is taken for variety, compared with the best, as a [`difference`].
+/// The greatest extra difference of a tile that is chosen for variety, compared with the best, as a [`difference`].
 const VARIETY: u32 = 3000;
 
 impl TileLibrary {

@@ -13,7 +13,7 @@ promises! { "write";
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
 
-    /// The holder writes, and goes on holding.
+    /// The holder writes, and still holds the lease.
     async fn by_the_holder_succeeds(subject) {
         let blob = subject.blob().await?;
         let id = blob.leased().await?;

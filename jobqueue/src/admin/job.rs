@@ -36,7 +36,7 @@ pub struct JobReference {
 }
 
 impl JobReference {
-    /// Returns a reference to the job with this id, whoever sent it.
+    /// Returns a reference to the job with this id, from any sender.
     pub fn new(queue: impl Into<String>, id: impl Into<String>) -> Self {
         Self { queue: queue.into(), source: None, id: id.into() }
     }
@@ -103,7 +103,7 @@ pub struct RawJob {
     pub dead: Option<RawDeadLetter>,
     /// Earlier dead letters of the job, oldest first.
     pub past: Vec<PastDeadLetter>,
-    /// The reason why the message is not an event, if it is none.
+    /// The reason why the message is not an event; `None` for an event.
     pub problem: Option<String>,
 }
 

@@ -33,6 +33,7 @@
 
 mod access;
 mod bulk;
+mod cancel;
 mod dead_letters;
 mod event;
 mod job;
@@ -42,12 +43,14 @@ mod queues;
 mod send;
 mod settings;
 mod text;
+mod workers;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub use access::{AccessLevel, Action};
 pub use bulk::{Bulk, BulkProgress, BulkReport, SkippedJob};
+pub use cancel::{CancelReport, Cancellation};
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use event::{OperatorEvent, OperatorResult};
 pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJob};
@@ -55,6 +58,11 @@ pub use payload::{BlobReference, RawCheckpoint, RawPayload};
 pub use queues::QueueOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
+pub use workers::WorkerOverview;
+
+pub use crate::presence::{
+    Counters, HISTOGRAM_BOUNDS, JobProgress, ListeningQueue, RunningJob, WorkerRecord,
+};
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};

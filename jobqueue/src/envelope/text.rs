@@ -84,7 +84,7 @@ pub fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> boo
     }
 }
 
-/// Returns whether an event with a payload of so many bytes may fit at all. One that cannot need not be written.
+/// Returns whether an event with a payload of this size may fit at all. Otherwise it need not be written.
 pub fn may_fit(payload_bytes: usize) -> bool {
     payload_bytes <= MAX_TEXT
 }

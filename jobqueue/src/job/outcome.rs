@@ -173,6 +173,8 @@ impl Reason {
 
     /// The job's coordination (its FIFO group or its batch) failed permanently.
     pub const COORDINATION_FAILED: Self = Self(Cow::Borrowed("coordination_failed"));
+    /// An operator cancelled the job.
+    pub const CANCELLED: Self = Self(Cow::Borrowed("cancelled"));
     /// Another program put the message there without a reason.
     pub const UNKNOWN: Self = Self(Cow::Borrowed("unknown"));
 

@@ -189,7 +189,7 @@ impl Lease {
         }
     }
 
-    /// Returns the attempts of a change while the lease goes on: few, because the operations that wait behind it need
+    /// Returns the attempts of a change during the lease: few, because the operations that wait behind it need
     /// time too.
     fn few_tries(&self) -> Tries {
         let left = self.deadline().saturating_duration_since(Instant::now());

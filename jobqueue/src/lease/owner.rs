@@ -163,7 +163,7 @@ impl Lease {
         state.phase == Phase::Held && !state.overrun
     }
 
-    /// Returns how much longer a handler that was told to stop may go on, of the grace that it has: until shortly before another
+    /// Returns how much longer a cancelled handler may run, of the grace that it has: until shortly before another
     /// worker can get the message, unless it may end late.
     pub(crate) fn grace(&self, grace: Duration) -> Duration {
         if self.terms.expired == ExpiredReceipt::Allow {

@@ -56,7 +56,7 @@ impl LeasedJob {
     }
 
     /// Records the same for certain, also of a message that was not run: for a job whose end others act upon, the next of its key or
-    /// the continuation of its batch. They must not go on while it may still run.
+    /// the continuation of its batch. They must not start while it may still run.
     ///
     /// # Errors
     /// The lease is lost, or the end is not recorded for certain; it is written together with the next change of the message.

@@ -1,7 +1,7 @@
 //! Sends a message again after its first request got no answer. There may then be two messages, and each needs its
 //! own payload.
 //!
-//! A blob belongs to one message: whoever ends that message may delete the blob without asking whether another
+//! A blob belongs to one message: the process that ends that message may delete the blob without asking whether another
 //! message refers to it.
 
 use tokio::time::Instant;

@@ -45,7 +45,7 @@ pub enum SendUniqueOutcome {
 }
 
 impl SendUniqueOutcome {
-    /// Returns the id of the job that does the work, whoever has sent it.
+    /// Returns the id of the job that does the work: this one, or the one that was sent earlier.
     pub fn id(&self) -> &str {
         match self {
             Self::Sent(sent) => sent.id(),

@@ -135,7 +135,7 @@ impl Maps {
         map.shards(self.home_name())
     }
 
-    /// Returns the current map. Creates it if the queue is to be spread and has none.
+    /// Returns the current map. Creates it if the queue must be spread and has none.
     pub(super) async fn fresh(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let read = Instant::now();
         let mut map = self.read(queue).await?;

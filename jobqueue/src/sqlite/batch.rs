@@ -22,7 +22,7 @@ pub(super) struct Batch<'c> {
     ids: Ids,
     /// The first number in the file that no process has reserved.
     sequence: i64,
-    /// True if the row of the store is to be written. It is not written in each transaction, since its page would be
+    /// True if the row of the store must be written. It is not written in each transaction, since its page would be
     /// synced each time.
     note: bool,
     changed: bool,

@@ -1,7 +1,7 @@
 //! The writer's chores between transactions: checkpoints, and the removal of expired messages.
 //!
 //! Checkpoints run after the answers, so that only later operations wait for them, and on the writer's own thread, so
-//! that a log under constant load can be finished and begun anew.
+//! that a log under constant load can be finished and restarted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

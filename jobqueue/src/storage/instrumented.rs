@@ -2,7 +2,7 @@
 //!
 //! A traced operation is one span at DEBUG level, with OpenTelemetry's messaging names. It contains the names of queues
 //! and blobs; it never contains receipts, lease ids, metadata or payloads. The [`Throttle`] of the storage takes note of
-//! every answer of the queues, whoever asked. The wrapper changes no answer.
+//! every answer of the queues. The wrapper changes no answer.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Measures a storage's load by its answers, and tells callers that can wait how long to wait.
 //!
 //! Renewing and settling leases cannot wait; polling and sending can. [`Instrumented`](super::instrumented::Instrumented)
-//! reads every answer of the queues, whoever asked. Callers that can wait call [`Throttle::until_ready`] before they send. The module knows nothing of
+//! reads every answer of the queues. Callers that can wait call [`Throttle::until_ready`] before they send. The module knows nothing of
 //! workers.
 
 use std::sync::Mutex;

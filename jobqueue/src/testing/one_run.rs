@@ -171,7 +171,7 @@ impl OneRun {
         );
     }
 
-    /// Checks that the attempt failed with an error that contains `part`, and is to be tried again.
+    /// Checks that the attempt failed with an error that contains `part`, and will be retried.
     ///
     /// # Panics
     /// If the run ended otherwise; the text shows its outcome.

@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handler::{ExtractError, FromJob, Job};
 use crate::job::JobInfo;
 use crate::message::QueueMessage;
+use crate::presence::Run;
 use crate::queue::{LeasedJob, Queue, from_json, to_json};
 use crate::storage::Storage;
 use crate::sync::lock;
@@ -52,6 +53,8 @@ struct Inner {
     shared: Arc<Shared>,
     snooze: Arc<Snooze>,
     token: CancellationToken,
+    /// The run in the worker's record, if it keeps one.
+    run: Option<Arc<Run>>,
     /// The output of the handler, which the hooks receive.
     left: Mutex<HandlerOutput>,
 }
@@ -92,9 +95,16 @@ impl Context {
         leased_job: Arc<LeasedJob>,
         worker: &QueueWorker,
         token: CancellationToken,
+        run: Option<Arc<Run>>,
     ) -> Self {
         let (shared, snooze) = (Arc::clone(&worker.shared), Arc::clone(&worker.snooze));
-        Self { inner: Arc::new(Inner { info, leased_job, shared, snooze, token, left: Mutex::default() }) }
+        Self {
+            inner: Arc::new(Inner { info, leased_job, shared, snooze, token, run, left: Mutex::default() }),
+        }
+    }
+
+    pub(super) fn run(&self) -> Option<&Run> {
+        self.inner.run.as_deref()
     }
 
     /// Returns the facts about the job besides its message.
@@ -103,7 +113,7 @@ impl Context {
     }
 
     /// Returns a token that fires when the handler must stop: the lease is lost, the job has exceeded its run time,
-    /// or the worker shuts down. A return value after that does not count as success. The handler has the cancel
+    /// an operator has cancelled it, or the worker shuts down. A return value after that does not count as success. The handler has the cancel
     /// grace to end.
     pub fn token(&self) -> &CancellationToken {
         &self.inner.token

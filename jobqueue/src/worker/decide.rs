@@ -56,13 +56,23 @@ pub(super) async fn decide<'w>(
     let Some(job) = leased_job.info().map(Arc::new) else {
         return end(Ending::Rejected(no_event(decoded)));
     };
-    let data = match decoded {
+    let cancelled = worker.shared.cancelled(&job);
+    let decoded = match decoded {
         Decoded::Rejected(rejection) => return end(Ending::Rejected(rejection)),
-        Decoded::NotYet(wait) => return end(Ending::Released(wait)),
+        Decoded::NotYet(wait) if cancelled.is_none() => return end(Ending::Released(wait)),
         // The job was done before, and its payload may be removed: this message is a copy from a repeated send.
         _ if completion::is_done(&worker.shared, leased_job, &job).await => {
             return end(Ending::Duplicate(job));
         }
+        // Also before its time, and whether or not it could run.
+        decoded => match cancelled {
+            Some(rejection) => return end(Ending::Rejected(rejection)),
+            None => decoded,
+        },
+    };
+    let data = match decoded {
+        Decoded::Rejected(rejection) => return end(Ending::Rejected(rejection)),
+        Decoded::NotYet(wait) => return end(Ending::Released(wait)),
         Decoded::UnknownKind => {
             let detail = "no handler of this worker knows the kind";
             return end(Ending::Deferred(Cause::UnknownKind, detail.to_owned()));
@@ -130,7 +140,11 @@ async fn admit<'w>(
             leased_job.runs();
             match decision {
                 Decision::Run => match HandlerOutput::kept_with(leased_job) {
-                    None => within_limits(leased_job, ready, place),
+                    // It may have been cancelled while it waited for its turn.
+                    None => match shared.cancelled(job) {
+                        Some(rejection) => end(Ending::Rejected(rejection)),
+                        None => within_limits(leased_job, ready, place),
+                    },
                     Some(output) => {
                         let told = hooks::completing(shared, leased_job, job, &output).await;
                         end(told.err().unwrap_or(Ending::Done(ready.job)))

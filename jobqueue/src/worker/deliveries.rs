@@ -68,6 +68,9 @@ impl Deliveries {
         shared.report().count(&finished.outcome);
         self.log(&finished);
         let Finished { job, outcome, ran, error } = finished;
+        if let Some(tracker) = shared.tracker() {
+            tracker.count(queue.as_str(), job.as_deref(), &outcome, ran);
+        }
         shared.events.tell(|| Event::Finished {
             job: job.clone(),
             queue: queue.clone(),
@@ -78,10 +81,12 @@ impl Deliveries {
         match circuit.record(job.as_ref().map(|job| &job.id), &outcome, place.probe()) {
             Some(Change::Opened(retry_in)) => {
                 tracing::warn!(%queue, ?retry_in, "every job on this queue fails; fetching pauses");
+                shared.show_circuit(queue, true);
                 shared.events.tell(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
             }
             Some(Change::Closed) => {
                 tracing::info!(%queue, "jobs succeed again");
+                shared.show_circuit(queue, false);
                 shared.events.tell(|| Event::CircuitClosed { queue: queue.clone() });
             }
             None => {}

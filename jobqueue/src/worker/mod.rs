@@ -29,6 +29,7 @@ mod hook;
 mod hooks;
 mod limits;
 mod poller;
+mod presence;
 mod queue_worker;
 mod registry;
 mod rejections;

@@ -57,6 +57,12 @@ impl QueueHandlers {
         self.handlers.iter().map(|handler| handler.kind)
     }
 
+    /// Returns all kinds, aliases included.
+    pub(super) fn all_kinds(&self) -> Vec<String> {
+        let kinds = self.handlers.iter().flat_map(|handler| [&[handler.kind], handler.aliases].concat());
+        kinds.map(str::to_owned).collect()
+    }
+
     /// Returns the settings with which the queue is created: the longest lease and the most attempts that one of its
     /// types declares.
     pub(super) fn defaults(&self) -> MessageDefaults {

@@ -19,8 +19,9 @@ use super::queue_worker::{Place, QueueWorker};
 use super::shared::Shared;
 use crate::handler::{Job, Registration, recover};
 use crate::job::JobInfo;
-use crate::job::outcome::JobError;
-use crate::queue::LeasedJob;
+use crate::job::outcome::{JobError, Reason, chain};
+use crate::presence::Run;
+use crate::queue::{LeasedJob, Rejection};
 
 /// Runs the handler. Returns how the delivery ends and how long the handler ran.
 pub(super) async fn run(
@@ -37,8 +38,9 @@ pub(super) async fn run(
     }
     let token = CancellationToken::new();
     let _cancelled_when_dropped = token.clone().drop_guard();
-    let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), worker, token.clone());
-
+    let shown = shared.show(&info);
+    let run = shown.as_ref().map(|shown| Arc::clone(&shown.run));
+    let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), worker, token.clone(), run.clone());
     let mut job = Job::new(Arc::clone(&info), Arc::clone(&shared.states), message);
     job.insert(context.clone());
 
@@ -47,8 +49,9 @@ pub(super) async fn run(
     let started = Instant::now();
     let handler = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
     let handler = crate::queue::trace::scope(info.trace, handler).instrument(span(&info));
-    let ended = supervise(shared, leased_job, &token, handler).await;
+    let ended = supervise(shared, leased_job, (&token, run.as_deref()), handler).await;
     let ran = started.elapsed();
+    drop(shown);
     if shared.leave(number).is_none() {
         // A shutdown has taken over the message and released it.
         place.is_taken_over();
@@ -66,6 +69,8 @@ pub(super) async fn run(
             failed(info, registration, JobError::retry(text))
         }
         Ended::Interrupted(Interruption::LeaseLost) => Ending::LeaseLost,
+        Ended::Interrupted(Interruption::Cancelled) => cancelled(shared, &info, None),
+        Ended::Cancelled(error) => cancelled(shared, &info, Some(&error)),
         Ended::Interrupted(Interruption::MaxRunTime) => {
             let limit = leased_job.core.options.max_run_time;
             let text = format!("the job exceeded its maximum run time of {limit:?}");
@@ -81,6 +86,15 @@ pub(super) async fn run(
 
 fn failed(job: Arc<JobInfo>, registration: &Registration, error: JobError) -> Ending {
     Ending::Failed(job, Failure::of_handler(error, registration.defaults.backoff))
+}
+
+/// Ends a job that an operator has cancelled and whose handler has not succeeded all the same; `error` is what it returned.
+fn cancelled(shared: &Shared, job: &JobInfo, error: Option<&str>) -> Ending {
+    let by = shared.cancelled(job).unwrap_or_else(|| Rejection::new(Reason::CANCELLED, "cancelled"));
+    Ending::Rejected(match error {
+        Some(error) => Rejection::new(by.reason, format!("{}; the handler returned: {error}", by.detail)),
+        None => by,
+    })
 }
 
 /// Ends a job whose handler has finished: calls the hooks. The message stays until all of them have succeeded.
@@ -117,6 +131,8 @@ type Returned = Result<Result<(), crate::job::BoxError>, Box<dyn std::any::Any +
 
 enum Ended {
     Returned(Returned),
+    /// An operator has cancelled the job, and the handler has returned this error then.
+    Cancelled(String),
     Interrupted(Interruption),
 }
 
@@ -124,6 +140,7 @@ enum Ended {
 enum Interruption {
     LeaseLost,
     MaxRunTime,
+    Cancelled,
     Shutdown,
 }
 
@@ -131,10 +148,16 @@ enum Interruption {
 async fn supervise(
     shared: &Shared,
     leased_job: &LeasedJob,
-    token: &CancellationToken,
+    (token, run): (&CancellationToken, Option<&Run>),
     handler: impl Future<Output = Returned>,
 ) -> Ended {
     tokio::pin!(handler);
+    let cancelled = async {
+        match run {
+            Some(run) => run.cancelled().cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
     let interruption = tokio::select! {
         biased;
         returned = &mut handler => {
@@ -146,6 +169,7 @@ async fn supervise(
         }
         () = leased_job.lease.lost().cancelled() => interruption(leased_job).unwrap_or(Interruption::LeaseLost),
         () = shared.cancel.cancelled() => Interruption::Shutdown,
+        () = cancelled => Interruption::Cancelled,
     };
     token.cancel();
     let grace = match interruption {
@@ -153,7 +177,7 @@ async fn supervise(
         Interruption::LeaseLost | Interruption::MaxRunTime => {
             leased_job.lease.grace(shared.options.cancel_grace)
         }
-        Interruption::Shutdown => shared.options.cancel_grace,
+        Interruption::Shutdown | Interruption::Cancelled => shared.options.cancel_grace,
     };
     match tokio::time::timeout(grace, &mut handler).await {
         Ok(returned) => interrupted(leased_job, interruption, returned),
@@ -165,12 +189,13 @@ async fn supervise(
 fn interrupted(leased_job: &LeasedJob, interruption: Interruption, returned: Returned) -> Ended {
     let counts = match interruption {
         // The lease is still held.
-        Interruption::Shutdown => true,
+        Interruption::Shutdown | Interruption::Cancelled => true,
         Interruption::LeaseLost => leased_job.lease.may_end_late(),
         Interruption::MaxRunTime => false,
     };
     match returned {
         Ok(Ok(())) if counts => Ended::Returned(Ok(Ok(()))),
+        Ok(Err(error)) if interruption == Interruption::Cancelled => Ended::Cancelled(chain(&*error)),
         _ => Ended::Interrupted(interruption),
     }
 }

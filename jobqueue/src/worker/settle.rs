@@ -153,7 +153,7 @@ async fn dead_letter(
         Err(error) if error.kind() != ErrorKind::LeaseUncertain && !error.is_retryable() => {
             tracing::error!(queue = %told.queue, error = %chain(&error), "a failed attempt cannot be recorded");
         }
-        // Others would go on although the job may run again.
+        // Jobs behind it would start although this one may run again.
         Err(error) => return stay(leased_job, error).await,
         Ok(()) => {}
     }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,7 @@ use super::dead_letter_hook::DeadLetterHooks;
 use super::event::Events;
 use super::hook::Hook;
 use super::limits::LimitSettings;
+use super::presence::Presence;
 use super::registry::Registry;
 use super::rejections::Rejections;
 use super::report::Report;
@@ -25,6 +26,7 @@ use crate::job::outcome::{JobError, Verdict};
 use crate::lease::LeaseRenewer;
 use crate::message::QueueMessage;
 use crate::name::QueueName;
+use crate::presence::Tracker;
 use crate::queue::{LeasedJob, QueueCore, QueueCoreOptions};
 use crate::storage::{Storage, StoreError};
 use crate::sync::lock;
@@ -49,6 +51,7 @@ pub(super) struct Options {
     pub(super) dead_letter_hooks: DeadLetterHooks,
     /// The rate of rejections; `None`: no limit.
     pub(super) rejections_per_second: Option<u32>,
+    pub(super) presence: Presence,
 }
 
 impl Default for Options {
@@ -67,6 +70,7 @@ impl Default for Options {
             swept: &[],
             dead_letter_hooks: DeadLetterHooks::default(),
             rejections_per_second: Some(100),
+            presence: Presence::default(),
         }
     }
 }
@@ -92,6 +96,8 @@ pub(super) struct Shared {
     next_run: AtomicU64,
     /// The queues that handlers send to.
     opened: Mutex<HashMap<QueueName, Arc<OnceCell<Arc<QueueCore>>>>>,
+    /// The data of the worker's record; empty if it keeps none.
+    tracker: OnceLock<Arc<Tracker>>,
 }
 
 impl Shared {
@@ -120,6 +126,7 @@ impl Shared {
             running: Mutex::default(),
             next_run: AtomicU64::new(0),
             opened: Mutex::default(),
+            tracker: OnceLock::new(),
         }
     }
 
@@ -128,6 +135,20 @@ impl Shared {
         if self.options.renewer_on_this_runtime {
             lock(&self.channel_options).renewer = Some(LeaseRenewer::on_this_runtime());
         }
+    }
+
+    /// Returns the data of the worker's record, if it keeps one.
+    pub(super) fn tracker(&self) -> Option<&Arc<Tracker>> {
+        self.tracker.get()
+    }
+
+    pub(super) fn set_tracker(&self, tracker: &Arc<Tracker>) {
+        drop(self.tracker.set(Arc::clone(tracker)));
+    }
+
+    /// Returns the time by the worker's clock.
+    pub(super) fn now(&self) -> SystemTime {
+        lock(&self.channel_options).clock.now()
     }
 
     pub(super) fn channel_options(&self) -> QueueCoreOptions {

@@ -16,6 +16,7 @@ use super::deliveries::Deliveries;
 use super::event::Event;
 use super::limits::{Slots, Snooze};
 use super::poller::Poller;
+use super::presence::Record;
 use super::queue_worker::QueueWorker;
 use super::registry::QueueHandlers;
 use super::report::Report;
@@ -110,7 +111,9 @@ impl Worker {
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
         let slots = Slots::new(shared.options.concurrency, &shared.options.limits, &shared.registry);
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
-        for (number, (core, handlers)) in open_queues(&shared).await?.into_iter().enumerate() {
+        let queues = open_queues(&shared).await?;
+        let record = Record::start(&shared, until_idle);
+        for (number, (core, handlers)) in queues.into_iter().enumerate() {
             let worker = QueueWorker {
                 shared: Arc::clone(&shared),
                 core,
@@ -141,10 +144,14 @@ impl Worker {
         }
         shared.events.tell(|| Event::Stopping);
         stop.cancel();
+        record.iter().for_each(Record::drain);
         // A request that hangs must not use up the time of the running handlers.
         let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
         tasks.close();
         end_handlers(&shared, &tasks).await;
+        if let Some(record) = record {
+            record.end().await;
+        }
         stopped(&shared)
     }
 }

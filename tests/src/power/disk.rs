@@ -63,7 +63,7 @@ impl Disk {
         let files = fs::read_dir(folder).expect("the folder").filter_map(|entry| {
             let entry = entry.expect("an entry");
             let name = entry.file_name().to_string_lossy().into_owned();
-            // That is memory that happens to have a name.
+            // This file is memory with a name.
             (!name.ends_with("-shm")).then(|| (name, fs::read(entry.path()).expect("a file")))
         });
         Self::holding(Image(files.collect()))

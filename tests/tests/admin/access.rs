@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jobqueue::admin::{AccessLevel, Action, Admin, DeadLetterFilter, OperatorResult, RawSend};
+use jobqueue::admin::{AccessLevel, Action, Admin, DeadLetterFilter, JobReference, OperatorResult, RawSend};
 use jobqueue::{Error, ErrorKind, JobError, Storage, Worker};
 use jobqueue_tests::jobs::Task;
 use tokio::sync::Notify;
@@ -20,6 +20,7 @@ async fn take(admin: &Admin, action: Action) -> Result<(), Error> {
             let plan = admin.plan_settings("mails", [("poisonthreshold", Some("3"))]).await?;
             admin.apply_settings(&plan).await
         }
+        Action::Cancel => admin.cancel(&JobReference::new("mails", "1")).await.map(drop),
         Action::Inspect => admin.inspect("mails", 10).await.map(drop),
         Action::Redrive => admin.redrive("mails").run().await.map(drop),
         Action::Purge => admin.purge("mails").run().await.map(drop),
@@ -31,6 +32,7 @@ async fn take(admin: &Admin, action: Action) -> Result<(), Error> {
 const ACTIONS: &[Action] = &[
     Action::CreateQueue,
     Action::Send,
+    Action::Cancel,
     Action::Pause,
     Action::Resume,
     Action::ChangeSettings,

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod access;
+mod cancel;
 mod dead_letters;
 mod peek;
+mod presence;
 mod queues;
 mod support;

@@ -1,4 +1,4 @@
-//! What the tests of the operator's view share.
+//! Helpers that the tests of the operator's view share.
 
 use std::sync::{Arc, Mutex};
 

@@ -23,7 +23,7 @@ pub async fn drain(process: &Arc<Process>) {
     note_letters::<Join>(process).await;
     process.ledger.note("quiet", 0, "");
     std::fs::write(process.folder.join("mended"), "").unwrap();
-    // What was put back may have a continuation whose letter lay behind it.
+    // A redriven job may have a continuation whose letter came after it.
     while redrive_all(process, u64::MAX).await > 0 {
         work_off(process).await;
     }

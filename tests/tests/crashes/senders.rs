@@ -85,7 +85,7 @@ async fn send<M: jobqueue::QueueMessage>(
     loop {
         let before = process.doubts.count();
         let sent = queue.send(message).with(options.clone()).await;
-        // What the library has sent again by itself may be there twice.
+        // A message that the library has sent again may exist twice.
         if process.doubts.count() > before {
             process.ledger.note("doubt", 0, id);
         }
@@ -148,7 +148,7 @@ pub async fn fan_out(process: &Process) {
             _ => {}
         }
     }
-    // Batches within others are their jobs' to go on with.
+    // The jobs of inner batches continue them.
     begun.retain(|batch| !batch.contains("-in-"));
     let slices = process.storage.queue::<Slice>().await.unwrap();
     loop {

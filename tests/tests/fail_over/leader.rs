@@ -63,7 +63,7 @@ impl Candidate {
             if stops && act == 3 {
                 // Out of the reach of the leader, which drops only what it was given.
                 tokio::spawn(self.clone().stop_in_the_middle_of_an_act(term, leadership.has_control()));
-                // Over while the process stands still: when it is continued, the work is ready to go on.
+                // Over while the process is stopped: when it is continued, the work is ready to continue.
                 pause = LEASE / 2;
             }
             sleep(pause).await;
@@ -81,7 +81,7 @@ impl Candidate {
         sleep(Duration::from_millis(600)).await;
         say!("stops {term}");
         stand_still();
-        // What was begun in good faith goes on, much later.
+        // The action that began in good faith continues much later.
         let container = ContainerName::new("jobqueue-leaders").unwrap();
         let blob = BlobName::new(container, &self.name).unwrap();
         let written = loop {

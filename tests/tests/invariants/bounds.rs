@@ -15,7 +15,7 @@ const FOR_EVER: [Duration; 3] =
 #[tokio::test]
 async fn delays_out_of_range_are_refused_at_the_api() {
     let folder = tempfile::tempdir().unwrap();
-    // Waiting for ever for a lock is allowed.
+    // Waiting for a lock forever is allowed.
     let file = Options::new(folder.path().join("jobs.db")).busy_timeout(Duration::MAX).open().await.unwrap();
     let name: QueueName = "raw".parse().unwrap();
     for storage in [memory::open(), file] {
@@ -34,7 +34,7 @@ async fn delays_out_of_range_are_refused_at_the_api() {
             let change = UpdateMessage::new(long);
             let error = queues.update(&name, &put, change).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
-            // A time to live beyond the calendar is none.
+            // A time to live beyond the calendar means never.
             queues.put(&name, PutMessage::new("x").with_ttl(Some(long))).await.unwrap();
             let _ = tasks.send(&task("a")).ttl(long).await.unwrap();
         }

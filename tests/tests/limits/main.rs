@@ -19,14 +19,14 @@ use tokio::time::{Instant, sleep, timeout};
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A job of the queue "slow" that takes so many seconds.
+/// A job of the queue "slow" that takes this number of seconds.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "slow", kind = "slow", poison_threshold = 3, timeout = "30s")]
 struct Slow {
     seconds: u64,
 }
 
-/// A job of the queue "quick" that takes so many seconds.
+/// A job of the queue "quick" that takes this number of seconds.
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "quick", kind = "quick", poison_threshold = 3, timeout = "30s")]
 struct Quick {
@@ -82,7 +82,7 @@ impl Watch {
         self.running.lock().unwrap().1
     }
 
-    /// Waits until so many of a kind have ended, and a moment for their deletion.
+    /// Waits until this number of jobs of a kind have ended, and a moment for their deletion.
     async fn until(&self, kind: &str, count: usize) {
         let ends = async {
             loop {
@@ -136,7 +136,7 @@ async fn queue<M: QueueMessage>(storage: &Storage) -> Queue<M> {
     storage.queue_on_virtual_time::<M>(clock()).await.unwrap()
 }
 
-/// Sends so many jobs.
+/// Sends this number of jobs.
 async fn send<M: QueueMessage>(storage: &Storage, count: usize, message: impl Fn() -> M) {
     let messages: Vec<M> = (0..count).map(|_| message()).collect();
     let _ = queue::<M>(storage).await.send_all(&messages).await.unwrap();

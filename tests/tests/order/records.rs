@@ -72,7 +72,7 @@ async fn a_job_that_died_before_its_send_returned_blocks_no_key() {
     let faulty = Faulty::new(&storage);
     let queue = steps(&faulty.storage()).await;
     send(&queue, &step("other", 0)).await;
-    // What the sender writes after it has put the message is slow.
+    // The sender's writes after the put are slow.
     let puts = faulty.clone();
     faulty.on(Operation::PutBlob, move |_| {
         (puts.calls_of(Operation::Put) == 2).then_some(Fault::DelayBefore(Duration::from_secs(5)))

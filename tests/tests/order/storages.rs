@@ -79,7 +79,7 @@ async fn keeps_order(seed: u64, faulty: bool) {
         }
     }
     watch.ends((KEYS * STEPS) as usize).await;
-    // What comes back because its deletion was lost runs no second time.
+    // A message that is delivered again because its deletion was lost does not run again.
     tokio::time::sleep(Duration::from_secs(120)).await;
     stop.send(()).unwrap();
     for worker in workers {
@@ -235,7 +235,7 @@ async fn crash_at_any_step_of_a_cancel_blocks_no_key() {
         let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
         let _ = worker.run_until(watch.ends(2)).await.unwrap();
         let (ran, took) = (watch.begun("a"), began.elapsed());
-        // What was not cancelled is waited for, since it is sent for a day later; nothing else is.
+        // Only a job that was not cancelled is waited for, because it is sent for a day later.
         let cancelled = ran == [1] && took < Duration::from_secs(100);
         let kept = ran.first() == Some(&0);
         assert!(cancelled || (kept && !matches!(told, Ok(Ok(true)))), "{at}: {ran:?} after {took:?}");

@@ -73,7 +73,7 @@ async fn the_oldest_form_that_fits_is_upgraded() {
     let cases = [
         (r#"{"cents":7}"#, (1, 7, "EUR")),
         (r#"{"amount":8}"#, (2, 8, "EUR")),
-        // What the older form does not know is left out: a queue whose forms overlap names the version.
+        // Fields that the older form does not know are left out: a queue whose forms overlap names the version.
         (r#"{"amount":6,"currency":"SEK"}"#, (2, 6, "EUR")),
         // An upgrade that refuses does not fit.
         (r#"{"cents":13,"amount":9}"#, (2, 9, "EUR")),

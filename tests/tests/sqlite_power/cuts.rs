@@ -56,7 +56,7 @@ pub(crate) fn cut(
     if lies {
         replay.disk.lie();
     }
-    // What was said earlier is another's.
+    // Earlier output belongs to another run.
     recording.events[..recording.from].iter().for_each(|event| replay.disk.apply(event));
     let mut wrong = Vec::new();
     let mut done = recording.from;
@@ -123,7 +123,7 @@ fn store_used_with_normal_reopens_after_a_power_cut() {
     assert!(refused > 0, "no cut tore anything");
 }
 
-// That the tests above would notice.
+// Checks that the tests above would notice.
 // F55
 #[test]
 fn disk_that_lies_about_syncs_is_detected() {
@@ -159,7 +159,7 @@ fn second_power_cut_during_recovery_is_harmless() {
         let tasks = scene.tasks(&storage, found, &mut random);
         let running = tasks.into_iter().map(|task| task.run(3));
         let ended = scene.block_on(futures_util::future::join_all(running));
-        // What was seen when the store had been opened must not vanish any more, whoever wrote it.
+        // Content that was seen after the store was opened must not vanish any more.
         let second = scene.recording(ended, opened);
         let wrong = cut(&second, 3, Synchronous::Full, false, &mut random);
         assert!(wrong.is_empty(), "after {moment}: {wrong:#?}");

@@ -55,7 +55,7 @@ impl Scene {
     }
 
     fn with(synchronous: Synchronous, watch: impl FnOnce(&Path) -> Arc<Recorder>) -> Self {
-        // In memory where that can be had: what is synced is the recorder's affair, and real disks are slow.
+        // In memory where possible: the recorder decides what is synced, and real disks are slow.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let recorder = watch(folder.path());
         let runtime =

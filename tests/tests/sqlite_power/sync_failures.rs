@@ -103,7 +103,7 @@ fn failed_sync_of_a_wal_checkpoint_stops_the_store() {
             // The checkpoint comes after the answer, so it is the next operation that hears of it.
             let failure = task.history.failure.as_ref().unwrap();
             assert!(is_disk_failure(&failure.error), "{}", failure.error);
-            // Unless the log began anew, which its first commit syncs.
+            // Unless the log was restarted, which its first commit syncs.
             assert!(!failure.error.is_ambiguous() || *file == "-wal", "{}", failure.error);
             assert_stopped(&scene, &storage);
             let ended = histories(vec![task]);

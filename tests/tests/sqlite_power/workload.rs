@@ -255,7 +255,7 @@ impl Task {
         let way = ["PASSIVE", "RESTART", "TRUNCATE"][self.random.random_range(0..3)];
         let connection = Connection::open(&self.file).unwrap();
         connection.busy_timeout(Duration::from_secs(5)).unwrap();
-        // It may fail where faults are planned; the log then goes on growing.
+        // It may fail where faults are planned; the log then continues to grow.
         drop(connection.query_row(&format!("PRAGMA wal_checkpoint({way})"), [], |_| Ok(())));
     }
 

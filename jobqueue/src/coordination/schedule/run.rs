@@ -106,7 +106,7 @@ impl<M: QueueMessage> Runner<M> {
             tracing::warn!(
                 schedule = %self.name,
                 until = %state.done,
-                "nothing is sent until then: a clock that was ahead has sent the slots before; delete the schedule's state to begin anew"
+                "nothing is sent until then: a clock that was ahead has sent the slots before; delete the schedule's state to start again from now"
             );
         }
         Ok(())

@@ -126,7 +126,7 @@ fn only_the_message_that_was_confirmed_is_taken_for_the_only_one() {
     assert_eq!(log.stand(&job, turn(99, 1), START), Position::First);
     assert!(!log.end_cancel(&job, 7, true, START), "a message of it runs");
     assert_eq!(log.stand(&job, turn(1, 1), START), Position::OtherCopy { overdue: false });
-    // It may be dead-lettered for too many deliveries; the job goes on.
+    // It may be dead-lettered for too many deliveries; the job continues.
     assert!(log.end(&job, turn(1, 1), How::DeadLettered, START));
     assert_eq!(log.stand(&entry("a", "2"), turn(2, 1), START), behind(1));
     assert!(log.end(&job, turn(99, 1), How::Done, START));

@@ -1,6 +1,6 @@
 //! Checks a path before SQLite sees it.
 //!
-//! SQLite's locks belong to the process, and end when any descriptor of the file is closed, whoever opened it. So
+//! SQLite's locks belong to the process, and end when any part of it closes a descriptor of the file. So
 //! nothing here opens an existing file; all checks use the path.
 
 use std::io;

@@ -48,7 +48,7 @@ impl OpenFiles {
         if !self.database.is_in_place() {
             return Err(stopped(
                 "its database file was deleted or replaced while it was open; what was written since then is lost. Restore a \
-                 backup if there is one, and open the store anew",
+                 backup if there is one, and open the store again",
             ));
         }
         if !self.log.is_in_place() {

@@ -33,7 +33,7 @@
 //!         let till = world.node("till");
 //!         let charges = till.queue::<Charge>().await?;
 //!         for cents in 1..=5 {
-//!             // What it says is noted: acknowledged, refused or unknown.
+//!             // The answer is recorded: acknowledged, refused or unknown.
 //!             drop(till.send(&charges, &Charge { cents }).await);
 //!         }
 //!         Ok(())

@@ -1,7 +1,7 @@
 //! Decides which queue gets the next slot. This module holds data only: a waiting caller is a value of type `W`.
 //!
 //! A quarter of the slots is reserved: it is split among the queues by weight, and each queue has at least one, if there
-//! are enough. No other queue takes a reserved slot, so that a queue goes on however long the jobs of another run. The
+//! are enough. No other queue takes a reserved slot, so that a queue continues however long the jobs of another run. The
 //! other slots are common. If several queues wait, the next slot goes to the one with the fewest running jobs for its
 //! weight.
 

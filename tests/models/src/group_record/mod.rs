@@ -61,7 +61,7 @@ pub enum Design {
     MatchedByMessageId,
     /// Broken: of two copies, the one that was not elected is deleted.
     OtherCopyAbsorbs,
-    /// Broken: a sender confirms the entry of its job, whoever announced it.
+    /// Broken: a sender confirms the entry of its job even if another one announced it.
     ConfirmByIdentity,
     /// Broken: a job counts as cancelled when its message is deleted, whatever the record says.
     CancelByDeletion,

@@ -154,7 +154,7 @@ impl Actor {
         match queue.send(&message).unique_for(window).with(options.id(&spec.id)).await {
             Ok(outcome) => {
                 let (id, is_sent) = (outcome.id().to_owned(), outcome.is_sent());
-                // Whoever joins may rely on the job that it joined; a sender that took over sent under the id of the first.
+                // A sender that joined may rely on the job; one that took over has sent under the id of the first.
                 self.node.was_told(&id, Verdict::Acknowledged, None);
                 let key = spec.key.unwrap();
                 self.note(Note::Unique { key, began, at, id, is_sent });

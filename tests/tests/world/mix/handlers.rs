@@ -102,7 +102,7 @@ async fn lead(leader: Arc<Leader>, here: Here) {
 }
 
 async fn work(work: Work, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
-    // Whoever takes unique work over from a sender that died sends its own message under the other's id.
+    // A sender that takes unique work over from a dead one sends its own message under the other's id.
     let is_other = *work.id != *ctx.info().id && !here.diary.plan.has(Feature::Unique);
     if is_other || work.filling != filling(&work.id, work.filling.len()) {
         here.diary.wrong("a payload is not what was sent", &work.id, format!("{} bytes", work.filling.len()));

@@ -1,0 +1,107 @@
+//! Cancelling a job by its id, from anywhere.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::text::time;
+use super::{Action, Admin, JobReference};
+use crate::error::{Error, ErrorKind};
+use crate::name::QueueName;
+use crate::presence::{Answer, CancelRequest, Records, Requests};
+
+/// The state of a cancellation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cancellation {
+    /// Nobody has asked for it.
+    None,
+    /// The request stands: no worker has answered yet.
+    Requested {
+        /// The operator.
+        by: String,
+        /// The time of the request.
+        at: String,
+    },
+    /// The job did not run to its end: it is a dead letter with the reason `cancelled`.
+    Cancelled,
+    /// The job was done before its worker noticed, or its handler succeeded all the same.
+    Completed,
+    /// The job is a dead letter for another reason.
+    DeadLettered,
+}
+
+/// The result of a request to cancel a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CancelReport {
+    /// The job.
+    pub job: JobReference,
+    /// The number of present workers that listen to the queue and were told. If there are none, the request stands for the next
+    /// that starts.
+    pub workers: u64,
+}
+
+impl Admin {
+    /// Asks for a job to be cancelled, whether it waits or runs. It becomes a dead letter with the reason
+    /// [`cancelled`](crate::Reason::CANCELLED), from which it can be redriven or purged; its key and its batch go on as after any other
+    /// dead letter. [`cancellation`](Self::cancellation) tells what came of it.
+    ///
+    /// Workers learn of it at their next [record](crate::WorkerBuilder::presence), within 15 seconds by default. A handler that
+    /// runs finds its [token](crate::Context::token) fired; what it returns within the cancel grace holds if it is a success, and
+    /// otherwise the job is cancelled. A job that waits is cancelled when a worker next receives it: a paused queue or a delay holds the
+    /// cancellation up as it does the job, and the job does not run. The request stands for 30 days. Whether there is such a job is not
+    /// checked. It does not concern a job that is sent under the same id later.
+    ///
+    /// Costs three requests and three for each present worker. Workers that nobody asks for anything pay nothing.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
+    /// [`Storage`](ErrorKind::Storage) when the storage refuses: the request may stand all the same.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the request may or may not be made.
+    pub async fn cancel(&self, job: &JobReference) -> Result<CancelReport, Error> {
+        let work = async {
+            let queue = QueueName::new(&job.queue)?;
+            if job.id.is_empty() {
+                return Err(Error::new(ErrorKind::Invalid, "the id of the job is empty"));
+            }
+            let request = CancelRequest {
+                queue: queue.to_string(),
+                id: job.id.clone(),
+                source: job.source.clone(),
+                by: self.operator.to_string(),
+            };
+            self.requests().make(&request).await?;
+            let records = Records::new(Arc::clone(self.storage.blobs()));
+            let workers = records.touch(self.clock.now(), |record| record.listens_to(&job.queue)).await?;
+            Ok(CancelReport { job: job.clone(), workers })
+        };
+        let summary = |report: &CancelReport| format!("requested; {} workers were told", report.workers);
+        self.act(Action::Cancel, format!("job {} of queue {}", job.id, job.queue), work, summary).await
+    }
+
+    /// Returns what came of a request to cancel a job. Answers are kept for a day. Costs two requests.
+    ///
+    /// # Errors
+    /// [`Storage`](ErrorKind::Storage) when the storage cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn cancellation(&self, job: &JobReference) -> Result<Cancellation, Error> {
+        let queue = QueueName::new(&job.queue)?;
+        Ok(match self.requests().of(queue.as_str(), &job.id).await? {
+            (_, Some(Answer::Cancelled)) => Cancellation::Cancelled,
+            (_, Some(Answer::Completed)) => Cancellation::Completed,
+            (_, Some(Answer::DeadLettered)) => Cancellation::DeadLettered,
+            (Some(stored), None) => Cancellation::Requested { by: stored.request.by, at: time(stored.made) },
+            (None, None) => Cancellation::None,
+        })
+    }
+
+    fn requests(&self) -> Requests {
+        Requests::new(Arc::clone(self.storage.blobs()))
+    }
+}

@@ -1,0 +1,66 @@
+//! The workers that are present, and what they run.
+
+use serde::Serialize;
+
+use super::Admin;
+use crate::error::Error;
+use crate::presence::{Found, Records, WorkerRecord};
+
+/// A worker, as its record in the storage shows it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerOverview {
+    /// The data that the worker tells of itself.
+    #[serde(flatten)]
+    pub record: WorkerRecord,
+    /// The seconds since the record was written, by the storage's clock and that of this process.
+    pub age_seconds: f64,
+    /// True if the record was not written for three intervals: the worker has died, or cannot reach the storage. Its jobs run
+    /// elsewhere when their leases are over.
+    pub stale: bool,
+}
+
+impl Admin {
+    /// Returns the workers that are present, by host, process and name. Costs one request to list, which on Azure is billed as a
+    /// write, and one for each worker.
+    ///
+    /// Workers without a [record](crate::WorkerBuilder::presence) are not here.
+    ///
+    /// # Errors
+    /// [`Storage`](crate::ErrorKind::Storage) when the records cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn workers(&self) -> Result<Vec<WorkerOverview>, Error> {
+        Ok(self.all_workers().await?.into_iter().filter(|worker| !worker.stale).collect())
+    }
+
+    /// Returns all workers, also those whose records are stale. Records are removed a day after their last write.
+    ///
+    /// # Errors
+    /// As [`workers`](Self::workers).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn all_workers(&self) -> Result<Vec<WorkerOverview>, Error> {
+        let now = self.clock.now();
+        let overview = |found: Found| {
+            let age = now.duration_since(found.modified).unwrap_or_default();
+            WorkerOverview {
+                stale: found.is_stale(now),
+                age_seconds: (age.as_secs_f64() * 1e3).round() / 1e3,
+                record: found.record,
+            }
+        };
+        let records = Records::new(std::sync::Arc::clone(self.storage.blobs()));
+        let mut workers: Vec<_> = records.all().await?.into_iter().map(overview).collect();
+        workers.sort_by(|one, other| {
+            let key = |worker: &WorkerOverview| {
+                let WorkerRecord { host, pid, name, id, .. } = &worker.record;
+                (host.clone(), *pid, name.clone(), id.clone())
+            };
+            key(one).cmp(&key(other))
+        });
+        Ok(workers)
+    }
+}

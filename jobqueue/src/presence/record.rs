@@ -1,0 +1,144 @@
+//! The record of a worker. Plain data; its JSON is read by workers and operators of other versions.
+
+use serde::{Deserialize, Serialize};
+
+/// The upper bounds of the classes of [`Counters::run_times`], in seconds. The last class has none.
+pub const HISTOGRAM_BOUNDS: [f64; 15] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+
+/// The data that a worker tells of itself. Times are RFC 3339, by the worker's clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct WorkerRecord {
+    /// The id of this run of the worker.
+    pub id: String,
+    /// The name by [`WorkerBuilder::name`](crate::WorkerBuilder::name).
+    pub name: String,
+    /// The name of the host.
+    pub host: String,
+    /// The id of the process.
+    pub pid: u32,
+    /// The version of jobqueue.
+    pub version: String,
+    /// The time at which the worker was started.
+    pub started: String,
+    /// The time at which this record was written.
+    pub written: String,
+    /// The interval at which the record is written, in seconds.
+    pub interval_seconds: f64,
+    /// The queues that the worker listens to.
+    pub queues: Vec<ListeningQueue>,
+    /// The number of handlers that can run at once.
+    pub slots: u32,
+    /// True if the worker was told to stop and finishes what it runs.
+    pub draining: bool,
+    /// The jobs whose handlers run, in the order of their starts; at most 1,000.
+    pub running: Vec<RunningJob>,
+    /// The number of these jobs, however many there are.
+    pub running_total: u64,
+    /// The numbers since the start, by queue and kind.
+    pub counters: Vec<Counters>,
+}
+
+/// A queue that a worker listens to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ListeningQueue {
+    /// The name.
+    pub name: String,
+    /// The kinds for which the worker has handlers, aliases included.
+    pub kinds: Vec<String>,
+    /// True if the circuit is open: everything failed, and the worker fetches nothing for a while.
+    #[serde(default)]
+    pub circuit_open: bool,
+}
+
+/// A job that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RunningJob {
+    /// The queue.
+    pub queue: String,
+    /// The job's id.
+    pub id: String,
+    /// The sender.
+    pub source: String,
+    /// The kind.
+    pub kind: String,
+    /// The key.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// The attempt after whose failure the job is dead-lettered.
+    pub max_attempts: u32,
+    /// The time at which the handler was started.
+    pub since: String,
+    /// The seconds for which the handler had run when the record was written.
+    pub running_seconds: f64,
+    /// The progress that the handler told last.
+    #[serde(default)]
+    pub progress: Option<JobProgress>,
+    /// The trace: a W3C `traceparent`.
+    #[serde(default)]
+    pub trace: Option<String>,
+    /// True if an operator has cancelled the job and its handler has not ended yet.
+    #[serde(default)]
+    pub cancelling: bool,
+}
+
+/// The progress of a job, as its handler told it by [`Context::progress`](crate::Context::progress).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct JobProgress {
+    /// The part that is done.
+    pub done: u64,
+    /// The whole; 0 if it is not known.
+    pub total: u64,
+    /// A text for people: at most 200 characters in one line.
+    pub text: String,
+}
+
+/// The numbers of a worker for one kind on one queue, since it was started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Counters {
+    /// The queue.
+    pub queue: String,
+    /// The kind; empty for messages that are not events.
+    pub kind: String,
+    /// Completed jobs.
+    pub completed: u64,
+    /// Failed attempts after which the job is tried again.
+    pub retried: u64,
+    /// Dead-lettered messages.
+    pub dead_lettered: u64,
+    /// Deliveries that ended otherwise: released, duplicates, lost leases.
+    pub other: u64,
+    /// The sum of the run times of all handlers, in seconds.
+    pub run_seconds: f64,
+    /// The number of run times in each class of [`HISTOGRAM_BOUNDS`], and above the last bound.
+    pub run_times: Vec<u64>,
+}
+
+impl Counters {
+    pub(super) fn new(queue: &str, kind: &str) -> Self {
+        Self {
+            queue: queue.to_owned(),
+            kind: kind.to_owned(),
+            completed: 0,
+            retried: 0,
+            dead_lettered: 0,
+            other: 0,
+            run_seconds: 0.0,
+            run_times: vec![0; HISTOGRAM_BOUNDS.len() + 1],
+        }
+    }
+}
+
+impl WorkerRecord {
+    /// Returns whether the worker listens to this queue.
+    pub fn listens_to(&self, queue: &str) -> bool {
+        self.queues.iter().any(|listening| listening.name == queue)
+    }
+}

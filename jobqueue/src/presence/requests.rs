@@ -1,0 +1,176 @@
+//! Requests to cancel jobs, and the answers to them. Each is a blob; workers read them when their record was touched.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, ErrorKind};
+use crate::job::outcome::Outcome;
+use crate::name::{BlobName, ContainerName};
+use crate::storage::{BlobProperties, BlobStore, PutBlob, StoreErrorKind as Kind};
+
+/// The container of requests and answers.
+const CONTAINER: &str = "jobqueue-cancellations";
+/// The most bytes of a request or an answer.
+const MAX_BYTES: u64 = 16 * 1024;
+/// The most requests that a worker keeps in memory.
+const MAX_REQUESTS: usize = 10_000;
+/// The time for which a request stands that no worker could answer: longer than a message can be delayed without a hop.
+const LIFE: Duration = Duration::from_secs(30 * 86_400);
+/// The time for which an answer is kept.
+const ANSWERED: Duration = Duration::from_secs(86_400);
+
+/// A request to cancel a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CancelRequest {
+    pub(crate) queue: String,
+    pub(crate) id: String,
+    /// `None`: the job of any sender.
+    #[serde(default)]
+    pub(crate) source: Option<String>,
+    /// The operator.
+    pub(crate) by: String,
+}
+
+/// A request as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredRequest {
+    pub(crate) request: CancelRequest,
+    /// The time at which it was made, by the storage's clock.
+    pub(crate) made: SystemTime,
+}
+
+/// The end of a job that was to be cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// It is a dead letter with the reason `cancelled`.
+    Cancelled,
+    /// It was done before it noticed, or ended well all the same.
+    Completed,
+    /// It is a dead letter for another reason.
+    DeadLettered,
+}
+
+impl Answer {
+    /// Returns the answer that an outcome is; `None` if the job may run again.
+    pub(super) fn of(outcome: &Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Completed | Outcome::CompletedUncertain | Outcome::Duplicate => Some(Self::Completed),
+            Outcome::DeadLettered(reason) if *reason == crate::job::outcome::Reason::CANCELLED => {
+                Some(Self::Cancelled)
+            }
+            Outcome::DeadLettered(_) => Some(Self::DeadLettered),
+            _ => None,
+        }
+    }
+}
+
+/// The requests of a storage.
+#[derive(Debug, Clone)]
+pub(crate) struct Requests {
+    blobs: Arc<dyn BlobStore>,
+}
+
+impl Requests {
+    pub(crate) fn new(blobs: Arc<dyn BlobStore>) -> Self {
+        Self { blobs }
+    }
+
+    /// Stores a request, in place of a former one for the same job.
+    pub(crate) async fn make(&self, request: &CancelRequest) -> Result<(), Error> {
+        let answer = name("answers", &request.queue, &request.id)?;
+        // That of an earlier life of the job.
+        match self.blobs.delete_blob(&answer, None).await {
+            Err(e) if !matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
+                return Err(e.into());
+            }
+            _ => {}
+        }
+        self.put(&name("requests", &request.queue, &request.id)?, request).await
+    }
+
+    /// Stores the answer to a request, then removes the request.
+    pub(super) async fn answer(&self, request: &CancelRequest, answer: Answer) -> Result<(), Error> {
+        self.put(&name("answers", &request.queue, &request.id)?, &answer).await?;
+        let request = name("requests", &request.queue, &request.id)?;
+        match self.blobs.delete_blob(&request, None).await {
+            Err(e) if e.kind() != Kind::BlobNotFound => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the request for a job, if it stands, and its answer, if there is one.
+    pub(crate) async fn of(
+        &self,
+        queue: &str,
+        id: &str,
+    ) -> Result<(Option<StoredRequest>, Option<Answer>), Error> {
+        let answer = self.get(&name("answers", queue, id)?).await?.map(|(answer, _)| answer);
+        let request = self.get(&name("requests", queue, id)?).await?;
+        let stored =
+            request.map(|(request, properties)| StoredRequest { request, made: properties.modified });
+        Ok((stored, answer))
+    }
+
+    /// Returns all requests that stand. Costs a listing, and a request for each.
+    pub(super) async fn all(&self) -> Result<Vec<StoredRequest>, Error> {
+        let mut all = Vec::new();
+        for (blob, properties) in self.list("requests/").await?.into_iter().take(MAX_REQUESTS) {
+            let Some((request, _)) = self.get::<CancelRequest>(&blob).await? else { continue };
+            all.push(StoredRequest { request, made: properties.modified });
+        }
+        Ok(all)
+    }
+
+    /// Removes requests and answers whose time is over.
+    pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
+        for (prefix, life) in [("requests/", LIFE), ("answers/", ANSWERED)] {
+            for (blob, properties) in self.list(prefix).await? {
+                if now.duration_since(properties.modified).is_ok_and(|age| age > life) {
+                    self.blobs.delete_blob(&blob, None).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<(BlobName, BlobProperties)>, Error> {
+        super::store::list(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await
+    }
+
+    async fn put<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<(), Error> {
+        let json = serde_json::to_vec(value);
+        let json =
+            json.map_err(|e| Error::new(ErrorKind::Invalid, "the request has no JSON form").with_source(e))?;
+        if json.len() as u64 > MAX_BYTES {
+            return Err(Error::new(ErrorKind::Invalid, "the id of the job, or its sender, is too long"));
+        }
+        super::store::put(&*self.blobs, blob, Bytes::from(json), PutBlob::new()).await?;
+        Ok(())
+    }
+
+    /// Reads a blob; `None` if there is none, or if another program has written it.
+    async fn get<T: serde::de::DeserializeOwned>(
+        &self,
+        blob: &BlobName,
+    ) -> Result<Option<(T, BlobProperties)>, Error> {
+        match self.blobs.get_blob(blob, MAX_BYTES).await {
+            Ok(found) => Ok(serde_json::from_slice(&found.data).ok().map(|value| (value, found.properties))),
+            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound | Kind::TooLarge) => {
+                Ok(None)
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Returns the name of a blob for a job. Producers choose ids, so the name has a digest of it.
+fn name(folder: &str, queue: &str, id: &str) -> Result<BlobName, Error> {
+    let digest = Sha256::digest(id.as_bytes());
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(BlobName::new(ContainerName::new(CONTAINER)?, format!("{folder}/{queue}/{digest}"))?)
+}

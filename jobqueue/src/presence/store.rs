@@ -1,0 +1,183 @@
+//! The records of all workers in the storage.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::record::WorkerRecord;
+use crate::error::Error;
+use crate::name::{BlobName, ContainerName};
+use crate::storage::{BlobProperties, BlobStore, ETag, PutBlob, StoreError, StoreErrorKind as Kind};
+
+/// The container of the records.
+const CONTAINER: &str = "jobqueue-workers";
+/// The most bytes of a record.
+const MAX_BYTES: u64 = 8 * 1024 * 1024;
+/// The time after which a record that nobody writes any more is removed.
+const SWEPT: Duration = Duration::from_secs(86_400);
+/// The number of times a record is touched while its worker writes it.
+const TOUCHES: u32 = 5;
+
+/// The records of a storage.
+#[derive(Debug, Clone)]
+pub(crate) struct Records {
+    blobs: Arc<dyn BlobStore>,
+}
+
+/// A record as it was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) record: WorkerRecord,
+    /// The time of its last write, by the storage's clock.
+    pub(crate) modified: SystemTime,
+}
+
+impl Found {
+    /// Returns whether the record was not written for three intervals.
+    pub(crate) fn is_stale(&self, now: SystemTime) -> bool {
+        let seconds = self.record.interval_seconds.clamp(0.001, 86_400.0);
+        let life = Duration::from_secs_f64(seconds * 3.0);
+        now.duration_since(self.modified).is_ok_and(|age| age > life)
+    }
+}
+
+impl Records {
+    pub(crate) fn new(blobs: Arc<dyn BlobStore>) -> Self {
+        Self { blobs }
+    }
+
+    /// Returns all records, stale ones too. Costs a listing, and a request for each.
+    pub(crate) async fn all(&self) -> Result<Vec<Found>, Error> {
+        let mut all = Vec::new();
+        for (blob, _) in list(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
+            all.extend(self.read(&blob).await?.map(|(found, _)| found));
+        }
+        Ok(all)
+    }
+
+    /// Has each present worker that `concerns` read the requests: its record is written again as it is.
+    pub(crate) async fn touch(
+        &self,
+        now: SystemTime,
+        concerns: impl Fn(&WorkerRecord) -> bool,
+    ) -> Result<u64, Error> {
+        let mut touched = 0;
+        for (blob, _) in list(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
+            for _ in 0..TOUCHES {
+                let Some((found, etag)) = self.read(&blob).await? else { break };
+                if found.is_stale(now) || !concerns(&found.record) {
+                    break;
+                }
+                match self.write(&blob, &found.record, PutBlob::if_match(etag)).await {
+                    Ok(_) => {
+                        touched += 1;
+                        break;
+                    }
+                    // Its worker was faster.
+                    Err(e) if matches!(e.kind(), Kind::ConditionNotMet | Kind::BlobNotFound) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+        }
+        Ok(touched)
+    }
+
+    async fn read(&self, blob: &BlobName) -> Result<Option<(Found, ETag)>, Error> {
+        let found = match self.blobs.get_blob(blob, MAX_BYTES).await {
+            Ok(found) => found,
+            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound | Kind::TooLarge) => {
+                return Ok(None);
+            }
+            Err(e) => return Err(e.into()),
+        };
+        // Of a version whose records have another form, or of another program.
+        let Ok(record) = serde_json::from_slice(&found.data) else { return Ok(None) };
+        let found = (Found { record, modified: found.properties.modified }, found.properties.etag);
+        Ok(Some(found))
+    }
+
+    pub(super) async fn write(
+        &self,
+        blob: &BlobName,
+        record: &WorkerRecord,
+        options: PutBlob,
+    ) -> Result<BlobProperties, StoreError> {
+        let json = serde_json::to_vec(record);
+        let json =
+            json.map_err(|e| StoreError::new(Kind::InvalidInput, "write record", blob).with_source(e))?;
+        put(&*self.blobs, blob, Bytes::from(json), options).await
+    }
+
+    pub(super) async fn tag(&self, blob: &BlobName) -> Result<Option<ETag>, StoreError> {
+        match self.blobs.blob_properties(blob).await {
+            Ok(properties) => Ok(Some(properties.etag)),
+            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(super) async fn remove(&self, blob: &BlobName) -> Result<(), StoreError> {
+        self.blobs.delete_blob(blob, None).await
+    }
+
+    /// Removes the records of workers that died long ago.
+    pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
+        for (blob, properties) in list(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
+            if now.duration_since(properties.modified).is_ok_and(|age| age > SWEPT) {
+                self.remove(&blob).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the name of a worker's record.
+pub(super) fn name(id: &str) -> Result<BlobName, Error> {
+    Ok(BlobName::new(ContainerName::new(CONTAINER)?, id)?)
+}
+
+/// Writes a blob, and creates its container if it is missing.
+pub(super) async fn put(
+    blobs: &dyn BlobStore,
+    blob: &BlobName,
+    data: Bytes,
+    options: PutBlob,
+) -> Result<BlobProperties, StoreError> {
+    match blobs.put_blob(blob, data.clone(), options.clone()).await {
+        Err(e) if e.kind() == Kind::ContainerNotFound => {
+            blobs.create_container(blob.container()).await?;
+            blobs.put_blob(blob, data, options).await
+        }
+        written => written,
+    }
+}
+
+/// Lists all blobs below a prefix; none if there is no container.
+pub(super) async fn list(
+    blobs: &dyn BlobStore,
+    container: &ContainerName,
+    prefix: &str,
+) -> Result<Vec<(BlobName, BlobProperties)>, Error> {
+    let (mut all, mut next) = (Vec::new(), None::<String>);
+    loop {
+        let page = match blobs.list_blobs(container, prefix, next.as_deref()).await {
+            Err(e) if e.kind() == Kind::ContainerNotFound => return Ok(all),
+            page => page?,
+        };
+        for (name, properties) in page.blobs {
+            all.extend(BlobName::new(container.clone(), name).map(|blob| (blob, properties)));
+        }
+        next = page.next;
+        if next.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+/// Returns a time as RFC 3339 with milliseconds.
+pub(super) fn time(time: SystemTime) -> String {
+    let timestamp = Timestamp::try_from(time).unwrap_or_default();
+    jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
+}

@@ -1,0 +1,196 @@
+//! Cancelling a job by its id: where it waits, where it runs, and where it ends before anybody notices.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::admin::{Admin, Cancellation, DeadLetterFilter, JobReference};
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Context, JobError, SendOptions, Storage};
+use jobqueue_tests::jobs::{Task, after, in_memory, task};
+use tokio::time::sleep;
+
+use crate::presence::{operator, present};
+
+async fn send(storage: &Storage, name: &str, options: SendOptions) -> JobReference {
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task(name)).with(options.id(name)).await.unwrap();
+    JobReference::new("tasks", name)
+}
+
+/// Returns the reasons and errors of all dead letters.
+async fn dead(admin: &Admin) -> Vec<(String, String)> {
+    let page = admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap();
+    let shown = |job: &jobqueue::admin::RawJob| {
+        (job.dead.as_ref().unwrap().reason.clone(), job.last_error.clone().unwrap_or_default())
+    };
+    page.letters.iter().map(shown).collect()
+}
+
+/// Runs jobs of ten minutes that stop when their token fires and then return `answer`; cancels `job` after a minute.
+async fn cancel_running(
+    storage: &Storage,
+    job: &JobReference,
+    answer: fn() -> Result<(), JobError>,
+) -> Vec<(String, String)> {
+    let admin = operator(storage);
+    let handler = move |_: Task, ctx: Context| async move {
+        tokio::select! {
+            () = ctx.token().cancelled() => answer(),
+            () = sleep(Duration::from_secs(600)) => Ok(()),
+        }
+    };
+    let running = present(storage).handle(handler).build().unwrap().run_until(after(300));
+    let cancelling = async {
+        sleep(Duration::from_secs(62)).await;
+        let report = admin.cancel(job).await.unwrap();
+        assert_eq!(report.workers, 1);
+        assert!(
+            matches!(admin.cancellation(job).await.unwrap(), Cancellation::Requested { by, .. } if by == "ada")
+        );
+        // Its next record, and the grace.
+        sleep(Duration::from_secs(18)).await;
+        dead(&admin).await
+    };
+    let (report, letters) = tokio::join!(running, cancelling);
+    let _ = report.unwrap();
+    letters
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_job_is_told_and_becomes_a_dead_letter() {
+    let storage = in_memory();
+    let job = send(&storage, "long", SendOptions::new()).await;
+    let letters = cancel_running(&storage, &job, || Err(JobError::retry("<stopped> half-way"))).await;
+    let [(reason, error)] = &letters[..] else { panic!("{letters:?}") };
+    assert_eq!(reason, "cancelled");
+    assert_eq!(error, "cancelled by ada; the handler returned: <stopped> half-way");
+    assert_eq!(operator(&storage).cancellation(&job).await.unwrap(), Cancellation::Cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_that_succeeds_all_the_same_has_completed_its_job() {
+    let storage = in_memory();
+    let job = send(&storage, "long", SendOptions::new()).await;
+    assert!(cancel_running(&storage, &job, || Ok(())).await.is_empty());
+    assert_eq!(operator(&storage).cancellation(&job).await.unwrap(), Cancellation::Completed);
+    assert_eq!(storage.queue::<Task>().await.unwrap().approximate_len().await.unwrap(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_that_ignores_its_token_is_dropped() {
+    let storage = in_memory();
+    let job = send(&storage, "deaf", SendOptions::new()).await;
+    let admin = operator(&storage);
+    let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(100));
+    let cancelling = async {
+        sleep(Duration::from_secs(20)).await;
+        let _ = admin.cancel(&job).await.unwrap();
+    };
+    let (report, ()) = tokio::join!(running, cancelling);
+    assert_eq!(report.unwrap().dead_lettered, 1);
+    assert_eq!(dead(&admin).await, [("cancelled".to_owned(), "cancelled by ada".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_job_never_runs_and_others_do() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let waiting = send(&storage, "waiting", SendOptions::new()).await;
+    let delayed = send(&storage, "delayed", SendOptions::new().delay(Duration::from_secs(600))).await;
+    let far = send(&storage, "far", SendOptions::new().delay(Duration::from_secs(20 * 86_400))).await;
+    let other_sender = send(&storage, "mine", SendOptions::new()).await.with_source("/somebody/else");
+    for job in [&waiting, &delayed, &far, &other_sender] {
+        assert_eq!(admin.cancel(job).await.unwrap().workers, 0, "nobody is there yet");
+    }
+    let ran: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&ran);
+    let handler = move |task: Task| {
+        sink.lock().unwrap().push(task.name);
+        async { Ok::<_, JobError>(()) }
+    };
+    let eight_days = after(8 * 86_400);
+    let report = present(&storage).handle(handler).build().unwrap().run_until(eight_days).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (1, 3));
+    assert_eq!(*ran.lock().unwrap(), ["mine"]);
+    assert!(dead(&admin).await.iter().all(|(reason, _)| reason == "cancelled"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelled_job_runs_after_a_redrive() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let job = send(&storage, "again", SendOptions::new()).await;
+    let _ = admin.cancel(&job).await.unwrap();
+    let run = async || {
+        let handler = async |_: Task| Ok::<_, JobError>(());
+        present(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap()
+    };
+    assert_eq!(run().await.dead_lettered, 1);
+    // Also if nobody could answer, and the request stands.
+    let _ = admin.cancel(&job).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(admin.redrive("tasks").run().await.unwrap().count, 1);
+    assert_eq!(run().await.completed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_behind_another_of_its_key_is_cancelled_before_its_turn() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let ordered = || SendOptions::new().in_order().key("k");
+    let _ = send(&storage, "first", ordered()).await;
+    let second = send(&storage, "second", ordered()).await;
+    let _ = send(&storage, "third", ordered()).await;
+    let ran: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&ran);
+    let handler = move |task: Task| {
+        sink.lock().unwrap().push(task.name);
+        async {
+            sleep(Duration::from_secs(60)).await;
+            Ok::<_, JobError>(())
+        }
+    };
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(900));
+    let cancelling = async {
+        sleep(Duration::from_secs(20)).await;
+        let _ = admin.cancel(&second).await.unwrap();
+    };
+    let (report, ()) = tokio::join!(running, cancelling);
+    assert_eq!(report.unwrap().completed, 2);
+    assert_eq!(*ran.lock().unwrap(), ["first", "third"]);
+    assert_eq!(dead(&admin).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_survives_faults_of_the_storage() {
+    for seed in 0..20_u64 {
+        let inner = in_memory();
+        let faulty = Faulty::new(&inner);
+        let storage = faulty.storage();
+        let job = send(&inner, &format!("long-{seed}"), SendOptions::new()).await;
+        let admin = operator(&inner);
+        let mut calls = seed;
+        for operation in
+            [Operation::PutBlob, Operation::ListBlobs, Operation::GetBlob, Operation::BlobProperties]
+        {
+            faulty.on(operation, move |_| {
+                calls = calls.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                match (calls >> 33) % 4 {
+                    0 => Some(Fault::DropAnswer(StoreErrorKind::Timeout)),
+                    1 => Some(Fault::Refuse(StoreErrorKind::Unavailable)),
+                    _ => None,
+                }
+            });
+        }
+        let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+        let running = present(&storage).handle(handler).build().unwrap().run_until(after(900));
+        let cancelling = async {
+            sleep(Duration::from_secs(100 + seed)).await;
+            let _ = admin.cancel(&job).await.unwrap();
+        };
+        let (report, ()) = tokio::join!(running, cancelling);
+        assert_eq!(report.unwrap().dead_lettered, 1, "seed {seed}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Worker presence: who is there, what they run and how far it is; a record costs what is said and holds nothing up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::admin::{AccessLevel, Admin};
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Context, JobError, Storage, WorkerBuilder};
+use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+const EVERY: Duration = Duration::from_secs(15);
+
+pub fn operator(storage: &Storage) -> Admin {
+    Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").clock(clock()).build()
+}
+
+pub fn present(storage: &Storage) -> WorkerBuilder {
+    worker(storage).presence(EVERY).name("the worker")
+}
+
+async fn send(storage: &Storage, names: &[&str]) {
+    let queue = storage.queue::<Task>().await.unwrap();
+    for name in names {
+        let _ = queue.send(&task(*name)).id(*name).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn record_shows_running_jobs_with_their_progress() {
+    let storage = in_memory();
+    send(&storage, &["long"]).await;
+    let handler = async |_: Task, ctx: Context| {
+        for row in 0..10 {
+            ctx.progress(row, 10, format!("row {row}\n\u{7}{}", "x".repeat(1000)));
+            sleep(Duration::from_secs(10)).await;
+        }
+        Ok::<_, JobError>(())
+    };
+    let running = present(&storage).concurrency(7).handle(handler).build().unwrap().run_until(after(200));
+    let watching = async {
+        let admin = operator(&storage);
+        sleep(Duration::from_secs(46)).await;
+        let [worker] = &admin.workers().await.unwrap()[..] else { panic!("one worker") };
+        let record = &worker.record;
+        assert_eq!((record.name.as_str(), record.slots, record.pid), ("the worker", 7, std::process::id()));
+        assert_eq!(
+            (record.queues[0].name.as_str(), &record.queues[0].kinds[..]),
+            ("tasks", &["task".to_owned()][..])
+        );
+        let [job] = &record.running[..] else { panic!("one job: {record:?}") };
+        assert_eq!((job.id.as_str(), job.attempt, job.running_seconds), ("long", 1, 45.0));
+        let progress = job.progress.as_ref().unwrap();
+        assert_eq!((progress.done, progress.total), (4, 10));
+        assert!(progress.text.starts_with("row 4 ") && progress.text.chars().count() <= 200);
+        let json = serde_json::to_value(worker).unwrap();
+        assert_eq!(
+            (json["running"][0]["progress"]["done"].as_u64(), json["stale"].as_bool()),
+            (Some(4), Some(false))
+        );
+        sleep(Duration::from_secs(90)).await;
+        let [worker] = &admin.workers().await.unwrap()[..] else { panic!("one worker") };
+        let counters = &worker.record.counters[0];
+        assert!(worker.record.running.is_empty());
+        assert_eq!((counters.completed, counters.run_seconds), (1, 100.0));
+        assert_eq!(counters.run_times.iter().sum::<u64>(), 1);
+    };
+    let (report, ()) = tokio::join!(running, watching);
+    assert_eq!(report.unwrap().completed, 1);
+    assert!(
+        operator(&storage).all_workers().await.unwrap().is_empty(),
+        "a worker that ends removes its record"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_worker_disappears_within_three_intervals() {
+    let storage = in_memory();
+    send(&storage, &["stuck"]).await;
+    let admin = operator(&storage);
+    let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let mut running = Box::pin(present(&storage).handle(handler).build().unwrap().run_until(after(100_000)));
+    tokio::select! {
+        _ = &mut running => panic!("it runs"),
+        () = sleep(Duration::from_secs(20)) => {}
+    }
+    assert_eq!(admin.workers().await.unwrap().len(), 1);
+    drop(running);
+    sleep(EVERY * 3).await;
+    assert!(admin.workers().await.unwrap().is_empty());
+    let [gone] = &admin.all_workers().await.unwrap()[..] else { panic!("its record is stale") };
+    assert!(gone.stale && gone.record.running.len() == 1);
+    // The next worker removes what was left for a day.
+    sleep(Duration::from_secs(86_400)).await;
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let _ = present(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert!(admin.all_workers().await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_is_shown_at_once() {
+    let storage = in_memory();
+    send(&storage, &["slow"]).await;
+    let handler = async |_: Task| {
+        sleep(Duration::from_secs(20)).await;
+        Ok::<_, JobError>(())
+    };
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(5));
+    let watching = async {
+        sleep(Duration::from_secs(6)).await;
+        let [worker] = &operator(&storage).workers().await.unwrap()[..] else { panic!("one worker") };
+        assert!(worker.record.draining && worker.record.running.len() == 1);
+    };
+    let (report, ()) = tokio::join!(running, watching);
+    assert_eq!(report.unwrap().completed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn record_costs_one_write_an_interval_and_reads_nothing() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, &[]).await;
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let _ = present(&storage).handle(handler).build().unwrap().run_until(after(24 * 3600)).await.unwrap();
+    let calls = |operation| faulty.calls_of(operation);
+    // The first write finds no container.
+    assert!((5_760..=5_763).contains(&calls(Operation::PutBlob)), "{}", calls(Operation::PutBlob));
+    assert_eq!((calls(Operation::GetBlob), calls(Operation::BlobProperties)), (0, 0));
+    assert!(calls(Operation::ListBlobs) <= 10, "{}", calls(Operation::ListBlobs));
+}
+
+#[tokio::test(start_paused = true)]
+async fn worker_without_record_asks_for_nothing() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, &["one"]).await;
+    let handler = async |_: Task, ctx: Context| {
+        ctx.progress(1, 2, "nobody sees it");
+        Ok::<_, JobError>(())
+    };
+    let worker = worker(&storage).presence(None).handle(handler).build().unwrap();
+    let listed = faulty.calls_of(Operation::ListBlobs);
+    assert_eq!(worker.run_until(after(3600)).await.unwrap().completed, 1);
+    assert_eq!((faulty.calls_of(Operation::PutBlob), faulty.calls_of(Operation::ListBlobs)), (0, listed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_job_notices_that_the_record_cannot_be_written() {
+    for fault in [
+        Fault::Refuse(StoreErrorKind::Unauthorized),
+        Fault::DropAnswer(StoreErrorKind::Timeout),
+        Fault::Hang,
+        Fault::Throttle(Duration::from_secs(60)),
+    ] {
+        let faulty = Faulty::new(&in_memory());
+        let storage = faulty.storage();
+        send(&storage, &["one", "two"]).await;
+        for operation in
+            [Operation::PutBlob, Operation::ListBlobs, Operation::DeleteBlob, Operation::CreateContainer]
+        {
+            faulty.plan_always(operation, fault);
+        }
+        let done = Arc::new(Notify::new());
+        let told = Arc::clone(&done);
+        let handler = move |_: Task| {
+            told.notify_one();
+            async { Ok::<_, JobError>(()) }
+        };
+        let report = present(&storage).handle(handler).build().unwrap().run_until(after(120)).await.unwrap();
+        assert_eq!(report.completed, 2, "{fault:?}");
+    }
+}
