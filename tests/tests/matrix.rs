@@ -205,3 +205,22 @@ fn test_names_carry_no_numbers_of_the_matrix() {
     let coded = tests.iter().map(|test| test.name.rsplit("::").next().unwrap());
     assert_eq!(coded.filter(|name| starts_with_a_code(name)).collect::<Vec<_>>(), Vec::<&str>::new());
 }
+
+#[test]
+fn the_tests_that_the_page_of_defects_names_exist() {
+    let page = fs::read_to_string(root().join("docs/defects.md")).unwrap();
+    let (mut file, mut count) = (PathBuf::new(), 0);
+    for (path, test) in page.split('`').skip(1).step_by(2).filter_map(|name| name.split_once("::")) {
+        if path.ends_with(".rs") {
+            let beside = root().join("tests/tests").join(path);
+            file = if beside.is_file() { beside } else { root().join(path) };
+        } else if !path.is_empty() {
+            // A name of the library.
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert!(text.contains(&format!("fn {test}(")), "{} has no test {test}", file.display());
+        count += 1;
+    }
+    assert!(count > 80, "{count}");
+}

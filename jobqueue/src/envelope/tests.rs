@@ -221,3 +221,11 @@ fn an_array_of_one_event_is_that_event() {
         assert!(matches!(parse(payload), Ok(Parsed::Bare(_))), "{payload}");
     }
 }
+
+// W11: other SDKs refuse events with an attribute of this name.
+#[test]
+fn what_azure_functions_adds_to_an_event_is_not_written_again() {
+    let read =
+        event(r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","$AzureWebJobsParentId":"p"}"#);
+    assert!(!read.to_json().unwrap().contains('$'));
+}

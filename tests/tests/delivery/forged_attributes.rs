@@ -108,3 +108,16 @@ async fn own_history_survives_crashes_and_redrives() {
     let seen = run(&storage).await;
     assert_eq!(seen, [(1, Some(7), true), (2, Some(7), false), (3, Some(7), false)]);
 }
+
+// W11
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_moment_cannot_be_read_is_not_run() {
+    let storage = in_memory();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    let event = r#"{"specversion":"1.0","id":"1","source":"/test","type":"task","notbefore":"tomorrow","data":{"name":"a"}}"#;
+    storage.queues().put(tasks.name(), PutMessage::new(event)).await.unwrap();
+    assert_eq!(run(&storage).await, []);
+    let letter = tasks.dead_letters().unwrap().peek().await.unwrap().remove(0);
+    assert_eq!(letter.reason.as_str(), "decode_error");
+    assert!(letter.error.unwrap().contains("notbefore"));
+}

@@ -120,3 +120,17 @@ pub(super) fn message_id(id: Option<&str>) -> Option<MessageId> {
 pub(super) fn is_id(id: &str) -> bool {
     (1..=128).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // B15
+    #[test]
+    fn a_message_without_a_count_keeps_its_text() {
+        let (id, receipt) = (Some("5".to_owned()), Some("r".to_owned()));
+        let raw = RawMessage { id, receipt, text: Some(Ok("job".to_owned())), ..RawMessage::default() };
+        let leased = leased(&QueueName::new("jobs").unwrap(), raw, SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!((leased.dequeue_count, leased.text.as_deref()), (1, Ok("job")));
+    }
+}
