@@ -8,6 +8,8 @@ use super::function::Handler;
 use super::job::Job;
 use super::service::JobService;
 use crate::codec::decode_any_version;
+#[cfg(feature = "testing")]
+use crate::job::outcome::Verdict;
 use crate::job::outcome::{BoxError, JobError};
 use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 
@@ -86,6 +88,13 @@ impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source().source()
     }
+}
+
+/// Returns whether a handler's error asks for a later delivery without counting an attempt.
+#[cfg(feature = "testing")]
+pub(crate) fn is_snooze(error: &BoxError) -> bool {
+    let failure = error.downcast_ref::<Failure>();
+    failure.is_some_and(|failure| matches!(failure.0.verdict(), Verdict::Snooze(_)))
 }
 
 /// Returns the handler's error unchanged; a layer's own error becomes a failure that is retried.

@@ -26,7 +26,7 @@ use crate::storage::{Certainty, MAX_MESSAGES, PeekedMessage, PutMessage, QueueSt
 pub(crate) const UNREADABLE_KIND: &str = "jobqueue.unreadable";
 
 /// The source of these dead letters. Their id is the storage's id, which stays the same at every delivery.
-const UNREADABLE_SOURCE: &str = "/jobqueue/external";
+pub(crate) const UNREADABLE_SOURCE: &str = "/jobqueue/external";
 
 /// The maximum length of a worker's name in a dead letter, in characters.
 const MAX_WORKER_CHARS: usize = 200;

@@ -104,6 +104,12 @@ impl SendOptions {
         self.ttl
     }
 
+    /// Returns the sender, if one was given.
+    #[cfg(feature = "testing")]
+    pub(crate) fn sender(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
     /// Sets the job's id, instead of a new one: 1 to 1,024 bytes. Send again under the same id after
     /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown), and make effects idempotent by id.
     ///

@@ -8,7 +8,7 @@ use crate::clock::{parse_rfc3339, rfc3339};
 use crate::envelope::{Envelope, Parsed, Payload, parse};
 use crate::job::outcome::Reason;
 use crate::name::QueueName;
-use crate::queue::dead_letter::{DeathOf, unwrap_unreadable};
+use crate::queue::dead_letter::{DeathOf, UNREADABLE_SOURCE, unwrap_unreadable};
 use crate::storage::MessageId;
 
 /// A message in a dead-letter queue.
@@ -19,6 +19,8 @@ use crate::storage::MessageId;
 pub struct DeadLetter {
     /// The job's id; the storage's id of the message if another program put the message there.
     pub id: String,
+    /// The sender: two jobs with one id from two sources are two jobs.
+    pub source: String,
     /// The kind.
     pub kind: String,
     /// The reason for dead-lettering; [`Reason::UNKNOWN`] if another program put the message there, because it gives
@@ -57,6 +59,7 @@ impl DeadLetter {
         let note = envelope.dead_letter.as_ref();
         Self {
             id: envelope.id.to_string(),
+            source: envelope.source.to_string(),
             kind: envelope.kind.to_string(),
             reason: note.map_or(Reason::UNKNOWN, |note| Reason::new(&note.reason)),
             queue: note.map(|note| note.queue.clone()).unwrap_or_default(),
@@ -84,6 +87,7 @@ impl DeadLetter {
     ) -> Self {
         Self {
             id: id.as_str().to_owned(),
+            source: UNREADABLE_SOURCE.to_owned(),
             kind: kind.to_owned(),
             reason: Reason::UNKNOWN,
             queue: queue.to_string(),
@@ -134,6 +138,7 @@ impl fmt::Debug for DeadLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetter")
             .field("id", &self.id)
+            .field("source", &self.source)
             .field("kind", &self.kind)
             .field("reason", &self.reason)
             .field("error", &self.error)

@@ -25,6 +25,7 @@ mod azure_like;
 mod blobs;
 mod plan;
 mod queues;
+mod still;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ use crate::storage::{BlobStore, Operation, QueueStore, Storage};
 pub use azure_like::AzureLike;
 use plan::Plan;
 pub use plan::{Call, Fault};
+pub(super) use still::StillClock;
 
 /// A storage that fails as planned, and records its calls. Cheap to clone; all clones share one plan.
 ///
@@ -73,8 +75,22 @@ impl Faulty {
         Self::wrap(storage, Shape { commits_together: false, ..Shape::of(storage) })
     }
 
+    /// Wraps `storage` so that it announces no arrivals, as a storage that has to be asked.
+    pub(super) fn polled(storage: &Storage) -> Self {
+        Self::wrap(storage, Shape { notifies: false, ..Shape::of(storage) })
+    }
+
+    /// Wraps a storage with threads of its own so that no virtual time passes during its calls.
+    pub(super) fn still(storage: &Storage, clock: Arc<StillClock>) -> Self {
+        Self::over(storage, Shape::of(storage), Plan::still(clock))
+    }
+
     fn wrap(storage: &Storage, shape: Shape) -> Self {
-        let plan = Arc::new(Plan::default());
+        Self::over(storage, shape, Plan::default())
+    }
+
+    fn over(storage: &Storage, shape: Shape, plan: Plan) -> Self {
+        let plan = Arc::new(plan);
         let queues = Queues { inner: Arc::clone(storage.queues()), plan: Arc::clone(&plan), shape };
         let blobs = Blobs { inner: Arc::clone(storage.blobs()), plan: Arc::clone(&plan) };
         let storage = Storage::new(Arc::new(queues), Arc::new(blobs), storage.description());

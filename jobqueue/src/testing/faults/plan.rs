@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::still::StillClock;
 use crate::storage::{Operation, StoreError, StoreErrorKind};
 use crate::sync::lock;
 
@@ -59,7 +60,10 @@ pub(super) type Hook = Box<dyn FnMut(&Call) -> Option<Fault> + Send>;
 pub(super) type Behaviour = Arc<dyn Fn(&Call) -> Vec<Fault> + Send + Sync>;
 
 #[derive(Default)]
-pub(super) struct Plan(Mutex<Script>);
+pub(super) struct Plan {
+    script: Mutex<Script>,
+    still: Option<Arc<StillClock>>,
+}
 
 #[derive(Default)]
 struct Script {
@@ -72,6 +76,19 @@ struct Script {
 }
 
 impl Plan {
+    /// Returns a plan under which no virtual time passes during a call.
+    pub(super) fn still(clock: Arc<StillClock>) -> Self {
+        Self { still: Some(clock), ..Self::default() }
+    }
+
+    /// Makes a call.
+    async fn call<T>(&self, perform: impl Future<Output = T> + Send) -> T {
+        match &self.still {
+            Some(clock) => clock.answer(perform),
+            None => perform.await,
+        }
+    }
+
     pub(super) fn add(&self, operation: Operation, nth: u64, fault: Fault) {
         let mut script = self.lock();
         let called = script.counts.get(&operation).copied().unwrap_or_default();
@@ -138,7 +155,7 @@ impl Plan {
         let faults = self.enter(operation, subject.to_string());
         let error = |kind| StoreError::new(kind, operation.as_str(), subject).with_detail("planned fault");
         before(&faults, error).await?;
-        let answer = perform.await;
+        let answer = self.call(perform).await;
         after(&faults, error).await?;
         answer
     }
@@ -161,7 +178,7 @@ impl Plan {
         if let Err(refused) = before(&faults, error).await {
             return for_each(refused);
         }
-        let answers = perform.await;
+        let answers = self.call(perform).await;
         match after(&faults, error).await {
             Ok(()) => answers,
             Err(lost) => for_each(lost),
@@ -169,7 +186,7 @@ impl Plan {
     }
 
     fn lock(&self) -> MutexGuard<'_, Script> {
-        lock(&self.0)
+        lock(&self.script)
     }
 }
 

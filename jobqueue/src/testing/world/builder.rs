@@ -13,13 +13,15 @@ use super::checks;
 use super::incident::Incident;
 use super::ledger::{Entry, Fact};
 use super::node::Node;
-use super::shared::{Shared, World};
+use super::shared::{Open, Shared, World};
 use super::shrink::shrink;
 use super::trace::trace;
 use super::weather::Profile;
 use super::worker::{Make, Slot};
+use crate::clock::Clock;
 use crate::entropy::seeded::seed as enter_seed;
 use crate::error::Error;
+use crate::storage::Storage;
 use crate::worker::WorkerBuilder;
 
 /// The maximum time for which a dead letter is held.
@@ -76,6 +78,7 @@ pub struct Builder {
     scenario: Scenario,
     judges: Vec<Judge>,
     logs: bool,
+    open: Option<Open>,
 }
 
 impl World {
@@ -90,6 +93,7 @@ impl World {
             scenario: Arc::new(|_| Box::pin(async { Ok(()) })),
             judges: Vec::new(),
             logs: false,
+            open: None,
         }
     }
 }
@@ -140,6 +144,19 @@ impl Builder {
         self
     }
 
+    /// Sets the storage of the accounts, by default memory that behaves as Azure Storage does. `open` is called for each account of
+    /// each world with the clock that the account must use; each account must begin empty.
+    ///
+    /// Time is virtual here too: it stands still during each call, so that calls come one after the other and a seed still decides
+    /// everything. Arrivals are not announced.
+    pub fn storage<F>(mut self, open: impl Fn(Arc<dyn Clock>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Storage> + Send + 'static,
+    {
+        self.open = Some(Arc::new(move |clock| Box::pin(open(clock))));
+        self
+    }
+
     /// Sets the scenario, which runs beside the workers: it sends messages and looks after dead letters. An error
     /// that it returns is a finding.
     pub fn scenario<F>(mut self, scenario: impl Fn(World) -> F + Send + Sync + 'static) -> Self
@@ -183,7 +200,11 @@ impl Builder {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let Ok(runtime) = runtime else { panic!("the runtime of the world does not start") };
         let run = runtime.block_on(async {
-            let shared = Arc::new(Shared::new(seed, self.profile.clone(), self.spread, self.logs));
+            let mut shared = Shared::new(seed, self.profile.clone(), self.spread, self.open.as_ref());
+            if self.logs {
+                shared.keep_calls();
+            }
+            let shared = Arc::new(shared);
             let _seeded = enter_seed(seed, Arc::clone(&shared.clock));
             self.live(shared, incidents).await
         });

@@ -1,4 +1,6 @@
 //! The ledger: everything that happened in a world, in order.
+//!
+//! A job is named by its id; a job from a source of its own is named by both: `/shop 17`.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -10,6 +12,11 @@ use crate::job::outcome::Outcome;
 use crate::storage::Operation;
 use crate::sync::lock;
 use crate::testing::faults::Fault;
+
+/// Returns the name of a job in the history: its id, with its source before it if that is not one of this framework's own.
+pub(super) fn subject(source: &str, id: &str) -> Arc<str> {
+    if source.starts_with("/jobqueue/") { id.into() } else { format!("{source} {id}").into() }
+}
 
 /// The answer to a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +34,10 @@ pub enum Verdict {
 pub enum RunEnd {
     /// It returned `Ok`.
     Done,
-    /// It returned an error, or panicked.
+    /// It returned an error that counts as an attempt, or panicked.
     Failed,
+    /// It asked to be run again later, without counting an attempt.
+    Snoozed,
     /// It was dropped before it returned.
     Dropped,
 }
@@ -39,14 +48,14 @@ pub enum RunEnd {
 pub enum Fact {
     /// A send began.
     SendBegan {
-        /// The job's id.
+        /// The job.
         id: Arc<str>,
         /// The queue it is for.
         queue: Arc<str>,
     },
     /// A send returned.
     Sent {
-        /// The job's id.
+        /// The job.
         id: Arc<str>,
         /// The answer to the send.
         verdict: Verdict,
@@ -57,10 +66,8 @@ pub enum Fact {
     RunBegan {
         /// The number of the run in this world.
         run: u64,
-        /// The job's id.
+        /// The job.
         id: Arc<str>,
-        /// Its source.
-        source: Arc<str>,
         /// The dequeue count of its message.
         delivery: u32,
         /// The number of the attempt.
@@ -72,14 +79,14 @@ pub enum Fact {
     RunEnded {
         /// The number of the run.
         run: u64,
-        /// The job's id.
+        /// The job.
         id: Arc<str>,
         /// The end.
         end: RunEnd,
     },
     /// A worker reported the outcome of a delivery.
     Settled {
-        /// The job's id; empty if the message could not be read.
+        /// The job; empty if the message could not be read.
         id: Arc<str>,
         /// The dequeue count.
         delivery: u32,
@@ -90,17 +97,17 @@ pub enum Fact {
     Effect {
         /// The name of the effect.
         name: Arc<str>,
-        /// The job's id.
+        /// The job.
         id: Arc<str>,
     },
     /// A dead letter is put back: its job may run again.
     Redriven {
-        /// The job's id.
+        /// The job.
         id: Arc<str>,
     },
     /// A job was removed on purpose: it was cancelled, purged or cleared.
     TakenAway {
-        /// The job's id.
+        /// The job.
         id: Arc<str>,
         /// The operation that removed it.
         why: &'static str,

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::task::JoinHandle;
 
-use super::ledger::{Fact, Verdict};
+use super::ledger::{Fact, Verdict, subject};
 use super::shared::{Shared, World};
 use super::weather::{CrashPoint, View};
 use crate::clock::Clock;
@@ -155,11 +155,11 @@ impl Node {
         id: &str,
         options: SendOptions,
     ) -> Result<Sent, Error> {
-        let id: Arc<str> = id.into();
+        let job = options.sender().map_or_else(|| id.into(), |source| subject(source, id));
         let expires = options.time_to_live().map(|ttl| self.shared.ledger.now() + ttl);
-        self.send_begins(&id, queue.name().as_str());
-        let sent = queue.send(message).with(options).id(&*id).await;
-        self.was_told(&id, verdict(&sent), expires);
+        self.send_begins(&job, queue.name().as_str());
+        let sent = queue.send(message).with(options).id(id).await;
+        self.was_told(&job, verdict(&sent), expires);
         sent
     }
 

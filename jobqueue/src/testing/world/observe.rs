@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::ledger::{Fact, RunEnd};
+use super::ledger::{Fact, RunEnd, subject};
 use super::shared::Shared;
-use crate::handler::{Job, JobService};
+use crate::handler::{Job, JobService, is_snooze};
 use crate::worker::Event;
 
 /// Records the start and the end of every run.
@@ -26,7 +26,7 @@ impl Observer {
     pub(super) fn hear(&self, event: &Event) {
         let Event::Finished { job, outcome, .. } = event else { return };
         let (id, delivery) = match job {
-            Some(job) => (Arc::clone(&job.id), job.dequeue_count),
+            Some(job) => (subject(&job.source, &job.id), job.dequeue_count),
             None => ("".into(), 0),
         };
         self.shared.ledger.note(&self.node, Fact::Settled { id, delivery, outcome: outcome.clone() });
@@ -62,11 +62,10 @@ impl Service<Job> for Observed<JobService> {
     fn call(&mut self, job: Job) -> Running {
         let Observer { shared, node } = self.observer.clone();
         let (info, run) = (job.info(), shared.next_run());
-        let (id, source) = (Arc::clone(&info.id), Arc::clone(&info.source));
+        let id = subject(&info.source, &info.id);
         let began = Fact::RunBegan {
             run,
             id: Arc::clone(&id),
-            source,
             delivery: info.dequeue_count,
             attempt: info.attempt,
             max_attempts: info.max_attempts,
@@ -77,7 +76,11 @@ impl Service<Job> for Observed<JobService> {
         Box::pin(async move {
             let mut ending = ending;
             let returned = running.await;
-            ending.end = if returned.is_ok() { RunEnd::Done } else { RunEnd::Failed };
+            ending.end = match &returned {
+                Ok(()) => RunEnd::Done,
+                Err(error) if is_snooze(error) => RunEnd::Snoozed,
+                Err(_) => RunEnd::Failed,
+            };
             returned
         })
     }

@@ -1,6 +1,8 @@
 //! The state that all parts of a world share, and its handle for scenarios.
 
 use std::fmt::{self, Write as _};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +18,11 @@ use crate::memory;
 use crate::storage::Storage;
 use crate::sync::lock;
 use crate::task::process::Process;
-use crate::testing::faults::Call;
+use crate::testing::faults::{Call, Faulty, StillClock};
+
+/// Opens an account whose time is the clock's.
+pub(super) type Open =
+    Arc<dyn Fn(Arc<dyn Clock>) -> Pin<Box<dyn Future<Output = Storage> + Send>> + Send + Sync>;
 
 /// The maximum number of storage calls: more than a world of some minutes can need.
 const MAX_CALLS: u64 = 25_000;
@@ -25,6 +31,8 @@ pub(super) struct Shared {
     pub(super) profile: Profile,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) accounts: Vec<Storage>,
+    /// True if the accounts behave as those of Azure Storage do; false if as the storage that the application gave.
+    pub(super) is_azure_like: bool,
     pub(super) shards: u32,
     pub(super) weather: Vec<Weather>,
     pub(super) ledger: Ledger,
@@ -38,13 +46,22 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(seed: u64, profile: Profile, (accounts, shards): (usize, u32), logs: bool) -> Self {
+    pub(super) fn new(seed: u64, profile: Profile, spread: (usize, u32), open: Option<&Open>) -> Self {
+        let (accounts, shards) = spread;
         let wall = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
         let clock: Arc<dyn Clock> = Arc::new(memory::TokioClock::at(wall));
-        let open = |_| memory::open_with_clock(Arc::clone(&clock));
+        let account = |_| match open {
+            None => memory::open_with_clock(Arc::clone(&clock)),
+            Some(open) => {
+                let still = StillClock::of(Arc::clone(&clock));
+                let storage = still.answer(open(Arc::clone(&still) as Arc<dyn Clock>));
+                Faulty::still(&storage, still).storage()
+            }
+        };
         Self {
             profile,
-            accounts: (0..accounts.max(1)).map(open).collect(),
+            accounts: (0..accounts.max(1)).map(account).collect(),
+            is_azure_like: open.is_none(),
             clock,
             shards,
             weather: (0..accounts.max(1)).map(|_| Weather::default()).collect(),
@@ -54,8 +71,13 @@ impl Shared {
             calls: AtomicU64::new(0),
             runs: AtomicU64::new(0),
             processes: Mutex::default(),
-            log: logs.then(Mutex::default),
+            log: None,
         }
+    }
+
+    /// Keeps every storage call.
+    pub(super) fn keep_calls(&mut self) {
+        self.log = Some(Mutex::default());
     }
 
     /// Returns a random number of the world's own sequence, independent of those that the library draws.

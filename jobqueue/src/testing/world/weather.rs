@@ -85,7 +85,10 @@ impl View {
         let rate = self.shared.profile.faults;
         let (quiet, failing) = (AzureLike::seeded(seed), AzureLike::seeded(seed).faults(rate));
         let (quiet, failing) = (Mutex::new(quiet.start()), Mutex::new(failing.start()));
-        let faulty = Faulty::azure_like(storage, AzureLike::seeded(seed));
+        let faulty = match self.shared.is_azure_like {
+            true => Faulty::azure_like(storage, AzureLike::seeded(seed)),
+            false => Faulty::polled(storage),
+        };
         faulty.behave(move |call| {
             if self.shared.is_overrun() {
                 return vec![Fault::Hang];

@@ -1,14 +1,15 @@
-//! Attempts are bounded (I11).
+//! Attempts are bounded and counted (I11).
 
+use super::doubled::has_copies;
 use super::{Evidence, Finding};
 use crate::job::outcome::Outcome;
-use crate::testing::world::ledger::Fact;
+use crate::testing::world::ledger::{Entry, Fact, RunEnd};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     for (id, entries) in evidence.by_job() {
         let mut failures = 0;
-        for entry in entries {
+        for entry in &entries {
             match &entry.fact {
                 Fact::RunBegan { attempt, max_attempts, .. } if attempt > max_attempts => {
                     found.push(Finding {
@@ -23,6 +24,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                 _ => {}
             }
         }
+        found.extend(uncounted(&id, &entries).filter(|_| !has_copies(evidence, &entries, usize::MAX)));
         if failures > 1_000 {
             found.push(Finding {
                 what: "a job fails without end",
@@ -32,4 +34,30 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// A failed run whose worker put the message back, after which the job runs again under the same number.
+fn uncounted(id: &str, entries: &[&Entry]) -> Option<Finding> {
+    let redriven = entries.iter().any(|entry| matches!(entry.fact, Fact::Redriven { .. }));
+    let runs = entries.iter().filter(|_| !redriven).filter_map(|entry| match &entry.fact {
+        Fact::RunBegan { run, delivery, attempt, .. } => Some((*entry, *run, *delivery, *attempt)),
+        _ => None,
+    });
+    runs.clone().find_map(|(began, run, delivery, attempt)| {
+        let has_failed = entries.iter().any(|entry| {
+            matches!(entry.fact, Fact::RunEnded { run: ended, end: RunEnd::Failed, .. } if ended == run)
+        });
+        let put_back = entries.iter().find(|entry| {
+            entry.node == began.node
+                && entry.number > began.number
+                && matches!(&entry.fact, Fact::Settled { delivery: of, outcome: Outcome::Released(_), .. } if *of == delivery)
+        })?;
+        let again = runs.clone().find(|(entry, _, _, again)| entry.number > put_back.number && *again <= attempt);
+        let (again, ..) = again.filter(|_| has_failed)?;
+        Some(Finding {
+            what: "a failed attempt is not counted",
+            subject: id.to_owned(),
+            detail: format!("attempt {attempt} failed in {}, and began anew at {:?}", began.node, again.at),
+        })
+    })
 }

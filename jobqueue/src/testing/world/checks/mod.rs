@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) use quiet::{drained, waiting};
 
 use super::builder::Finding;
-use super::ledger::{Entry, Fact};
+use super::ledger::{Entry, Fact, subject};
 use super::shared::Shared;
 use crate::storage::{MAX_MESSAGES, Storage};
 
@@ -95,5 +95,6 @@ const HOLD: std::time::Duration = std::time::Duration::from_secs(5);
 
 fn id(text: &str) -> Option<String> {
     let event: serde_json::Value = serde_json::from_str(text).ok()?;
-    Some(event.get("id")?.as_str()?.to_owned())
+    let source = event.get("source")?.as_str()?;
+    Some(subject(source, event.get("id")?.as_str()?).to_string())
 }

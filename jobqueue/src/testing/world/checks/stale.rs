@@ -18,6 +18,14 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         let mut newest = 0;
         for entry in entries {
             match &entry.fact {
+                Fact::RunBegan { delivery, .. } if *delivery < newest => found.push(Finding {
+                    what: "a handler begins although a later delivery has begun",
+                    subject: id.to_string(),
+                    detail: format!(
+                        "delivery {delivery} began in {} at {:?}, after {newest}",
+                        entry.node, entry.at
+                    ),
+                }),
                 Fact::RunBegan { delivery, .. } => newest = newest.max(*delivery),
                 Fact::Settled { delivery, outcome, .. }
                     if *delivery < newest && is_of_the_owner(evidence, entry, outcome) =>
