@@ -16,7 +16,7 @@ use super::batches;
 use super::diary::{Diary, Note};
 use super::messages::{Former, Join, Newer, Part, Work};
 use super::plan::{Action, What};
-use super::spec::{Fan, Spec, filling};
+use super::spec::{Fan, Script, Spec, filling};
 
 /// A sender's process, and what it remembers.
 #[derive(Clone)]
@@ -24,7 +24,8 @@ struct Actor {
     world: World,
     diary: Diary,
     node: Node,
-    last: Arc<Mutex<Option<Sent>>>,
+    /// The last message that was sent, and the job as the history names it.
+    last: Arc<Mutex<Option<(Sent, String)>>>,
 }
 
 /// Performs the plan: each action at its time, in the process of its actor. A process that died is started again.
@@ -70,12 +71,17 @@ impl Actor {
         let done = match action.what {
             What::Send(spec) => self.send(spec).await,
             What::SendAll(specs) => self.send_all(specs).await,
-            What::Unique { spec, window } => self.unique(spec, window).await,
+            What::Unique { spec, window, twice: false } => self.unique(spec, window).await.map(drop),
+            What::Unique { spec, window, twice: true } => self.unique_twice(spec, window).await,
             What::Cancel => self.cancel().await,
             What::CancelUnique { key } => self.cancel_unique(&key).await,
             What::Batch(fan) => self.batch(&fan).await,
+            What::Forge { id, batch, index, continues } => self.forge(&id, &batch, index, continues).await,
             What::Release { id, newer } => self.release(&id, newer).await,
-            What::Redrive => self.redrive().await,
+            What::Redrive { dies_at } => {
+                dies_at.into_iter().for_each(|call| self.node.kill_at_call(call, true));
+                self.redrive().await
+            }
             What::Purge => self.purge().await,
             What::Clear => self.clear().await,
             What::Sweep => self.sweep().await,
@@ -105,9 +111,9 @@ impl Actor {
         let queue = self.queue::<Work>().await?;
         for _ in 0..4 {
             let (message, options) = write(&spec);
-            match self.node.send_with(&queue, &message, &spec.id, options).await {
+            match self.node.send_with(&queue, &message, spec.identity().1, options).await {
                 Ok(sent) => {
-                    *self.last.lock().unwrap() = Some(sent);
+                    *self.last.lock().unwrap() = Some((sent, spec.id));
                     return Ok(());
                 }
                 Err(error) if error.is_outcome_unknown() && spec.resend => {
@@ -128,7 +134,7 @@ impl Actor {
         let options = specs
             .iter()
             .zip(&messages)
-            .map(|(spec, (message, options))| (message, options.clone().id(&spec.id)));
+            .map(|(spec, (message, options))| (message, options.clone().id(spec.identity().1)));
         match queue.send_all(options).await {
             Ok(answers) => {
                 for ((spec, answer), expires) in specs.iter().zip(answers).zip(expires) {
@@ -143,7 +149,18 @@ impl Actor {
         Ok(())
     }
 
-    async fn unique(&self, spec: Spec, window: Duration) -> Result<(), Error> {
+    /// Sends unique work by two at once, as by a form that is sent twice.
+    async fn unique_twice(&self, spec: Spec, window: Duration) -> Result<(), Error> {
+        let id = spec.id.clone();
+        let (one, other) = tokio::join!(self.unique(spec.clone(), window), self.unique(spec, window));
+        if one? && other? && self.diary.plan.is_quiet() {
+            self.diary.wrong("unique work was sent by both of two", &id, "at once, under one id".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Sends unique work; true if it was sent and had not been sent before.
+    async fn unique(&self, spec: Spec, window: Duration) -> Result<bool, Error> {
         let queue = self.queue::<Work>().await?;
         let (message, options) = write(&spec);
         self.node.send_begins(&spec.id, "work");
@@ -151,32 +168,32 @@ impl Actor {
             .world
             .note(self.node.name(), format!("wants unique {} as {}", spec.key.as_ref().unwrap(), spec.id));
         let at = self.world.now().as_millis() as u64;
-        match queue.send(&message).unique_for(window).with(options.id(&spec.id)).await {
+        match queue.send(&message).unique_for(window).with(options.id(spec.identity().1)).await {
             Ok(outcome) => {
                 let (id, is_sent) = (outcome.id().to_owned(), outcome.is_sent());
                 // A sender that joined may rely on the job; one that took over has sent under the id of the first.
                 self.node.was_told(&id, Verdict::Acknowledged, None);
                 let key = spec.key.unwrap();
-                self.note(Note::Unique { key, began, at, id, is_sent });
+                self.note(Note::Unique { key, began, at, id: id.clone(), is_sent });
                 if let SendUniqueOutcome::Sent(sent) = outcome {
-                    *self.last.lock().unwrap() = Some(sent);
+                    *self.last.lock().unwrap() = Some((sent, id));
                 }
-                Ok(())
+                Ok(is_sent)
             }
             Err(error) => {
                 self.node.was_told(&spec.id, verdict::<()>(&Err(error)), None);
-                Ok(())
+                Ok(false)
             }
         }
     }
 
     async fn cancel(&self) -> Result<(), Error> {
-        let Some(sent) = self.last.lock().unwrap().take() else { return Ok(()) };
+        let Some((sent, id)) = self.last.lock().unwrap().take() else { return Ok(()) };
         let queue = self.queue::<Work>().await?;
         // Before, since its process may die in the middle.
-        self.node.account_for(sent.id(), "cancelled, perhaps");
+        self.node.account_for(&id, "cancelled, perhaps");
         if queue.cancel(&sent).await? {
-            self.note(Note::Cancelled { id: sent.id().to_owned() });
+            self.note(Note::Cancelled { id });
         }
         Ok(())
     }
@@ -194,6 +211,9 @@ impl Actor {
     }
 
     async fn batch(&self, fan: &Fan) -> Result<(), Error> {
+        if fan.interrupted && batches::interrupt(&self.node.storage(), fan).await? {
+            self.diary.wrong("a batch is sealed with fewer children than were sent", &fan.id, String::new());
+        }
         for _ in 0..20 {
             match batches::start_outside(&self.node.storage(), fan).await {
                 Ok(()) => {
@@ -208,6 +228,15 @@ impl Actor {
             }
         }
         Ok(())
+    }
+
+    async fn forge(&self, id: &str, batch: &str, index: u64, continues: bool) -> Result<(), Error> {
+        let queue = self.queue::<Part>().await?;
+        let (of, token) = if continues { ("batchof", "batchoftoken") } else { ("batchid", "batchtoken") };
+        let headers =
+            SendOptions::new().header(of, batch).header(token, "00").header("batchindex", index.to_string());
+        let part = Part { id: id.to_owned(), script: Script::default() };
+        self.node.send_with(&queue, &part, id, headers).await.map(drop)
     }
 
     async fn release(&self, id: &str, newer: bool) -> Result<(), Error> {
@@ -232,7 +261,7 @@ impl Actor {
         // Those that die for good are left, so that the world comes to an end.
         let node = self.node.clone();
         let options = RedriveOptions::new().filter(move |letter| {
-            node.redriven(&letter.id);
+            node.redriven(&subject(&letter.source, &letter.id));
             true
         });
         let redriven = queue.dead_letters()?.redrive(options).await;
@@ -246,7 +275,7 @@ impl Actor {
         let (node, world) = (self.node.clone(), self.world.clone());
         let purged = dead.purge(move |letter| {
             world.note(node.name(), format!("purges {}", letter.id));
-            node.account_for(&letter.id, "purged, perhaps");
+            node.account_for(&subject(&letter.source, &letter.id), "purged, perhaps");
             true
         });
         let purged = purged.await;
@@ -291,12 +320,23 @@ impl Actor {
     }
 }
 
+/// The name of a job in the history.
+pub(super) fn subject(source: &str, id: &str) -> String {
+    if source.starts_with("/jobqueue/") { id.to_owned() } else { format!("{source} {id}") }
+}
+
 fn write(spec: &Spec) -> (Work, SendOptions) {
     let message =
         Work { id: spec.id.clone(), script: spec.script.clone(), filling: filling(&spec.id, spec.bytes) };
     let mut options = SendOptions::new();
     if spec.in_order {
         options = options.in_order();
+    }
+    if let (Some(source), _) = spec.identity() {
+        options = options.source(source);
+    }
+    if spec.header > 0 {
+        options = options.header("ballast", "x".repeat(spec.header));
     }
     if let Some(key) = &spec.key {
         options = options.key(key);

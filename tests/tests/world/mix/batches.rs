@@ -16,14 +16,31 @@ pub(super) async fn start_outside(storage: &Storage, fan: &Fan) -> Result<(), Er
     start(storage.batch(&fan.id).await?, fan).await
 }
 
+/// Sends the children of a batch and no more, and begins it anew with fewer. True if that is not refused.
+pub(super) async fn interrupt(storage: &Storage, fan: &Fan) -> Result<bool, Error> {
+    let Some((_, fewer)) = fan.children.split_last() else { return Ok(false) };
+    let mut batch = storage.batch(&fan.id).await?;
+    if fan.goes_on {
+        batch.on_dead_letters(OnDeadLetters::Continue);
+    }
+    if batch.send_all(parts(fan)).await.is_err() {
+        return Ok(false);
+    }
+    let other = Fan { children: fewer.to_vec(), ..fan.clone() };
+    Ok(start(storage.batch(&fan.id).await?, &other).await.is_ok())
+}
+
 async fn start(mut batch: Batch, fan: &Fan) -> Result<(), Error> {
     if fan.goes_on {
         batch.on_dead_letters(OnDeadLetters::Continue);
     }
-    let part = |(index, script): (usize, &_)| Part { id: child(fan, index), script: Clone::clone(script) };
-    let parts: Vec<Part> = fan.children.iter().enumerate().map(part).collect();
-    batch.send_all(parts).await?;
+    batch.send_all(parts(fan)).await?;
     batch.then(&Join { id: fan.id.clone(), script: fan.join.clone() }).await
+}
+
+fn parts(fan: &Fan) -> Vec<Part> {
+    let part = |(index, script): (usize, &_)| Part { id: child(fan, index), script: Clone::clone(script) };
+    fan.children.iter().enumerate().map(part).collect()
 }
 
 /// The id of a child.

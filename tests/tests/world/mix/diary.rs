@@ -14,6 +14,8 @@ pub(super) enum Note {
     Saved { id: String, value: u32 },
     /// A run read this checkpoint.
     Resumed { id: String, value: u32 },
+    /// A run has this fence.
+    Fence { id: String, fence: u64 },
     /// A step returned this.
     Step { id: String, value: u64 },
     /// An effect that happens once returned this result.

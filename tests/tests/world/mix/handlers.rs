@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::sleep;
 
+use super::actors::subject;
 use super::batches;
 use super::diary::{Diary, Note};
 use super::features::Feature;
@@ -103,7 +104,8 @@ async fn lead(leader: Arc<Leader>, here: Here) {
 
 async fn work(work: Work, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
     // A sender that takes unique work over from a dead one sends its own message under the other's id.
-    let is_other = *work.id != *ctx.info().id && !here.diary.plan.has(Feature::Unique);
+    let is_other =
+        work.id != subject(&ctx.info().source, &ctx.info().id) && !here.diary.plan.has(Feature::Unique);
     if is_other || work.filling != filling(&work.id, work.filling.len()) {
         here.diary.wrong("a payload is not what was sent", &work.id, format!("{} bytes", work.filling.len()));
     }
@@ -141,6 +143,7 @@ async fn newer(_: Newer) -> Result<(), JobError> {
 
 /// Performs the script of a job.
 async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<(), JobError> {
+    here.note(Note::Fence { id: id.to_owned(), fence: ctx.fence() });
     let deliveries = ctx.info().dequeue_count;
     if deliveries <= script.snooze {
         if here.diary.plan.has(Feature::Limits) {
@@ -163,6 +166,10 @@ async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<()
         let value = ctx.once("once", effect).await?;
         here.note(Note::Once { id: id.to_owned(), value });
     }
+    if let Some(fan) = script.fan.as_deref().filter(|_| script.fan_in_step) {
+        ctx.step("fan", || async { Ok::<_, JobError>(batches::start_within(ctx, fan).await?) }).await?;
+        here.note(Note::Sealed { id: fan.id.clone() });
+    }
     sleep(Duration::from_millis(script.millis)).await;
     if ctx.info().attempt <= script.fail {
         assert!(!script.panic, "as the script says");
@@ -171,7 +178,7 @@ async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<()
     if script.reject {
         return Err(JobError::dead_letter("as the script says"));
     }
-    if let Some(fan) = &script.fan {
+    if let Some(fan) = script.fan.as_deref().filter(|_| !script.fan_in_step) {
         batches::start_within(ctx, fan).await?;
         here.note(Note::Sealed { id: fan.id.clone() });
     }

@@ -3,6 +3,7 @@
 //! To add a feature, add its name in `features`, its actions in `plan` and `actors`, and its promise in `checks`.
 
 mod actors;
+mod backend;
 mod batches;
 mod checks;
 mod diary;
@@ -13,6 +14,7 @@ mod plan;
 mod run;
 mod spec;
 
+use backend::Backend;
 use features::Feature;
 
 fn number(name: &str) -> Option<u64> {
@@ -29,18 +31,28 @@ fn mix() -> Vec<Feature> {
 
 #[test]
 fn worlds_of_all_features_keep_every_promise() {
-    run::check(&mix(), number("JOBQUEUE_SEED"), number("JOBQUEUE_WORLDS").unwrap_or(2_000));
+    let worlds = number("JOBQUEUE_WORLDS").unwrap_or(2_000);
+    run::check(&Backend::AzureLike, &mix(), number("JOBQUEUE_SEED"), worlds);
+}
+
+#[test]
+fn worlds_on_sqlite_keep_every_promise() {
+    let worlds = number("JOBQUEUE_SQLITE_WORLDS").unwrap_or(12);
+    run::check(&Backend::sqlite(), &mix(), number("JOBQUEUE_SEED"), worlds);
+}
+
+fn repeats(backend: &Backend, seed: u64) {
+    let plan = plan::Plan::draw(seed, &Feature::in_the_mix());
+    let (one, again) = (run::logged(backend, &plan), run::logged(backend, &plan));
+    assert!(one.lines().count() > 50, "{one}");
+    for (number, (one, again)) in one.lines().zip(again.lines()).enumerate() {
+        assert_eq!(one, again, "seed {seed}, line {number}");
+    }
+    assert_eq!(one.len(), again.len());
 }
 
 #[test]
 fn a_seed_gives_the_same_world_again() {
-    for seed in 0..6 {
-        let plan = plan::Plan::draw(seed, &Feature::in_the_mix());
-        let (one, again) = (run::logged(&plan), run::logged(&plan));
-        assert!(one.lines().count() > 50, "{one}");
-        for (number, (one, again)) in one.lines().zip(again.lines()).enumerate() {
-            assert_eq!(one, again, "seed {seed}, line {number}");
-        }
-        assert_eq!(one.len(), again.len());
-    }
+    (0..6).for_each(|seed| repeats(&Backend::AzureLike, seed));
+    repeats(&Backend::sqlite(), 1);
 }

@@ -21,6 +21,8 @@ pub(super) enum What {
     Unique {
         spec: Spec,
         window: Duration,
+        /// True if it is sent by two at once, under one id.
+        twice: bool,
     },
     /// Cancels the last message that this sender sent.
     Cancel,
@@ -28,11 +30,21 @@ pub(super) enum What {
         key: String,
     },
     Batch(Fan),
+    /// Sends a job that names a batch to which it does not belong.
+    Forge {
+        id: String,
+        batch: String,
+        index: u64,
+        continues: bool,
+    },
     Release {
         id: String,
         newer: bool,
     },
-    Redrive,
+    /// Puts dead letters back; its process dies at this call, if at one.
+    Redrive {
+        dies_at: Option<u64>,
+    },
     Purge,
     Clear,
     Sweep,
@@ -85,11 +97,18 @@ impl Plan {
         let spread = if has(Feature::Sharding) { (rng.random_range(1..=2), 3) } else { (1, 1) };
         let faults = if has(Feature::Faults) { *[0.01, 0.03, 0.1].choose(&mut rng).unwrap() } else { 0.0 };
         let workers = rng.random_range(1..=3);
-        let mut drawing = Drawing { rng, features: &chosen, jobs: 0 };
+        let mut drawing = Drawing { rng, features: &chosen, jobs: 0, batches: 0 };
         let count = drawing.rng.random_range(4..=16);
         let mut actions: Vec<Action> = (0..count).map(|_| drawing.action()).collect();
         actions.sort_by_key(|action| action.at);
         Self { seed, noise: seed, features: chosen.clone(), workers, faults, spread, actions }
+    }
+
+    /// Returns whether nothing fails, stops or is set wrong.
+    pub(super) fn is_quiet(&self) -> bool {
+        use Feature::{Crashes, Faults, Freezes, Outages, Restarts, SenderCrashes, Skew};
+        let trouble = [Faults, Crashes, Freezes, Outages, Restarts, Skew, SenderCrashes];
+        !trouble.into_iter().any(|feature| self.has(feature))
     }
 
     /// Returns all jobs that are sent, alone or with others.
@@ -99,6 +118,15 @@ impl Plan {
             What::SendAll(specs) => specs,
             _ => &[],
         })
+    }
+
+    /// Returns the list in which a job is sent, by the number of its action, and its place there.
+    pub(super) fn place_in_list(&self, id: &str) -> Option<(usize, usize)> {
+        let place = |(list, action): (usize, &Action)| match &action.what {
+            What::SendAll(specs) => Some((list, specs.iter().position(|spec| spec.id == id)?)),
+            _ => None,
+        };
+        self.actions.iter().enumerate().find_map(place)
     }
 
     /// Returns all batches, including those that jobs send.
@@ -126,6 +154,7 @@ struct Drawing<'a> {
     rng: StdRng,
     features: &'a [Feature],
     jobs: u32,
+    batches: u32,
 }
 
 impl<'a> Drawing<'a> {
@@ -158,8 +187,12 @@ impl<'a> Drawing<'a> {
             (Feature::Cancel, |_| What::Cancel),
             (Feature::CancelUnique, |draw| What::CancelUnique { key: draw.key() }),
             (Feature::Batches, |draw| What::Batch(draw.fan(1))),
+            (Feature::Forged, Self::forge),
             (Feature::Versions, Self::release),
-            (Feature::Redrive, |_| What::Redrive),
+            (Feature::Redrive, |draw| {
+                let dies = draw.uses(Feature::SenderCrashes, 0.5);
+                What::Redrive { dies_at: dies.then(|| draw.rng.random_range(3..15)) }
+            }),
             (Feature::Purge, |_| What::Purge),
             (Feature::Clear, |_| What::Clear),
             (Feature::Sweep, |_| What::Sweep),
@@ -207,7 +240,11 @@ impl<'a> Drawing<'a> {
 
     fn spec(&mut self) -> Spec {
         let in_order = self.uses(Feature::InOrder, 0.7);
-        let id = self.next_id('j');
+        let mut id = self.next_id('j');
+        if self.jobs > 1 && self.uses(Feature::Sources, 0.4) {
+            // Another sender has used the id already, or will.
+            id = format!("/sender{} j{}.", self.jobs, self.rng.random_range(1..self.jobs));
+        }
         let key = (in_order || self.rng.random_bool(0.2)).then(|| self.key());
         let large = self.uses(Feature::Blobs, 0.5);
         let delay = self.uses(Feature::Delayed, 0.3).then(|| self.seconds(30));
@@ -215,7 +252,11 @@ impl<'a> Drawing<'a> {
             .then(|| Duration::from_secs(31) + self.seconds(60));
         let script = self.script(1);
         let resend = self.has(Feature::Resend);
-        Spec { id, script, bytes: if large { 70_000 } else { 10 }, key, in_order, delay, ttl, resend }
+        let header = match self.uses(Feature::Headers, 0.3) {
+            true => self.rng.random_range(60_000..65_500),
+            false => 0,
+        };
+        Spec { id, script, bytes: if large { 70_000 } else { 10 }, header, key, in_order, delay, ttl, resend }
     }
 
     fn script(&mut self, depth: u32) -> Script {
@@ -235,21 +276,32 @@ impl<'a> Drawing<'a> {
             step: self.uses(Feature::Steps, 0.3),
             once: self.uses(Feature::Once, 0.3),
             fan: (depth < 3 && self.uses(Feature::Nested, 0.15)).then(|| Box::new(self.fan(depth + 1))),
+            fan_in_step: self.uses(Feature::Steps, 0.5),
         }
     }
 
     fn fan(&mut self, depth: u32) -> Fan {
-        let id = self.next_id('b').replace('.', "-");
+        self.batches += 1;
+        let id = format!("b{}-", self.batches);
         let children = (0..self.rng.random_range(0..5)).map(|_| self.script(depth + 1)).collect();
         let join =
             Script { millis: 200, fail: u32::from(self.uses(Feature::Fail, 0.2)), ..Script::default() };
-        Fan { id, children, goes_on: self.rng.random(), join }
+        let interrupted = depth == 1 && self.uses(Feature::Interrupted, 0.5);
+        Fan { id, children, interrupted, goes_on: self.rng.random(), join }
     }
 
     fn unique(&mut self) -> What {
         let mut spec = self.spec();
+        // Whoever joins learns the id alone.
+        spec.id = self.next_id('u');
         (spec.key, spec.ttl) = (Some(self.key()), None);
-        What::Unique { spec, window: Duration::from_secs(self.rng.random_range(5..120)) }
+        let twice = self.uses(Feature::Twice, 0.4);
+        What::Unique { spec, window: Duration::from_secs(self.rng.random_range(5..120)), twice }
+    }
+
+    fn forge(&mut self) -> What {
+        let (id, batch) = (self.next_id('f'), format!("b{}-", self.rng.random_range(1..4)));
+        What::Forge { id, batch, index: self.rng.random_range(0..3), continues: self.rng.random_bool(0.3) }
     }
 
     fn release(&mut self) -> What {

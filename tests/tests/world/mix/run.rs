@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use jobqueue::testing::world::{Builder, Finding, Profile, Run, World, shrink};
 
+use super::backend::Backend;
 use super::features::Feature;
 use super::plan::{Action, Plan, What};
 use super::{actors, checks, handlers};
 use crate::mix::diary::Diary;
 
-fn world(plan: &Plan) -> Builder {
+fn world(backend: &Backend, plan: &Plan) -> Builder {
     let diary = Diary::new(plan);
     let (played, judged) = (diary.clone(), diary.clone());
     let profile = Profile { faults: plan.faults, ..Profile::quiet() };
-    World::builder()
+    backend
+        .of(World::builder())
         .profile(profile)
         .sharded(plan.spread.0, plan.spread.1)
         .patience(Duration::from_secs(3600))
@@ -25,24 +27,24 @@ fn world(plan: &Plan) -> Builder {
         .judge(move |world| checks::all(world, judged.clone()))
 }
 
-fn run(plan: &Plan, logs: bool) -> Run {
+fn run(backend: &Backend, plan: &Plan, logs: bool) -> Run {
     let incidents = plan.actions.iter().filter_map(|action| match action.what {
         What::Incident(incident) => Some((action.at, incident)),
         _ => None,
     });
     let incidents: Vec<_> = incidents.collect();
-    let world = world(plan);
+    let world = world(backend, plan);
     let world = if logs { world.keep_calls() } else { world };
     world.run_with(plan.noise, &incidents)
 }
 
 /// Every storage call of a world.
-pub(super) fn logged(plan: &Plan) -> String {
-    run(plan, true).calls
+pub(super) fn logged(backend: &Backend, plan: &Plan) -> String {
+    run(backend, plan, true).calls
 }
 
 /// Runs worlds on all cores until one fails.
-pub(super) fn check(features: &[Feature], only: Option<u64>, worlds: u64) {
+pub(super) fn check(backend: &Backend, features: &[Feature], only: Option<u64>, worlds: u64) {
     let (first, count) =
         only.map_or((super::number("JOBQUEUE_FIRST").unwrap_or(0), worlds), |seed| (seed, 1));
     let next = AtomicU64::new(first);
@@ -58,7 +60,7 @@ pub(super) fn check(features: &[Feature], only: Option<u64>, worlds: u64) {
                         return;
                     }
                     let begun = std::time::Instant::now();
-                    let failure = failure(seed, features);
+                    let failure = failure(backend, seed, features);
                     if begun.elapsed() > Duration::from_secs(2) || super::number("JOBQUEUE_VERBOSE").is_some()
                     {
                         eprintln!("seed {seed} took {:?}", begun.elapsed());
@@ -75,8 +77,8 @@ pub(super) fn check(features: &[Feature], only: Option<u64>, worlds: u64) {
     assert!(failures.is_empty(), "{} of {count} worlds failed", failures.len());
 }
 
-fn findings(plan: &Plan) -> Vec<Finding> {
-    let ran = catch_unwind(AssertUnwindSafe(|| run(plan, false).findings));
+fn findings(backend: &Backend, plan: &Plan) -> Vec<Finding> {
+    let ran = catch_unwind(AssertUnwindSafe(|| run(backend, plan, false).findings));
     ran.unwrap_or_else(|_| {
         let detail = "see above".to_owned();
         vec![Finding { what: "the world panicked", subject: String::new(), detail }]
@@ -84,17 +86,17 @@ fn findings(plan: &Plan) -> Vec<Finding> {
 }
 
 /// Returns the findings of a seed's world, with the shortest plan that shows them.
-fn failure(seed: u64, features: &[Feature]) -> Option<String> {
+fn failure(backend: &Backend, seed: u64, features: &[Feature]) -> Option<String> {
     let plan = Plan::draw(seed, features);
-    let found = findings(&plan);
+    let found = findings(backend, &plan);
     let what = found.first()?.what;
     if super::number("JOBQUEUE_SHRINK") == Some(0) {
         return Some(format!("seed {seed}: {} (features {:?})", found[0], plan.features));
     }
-    let fails = |plan: &Plan| findings(plan).iter().any(|found| found.what == what);
+    let fails = |plan: &Plan| findings(backend, plan).iter().any(|found| found.what == what);
     let short = simplify(shorten(plan.clone(), fails), fails);
     let short = shorten(short, fails);
-    let run = run(&short, false);
+    let run = run(backend, &short, false);
     let mut text = format!(
         "seed {seed}: {what}\nfeatures {:?}, {} workers, faults {}\n{} of {} actions:\n",
         short.features,

@@ -25,6 +25,8 @@ pub(super) struct Script {
     pub(super) once: bool,
     /// The batch that it sends.
     pub(super) fan: Option<Box<Fan>>,
+    /// True if it starts the batch in a durable step, before it can fail.
+    pub(super) fan_in_step: bool,
 }
 
 /// A batch.
@@ -32,6 +34,8 @@ pub(super) struct Script {
 pub(super) struct Fan {
     pub(super) id: String,
     pub(super) children: Vec<Script>,
+    /// True if it is interrupted after its children are sent, and begun anew with fewer, which must be refused.
+    pub(super) interrupted: bool,
     /// True if a dead child counts as ended.
     pub(super) goes_on: bool,
     /// The steps of the continuation.
@@ -41,16 +45,29 @@ pub(super) struct Fan {
 /// One send.
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
+    /// The job as the history names it: its id, with its source before it if it has one of its own.
     pub(super) id: String,
     pub(super) script: Script,
     /// The size of the payload in bytes.
     pub(super) bytes: usize,
+    /// Bytes of an attribute.
+    pub(super) header: usize,
     pub(super) key: Option<String>,
     pub(super) in_order: bool,
     pub(super) delay: Option<Duration>,
     pub(super) ttl: Option<Duration>,
     /// True if the send is repeated under the same id while its outcome is unknown.
     pub(super) resend: bool,
+}
+
+impl Spec {
+    /// Returns the source, if the job has one of its own, and the id.
+    pub(super) fn identity(&self) -> (Option<&str>, &str) {
+        match self.id.split_once(' ') {
+            Some((source, id)) => (Some(source), id),
+            None => (None, &self.id),
+        }
+    }
 }
 
 /// Returns the payload for an id.

@@ -11,8 +11,11 @@ use jobqueue::{Error, QueueMessage};
 use tokio::time::sleep;
 
 use super::finding;
+use crate::mix::actors::subject;
 use crate::mix::messages::{Former, Part, Work};
 use crate::mix::plan::Plan;
+
+const TWO_MONTHS: Duration = Duration::from_secs(60 * 86_400);
 
 /// Returns the ids of all dead letters, and the problems of their payloads.
 pub(super) async fn dead_letters(world: &World) -> (BTreeSet<String>, Vec<Finding>) {
@@ -40,13 +43,14 @@ async fn read<M: QueueMessage>(
     let queue = world.accounts()[0].queue_on_virtual_time::<M>(world.clock()).await?;
     let dead = queue.dead_letters()?;
     for letter in dead.list().await? {
-        ids.insert(letter.id.clone());
+        let job = subject(&letter.source, &letter.id);
+        ids.insert(job.clone());
         let reason = letter.reason.to_string();
         if reason.starts_with("payload") || reason.starts_with("decode") || reason == "newer_version" {
             let detail = format!("it was dead-lettered as {reason}: {:?}", letter.error);
-            found.push(finding("a payload is missing", &letter.id, detail));
+            found.push(finding("a payload is missing", &job, detail));
         } else if payloads && let Err(error) = dead.message(&letter).await {
-            found.push(finding("the payload of a dead letter is missing", &letter.id, format!("{error:?}")));
+            found.push(finding("the payload of a dead letter is missing", &job, format!("{error:?}")));
         }
     }
     Ok(())
@@ -59,36 +63,48 @@ pub(super) async fn orphans(world: &World, plan: &Plan) -> Vec<Finding> {
         return Vec::new();
     }
     match left(world).await {
-        Ok(left) => left
-            .into_iter()
-            .map(|blob| finding("a blob is left over", &blob, "after two months".to_owned()))
-            .collect(),
+        Ok(found) => found,
         Err(error) => vec![finding("blobs cannot be swept", "sweep", format!("{error:?}"))],
     }
 }
 
-async fn left(world: &World) -> Result<Vec<String>, Error> {
+async fn left(world: &World) -> Result<Vec<Finding>, Error> {
     let storage = &world.accounts()[0];
-    // Dead letters that were looked at come back after ten minutes at most.
-    sleep(Duration::from_secs(700)).await;
+    sleep(TWO_MONTHS).await;
+    sweep_all(world).await?;
+    // Dead letters are for ever, and so are their payloads.
+    let mut found = Vec::new();
     let work = storage.queue_on_virtual_time::<Work>(world.clock()).await?;
+    for letter in work.dead_letters()?.list().await? {
+        if let Err(error) = work.dead_letters()?.message(&letter).await {
+            let job = subject(&letter.source, &letter.id);
+            found.push(finding("a sweep deletes the payload of a dead letter", &job, format!("{error:?}")));
+        }
+    }
+    // Those that were looked at come back after ten minutes at most.
+    sleep(Duration::from_secs(700)).await;
     let _ = work.dead_letters()?.purge(|_| true).await?;
     let parts = storage.queue_on_virtual_time::<Part>(world.clock()).await?;
     let _ = parts.dead_letters()?.purge(|_| true).await?;
     work.clear().await?;
-    sleep(Duration::from_secs(60 * 86_400)).await;
-    let _ = sweep(storage, SweepOptions::new().drained_queues(true).clock(world.clock())).await?;
-    let batches = BatchSweepOptions::new().abandoned(Duration::from_secs(86_400)).clock(world.clock());
-    sweep_batches(storage, batches).await?;
-    let mut left = Vec::new();
+    sleep(TWO_MONTHS).await;
+    sweep_all(world).await?;
     for container in
         ["jobqueue-payloads", "jobqueue-once", "jobqueue-completed", "jobqueue-unique", "jobqueue-batches"]
     {
         let name = ContainerName::new(container)?;
         let page = storage.blobs().list_blobs(&name, "", None).await;
-        left.extend(
-            page.into_iter().flat_map(|page| page.blobs).map(|(blob, _)| format!("{container}/{blob}")),
-        );
+        for (blob, _) in page.into_iter().flat_map(|page| page.blobs) {
+            let blob = format!("{container}/{blob}");
+            found.push(finding("a blob is left over", &blob, "after two months".to_owned()));
+        }
     }
-    Ok(left)
+    Ok(found)
+}
+
+async fn sweep_all(world: &World) -> Result<(), Error> {
+    let storage = &world.accounts()[0];
+    let _ = sweep(storage, SweepOptions::new().drained_queues(true).clock(world.clock())).await?;
+    let batches = BatchSweepOptions::new().abandoned(Duration::from_secs(86_400)).clock(world.clock());
+    sweep_batches(storage, batches).await.map(drop)
 }

@@ -1,4 +1,5 @@
 //! A job in order begins after the end of the jobs of its key whose send had returned when its own send began.
+//! Within a list, it begins after the end of those that stand before it.
 
 use jobqueue::testing::world::{Fact, Finding, Verdict};
 
@@ -9,6 +10,17 @@ struct Sent<'a> {
     spec: &'a Spec,
     began: usize,
     acknowledged: Option<usize>,
+    /// The list that it was sent in, by the number of its action, and its place there.
+    place: Option<(usize, usize)>,
+}
+
+impl Sent<'_> {
+    fn is_before(&self, later: &Self) -> bool {
+        let returned = self.acknowledged.is_some_and(|acknowledged| acknowledged < later.began);
+        let listed =
+            self.place.zip(later.place).is_some_and(|((list, one), (other, two))| list == other && one < two);
+        self.spec.key == later.spec.key && self.acknowledged.is_some() && (returned || listed)
+    }
 }
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
@@ -18,16 +30,15 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         .filter_map(|spec| {
             let began = evidence.first(&spec.id, |fact| matches!(fact, Fact::SendBegan { .. }))?;
             let is_ack = |fact: &Fact| matches!(fact, Fact::Sent { verdict: Verdict::Acknowledged, .. });
-            Some(Sent { spec, began, acknowledged: evidence.first(&spec.id, is_ack) })
+            let place = plan.place_in_list(&spec.id);
+            Some(Sent { spec, began, acknowledged: evidence.first(&spec.id, is_ack), place })
         })
         .collect();
     let mut found = Vec::new();
     for later in &sent {
         let Some(run) = evidence.began(&later.spec.id) else { continue };
         for earlier in &sent {
-            let is_before = earlier.spec.key == later.spec.key
-                && earlier.acknowledged.is_some_and(|acknowledged| acknowledged < later.began);
-            if !is_before || evidence.is_accounted(&earlier.spec.id) {
+            if !earlier.is_before(later) || evidence.is_accounted(&earlier.spec.id) {
                 continue;
             }
             // The next may begin between the copy to the dead letters and what the worker tells of it.

@@ -1,20 +1,26 @@
-//! Checkpoints grow; a step or an effect returns the same result again.
+//! Checkpoints and fences grow; a step or an effect returns the same result again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobqueue::testing::world::{Fact, Finding, Verdict};
 
 use super::{Evidence, finding};
 use crate::mix::diary::Note;
-use crate::mix::features::Feature;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut saved: BTreeMap<String, u32> = BTreeMap::new();
     let mut steps: BTreeMap<String, u64> = BTreeMap::new();
     let mut once: BTreeMap<String, u64> = BTreeMap::new();
+    let mut fences: BTreeSet<(String, u64)> = BTreeSet::new();
     for (number, note) in evidence.diary.notes() {
         match note {
+            Note::Fence { id, fence } if is_single(evidence, &id) => {
+                if !fences.insert((id.clone(), fence)) {
+                    let detail = format!("{fence} was another run's before (entry {number})");
+                    found.push(finding("two runs of a job have one fence", &id, detail));
+                }
+            }
             Note::Saved { id, value } if is_single(evidence, &id) => {
                 let newest = saved.entry(id).or_default();
                 *newest = value.max(*newest);
@@ -27,7 +33,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                     found.push(finding("a checkpoint is lost", &id, detail));
                 }
             }
-            Note::Step { id, value } if is_single(evidence, &id) && is_quiet(evidence) => {
+            Note::Step { id, value } if is_single(evidence, &id) && evidence.diary.plan.is_quiet() => {
                 let first = *steps.entry(id.clone()).or_insert(value);
                 if first != value {
                     let detail = format!("it returned {first}, and later {value} (entry {number})");
@@ -45,13 +51,6 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         }
     }
     found
-}
-
-/// Returns whether nothing could prevent a result from being saved.
-fn is_quiet(evidence: &Evidence) -> bool {
-    let plan = &evidence.diary.plan;
-    let trouble = [Feature::Faults, Feature::Crashes, Feature::Freezes, Feature::Outages, Feature::Restarts];
-    !trouble.into_iter().any(|feature| plan.has(feature))
 }
 
 /// Returns whether there is one message of the job: copies have checkpoints of their own.

@@ -37,7 +37,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 /// The window that a job was sent with, in milliseconds.
 fn window(evidence: &Evidence, job: &str) -> Option<u64> {
     evidence.diary.plan.actions.iter().find_map(|action| match &action.what {
-        What::Unique { spec, window } if spec.id == job => Some(window.as_millis() as u64),
+        What::Unique { spec, window, .. } if spec.id == job => Some(window.as_millis() as u64),
         _ => None,
     })
 }

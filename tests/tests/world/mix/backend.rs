@@ -1,0 +1,42 @@
+//! What the accounts of a world are made of.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jobqueue::Storage;
+use jobqueue::clock::Clock;
+use jobqueue::sqlite::{Options, Synchronous};
+use jobqueue::testing::world::Builder;
+use tempfile::TempDir;
+
+/// What the accounts are made of.
+#[derive(Debug, Clone)]
+pub(super) enum Backend {
+    /// Memory that behaves as Azure Storage does.
+    AzureLike,
+    /// A file for each account, in this folder.
+    Sqlite(Arc<TempDir>),
+}
+
+impl Backend {
+    pub(super) fn sqlite() -> Self {
+        Self::Sqlite(Arc::new(tempfile::tempdir().unwrap()))
+    }
+
+    pub(super) fn of(&self, world: Builder) -> Builder {
+        match self {
+            Self::AzureLike => world,
+            Self::Sqlite(folder) => {
+                let folder = Arc::clone(folder);
+                world.storage(move |clock| open(Arc::clone(&folder), clock))
+            }
+        }
+    }
+}
+
+async fn open(folder: Arc<TempDir>, clock: Arc<dyn Clock>) -> Storage {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let file = folder.path().join(format!("{}.db", COUNT.fetch_add(1, Ordering::Relaxed)));
+    // Nothing cuts the power here.
+    Options::new(file).clock(clock).synchronous(Synchronous::Normal).open().await.unwrap()
+}
