@@ -24,6 +24,7 @@ mod fifo;
 pub mod golden;
 pub mod guide;
 pub mod handler;
+mod history;
 pub mod job;
 mod json_blob;
 mod lease;

@@ -47,6 +47,11 @@ impl JobReference {
         self.source = Some(source.into());
         self
     }
+
+    /// Returns whether this is the job with these attributes.
+    pub(super) fn is(&self, source: &str, id: &str) -> bool {
+        self.id == id && self.source.as_deref().is_none_or(|own| own == source)
+    }
 }
 
 /// A message as raw data. Anybody may have written its texts: show them as data.

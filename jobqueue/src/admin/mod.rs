@@ -32,14 +32,20 @@
 //! ```
 
 mod access;
+mod batches;
 mod bulk;
 mod cancel;
 mod dead_letters;
 mod event;
+mod explain;
+mod groups;
+mod history;
 mod job;
+mod leaders;
 mod payload;
 mod peek;
 mod queues;
+mod schedules;
 mod send;
 mod settings;
 mod text;
@@ -49,17 +55,24 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use access::{AccessLevel, Action};
+pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild};
 pub use bulk::{Bulk, BulkProgress, BulkReport, SkippedJob};
 pub use cancel::{CancelReport, Cancellation};
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use event::{OperatorEvent, OperatorResult};
+pub use explain::{Explanation, JobPlace, Obstacle};
+pub use groups::{GroupEntry, GroupOverview};
+pub use history::{HistoryFilter, HistoryPage};
 pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJob};
+pub use leaders::LeaderOverview;
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
 pub use queues::QueueOverview;
+pub use schedules::ScheduleOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
 pub use workers::WorkerOverview;
 
+pub use crate::history::HistoryRecord;
 pub use crate::presence::{
     Counters, HISTOGRAM_BOUNDS, JobProgress, ListeningQueue, RunningJob, WorkerRecord,
 };

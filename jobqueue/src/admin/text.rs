@@ -18,6 +18,16 @@ pub(super) fn rfc3339<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S
     serializer.serialize_str(&time(*at))
 }
 
+pub(super) fn rfc3339_option<S: Serializer>(
+    at: &Option<SystemTime>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => rfc3339(at, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
 pub(super) fn seconds_option<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,

@@ -107,6 +107,11 @@ pub(super) struct GroupLog {
 }
 
 impl GroupLog {
+    /// Returns all entries, first come first.
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
     /// Returns whether the log was changed since it was read, and resets the flag.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)

@@ -55,6 +55,17 @@ impl GroupLogs {
         BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{log:04}", self.queue))
     }
 
+    /// Reads all logs that are stored, past those that this process knows.
+    pub(super) async fn all(&self) -> Result<Vec<GroupLog>, StoreError> {
+        let mut logs = Vec::new();
+        for log in self.stored().await? {
+            let name = self.name(log).map_err(|e| self.invalid(e))?;
+            let blob = JsonBlob::<GroupLog>::new(&self.blobs, name, MAX_BYTES);
+            logs.extend(blob.read().await?.map(|version| version.value));
+        }
+        Ok(logs)
+    }
+
     /// Deletes all logs. Call it after the messages are gone.
     pub(crate) async fn clear(&self) -> Result<(), StoreError> {
         for log in self.stored().await? {

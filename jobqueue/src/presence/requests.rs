@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::Outcome;
 use crate::name::{BlobName, ContainerName};
-use crate::storage::{BlobProperties, BlobStore, PutBlob, StoreErrorKind as Kind};
+use crate::storage::{BlobProperties, BlobStore, PutBlob, StoreErrorKind as Kind, list_all, put_creating};
 
 /// The container of requests and answers.
 const CONTAINER: &str = "jobqueue-cancellations";
@@ -139,7 +139,7 @@ impl Requests {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<(BlobName, BlobProperties)>, Error> {
-        super::store::list(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await
+        Ok(list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await?)
     }
 
     async fn put<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<(), Error> {
@@ -149,7 +149,7 @@ impl Requests {
         if json.len() as u64 > MAX_BYTES {
             return Err(Error::new(ErrorKind::Invalid, "the id of the job, or its sender, is too long"));
         }
-        super::store::put(&*self.blobs, blob, Bytes::from(json), PutBlob::new()).await?;
+        put_creating(&*self.blobs, blob, Bytes::from(json), PutBlob::new()).await?;
         Ok(())
     }
 

@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use super::record::WorkerRecord;
 use crate::error::Error;
 use crate::name::{BlobName, ContainerName};
-use crate::storage::{BlobProperties, BlobStore, ETag, PutBlob, StoreError, StoreErrorKind as Kind};
+use crate::storage::{
+    BlobProperties, BlobStore, ETag, PutBlob, StoreError, StoreErrorKind as Kind, list_all, put_creating,
+};
 
 /// The container of the records.
 const CONTAINER: &str = "jobqueue-workers";
@@ -51,7 +53,7 @@ impl Records {
     /// Returns all records, stale ones too. Costs a listing, and a request for each.
     pub(crate) async fn all(&self) -> Result<Vec<Found>, Error> {
         let mut all = Vec::new();
-        for (blob, _) in list(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
+        for (blob, _) in list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
             all.extend(self.read(&blob).await?.map(|(found, _)| found));
         }
         Ok(all)
@@ -64,7 +66,7 @@ impl Records {
         concerns: impl Fn(&WorkerRecord) -> bool,
     ) -> Result<u64, Error> {
         let mut touched = 0;
-        for (blob, _) in list(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
+        for (blob, _) in list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
             for _ in 0..TOUCHES {
                 let Some((found, etag)) = self.read(&blob).await? else { break };
                 if found.is_stale(now) || !concerns(&found.record) {
@@ -107,7 +109,7 @@ impl Records {
         let json = serde_json::to_vec(record);
         let json =
             json.map_err(|e| StoreError::new(Kind::InvalidInput, "write record", blob).with_source(e))?;
-        put(&*self.blobs, blob, Bytes::from(json), options).await
+        put_creating(&*self.blobs, blob, Bytes::from(json), options).await
     }
 
     pub(super) async fn tag(&self, blob: &BlobName) -> Result<Option<ETag>, StoreError> {
@@ -124,7 +126,7 @@ impl Records {
 
     /// Removes the records of workers that died long ago.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
-        for (blob, properties) in list(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
+        for (blob, properties) in list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
             if now.duration_since(properties.modified).is_ok_and(|age| age > SWEPT) {
                 self.remove(&blob).await?;
             }
@@ -136,44 +138,6 @@ impl Records {
 /// Returns the name of a worker's record.
 pub(super) fn name(id: &str) -> Result<BlobName, Error> {
     Ok(BlobName::new(ContainerName::new(CONTAINER)?, id)?)
-}
-
-/// Writes a blob, and creates its container if it is missing.
-pub(super) async fn put(
-    blobs: &dyn BlobStore,
-    blob: &BlobName,
-    data: Bytes,
-    options: PutBlob,
-) -> Result<BlobProperties, StoreError> {
-    match blobs.put_blob(blob, data.clone(), options.clone()).await {
-        Err(e) if e.kind() == Kind::ContainerNotFound => {
-            blobs.create_container(blob.container()).await?;
-            blobs.put_blob(blob, data, options).await
-        }
-        written => written,
-    }
-}
-
-/// Lists all blobs below a prefix; none if there is no container.
-pub(super) async fn list(
-    blobs: &dyn BlobStore,
-    container: &ContainerName,
-    prefix: &str,
-) -> Result<Vec<(BlobName, BlobProperties)>, Error> {
-    let (mut all, mut next) = (Vec::new(), None::<String>);
-    loop {
-        let page = match blobs.list_blobs(container, prefix, next.as_deref()).await {
-            Err(e) if e.kind() == Kind::ContainerNotFound => return Ok(all),
-            page => page?,
-        };
-        for (name, properties) in page.blobs {
-            all.extend(BlobName::new(container.clone(), name).map(|blob| (blob, properties)));
-        }
-        next = page.next;
-        if next.is_none() {
-            return Ok(all);
-        }
-    }
 }
 
 /// Returns a time as RFC 3339 with milliseconds.

@@ -10,6 +10,7 @@ mod certainty;
 mod error;
 mod handle;
 mod instrumented;
+mod listing;
 mod message;
 mod notifier;
 mod operation;
@@ -33,6 +34,8 @@ pub use notifier::{Notifier, Subscription};
 pub use operation::Operation;
 pub use queue::{Created, QueueProperties, QueueStore};
 pub use request::{ExpiredReceipt, GetMessages, PutMessage, PutOutcome, UpdateMessage, Updated};
+
+pub(crate) use listing::{list_all, put_creating};
 
 pub(crate) use certainty::{Certainty, Tries};
 

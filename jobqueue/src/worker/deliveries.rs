@@ -68,6 +68,7 @@ impl Deliveries {
         shared.report().count(&finished.outcome);
         self.log(&finished);
         let Finished { job, outcome, ran, error } = finished;
+        shared.note_end(job.as_deref(), &outcome, ran, error.as_deref());
         if let Some(tracker) = shared.tracker() {
             tracker.count(queue.as_str(), job.as_deref(), &outcome, ran);
         }

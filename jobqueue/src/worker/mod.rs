@@ -25,6 +25,7 @@ mod durable;
 mod ending;
 mod event;
 mod fetch;
+mod history;
 mod hook;
 mod hooks;
 mod limits;

@@ -21,6 +21,7 @@ use super::report::Report;
 use crate::claim_check::SweptContainer;
 use crate::error::Error;
 use crate::handler::States;
+use crate::history::Journal;
 use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Verdict};
 use crate::lease::LeaseRenewer;
@@ -52,6 +53,8 @@ pub(super) struct Options {
     /// The rate of rejections; `None`: no limit.
     pub(super) rejections_per_second: Option<u32>,
     pub(super) presence: Presence,
+    /// The time for which ended jobs are kept; `None`: no journal.
+    pub(super) history: Option<Duration>,
 }
 
 impl Default for Options {
@@ -71,6 +74,7 @@ impl Default for Options {
             dead_letter_hooks: DeadLetterHooks::default(),
             rejections_per_second: Some(100),
             presence: Presence::default(),
+            history: None,
         }
     }
 }
@@ -98,6 +102,8 @@ pub(super) struct Shared {
     opened: Mutex<HashMap<QueueName, Arc<OnceCell<Arc<QueueCore>>>>>,
     /// The data of the worker's record; empty if it keeps none.
     tracker: OnceLock<Arc<Tracker>>,
+    /// The journal of ended jobs; empty if the worker keeps none.
+    journal: OnceLock<Arc<Journal>>,
 }
 
 impl Shared {
@@ -127,6 +133,7 @@ impl Shared {
             next_run: AtomicU64::new(0),
             opened: Mutex::default(),
             tracker: OnceLock::new(),
+            journal: OnceLock::new(),
         }
     }
 
@@ -140,6 +147,15 @@ impl Shared {
     /// Returns the data of the worker's record, if it keeps one.
     pub(super) fn tracker(&self) -> Option<&Arc<Tracker>> {
         self.tracker.get()
+    }
+
+    /// Returns the journal of ended jobs, if the worker keeps one.
+    pub(super) fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.get()
+    }
+
+    pub(super) fn set_journal(&self, journal: &Arc<Journal>) {
+        drop(self.journal.set(Arc::clone(journal)));
     }
 
     pub(super) fn set_tracker(&self, tracker: &Arc<Tracker>) {

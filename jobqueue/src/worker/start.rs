@@ -14,6 +14,7 @@ use super::background::{Background, BackgroundContext};
 use super::circuit::Circuit;
 use super::deliveries::Deliveries;
 use super::event::Event;
+use super::history::RunningJournal;
 use super::limits::{Slots, Snooze};
 use super::poller::Poller;
 use super::presence::Record;
@@ -113,6 +114,7 @@ impl Worker {
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
         let queues = open_queues(&shared).await?;
         let record = Record::start(&shared, until_idle);
+        let journal = RunningJournal::start(&shared);
         for (number, (core, handlers)) in queues.into_iter().enumerate() {
             let worker = QueueWorker {
                 shared: Arc::clone(&shared),
@@ -151,6 +153,9 @@ impl Worker {
         end_handlers(&shared, &tasks).await;
         if let Some(record) = record {
             record.end().await;
+        }
+        if let Some(journal) = journal {
+            journal.end().await;
         }
         stopped(&shared)
     }

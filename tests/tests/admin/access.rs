@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jobqueue::admin::{AccessLevel, Action, Admin, DeadLetterFilter, JobReference, OperatorResult, RawSend};
+use jobqueue::storage::{BlobName, PutBlob};
 use jobqueue::{Error, ErrorKind, JobError, Storage, Worker};
 use jobqueue_tests::jobs::Task;
 use tokio::sync::Notify;
@@ -24,32 +25,27 @@ async fn take(admin: &Admin, action: Action) -> Result<(), Error> {
         Action::Inspect => admin.inspect("mails", 10).await.map(drop),
         Action::Redrive => admin.redrive("mails").run().await.map(drop),
         Action::Purge => admin.purge("mails").run().await.map(drop),
+        Action::TriggerSchedule => admin.trigger_schedule("hourly").await.map(drop),
+        Action::PauseSchedule => admin.pause_schedule("hourly").await.map(drop),
+        Action::ResumeSchedule => admin.resume_schedule("hourly").await.map(drop),
         other => panic!("no case for {other}"),
     }
 }
 
-/// The actions that are built.
-const ACTIONS: &[Action] = &[
-    Action::CreateQueue,
-    Action::Send,
-    Action::Cancel,
-    Action::Pause,
-    Action::Resume,
-    Action::ChangeSettings,
-    Action::Inspect,
-    Action::Redrive,
-    Action::Purge,
-];
-
+/// Returns a storage with a queue, a job and a schedule.
 async fn storage() -> Storage {
     let storage = Storage::memory();
     send(&operator(&storage), "mails", ["1".to_owned()]).await;
+    let schedule = "{\"done\":1767225600000,\"pending\":null}";
+    let blob = BlobName::new("jobqueue-schedules".parse().unwrap(), "hourly").unwrap();
+    storage.blobs().create_container(blob.container()).await.unwrap();
+    let _ = storage.blobs().put_blob(&blob, schedule.into(), PutBlob::new()).await.unwrap();
     storage
 }
 
 #[tokio::test]
 async fn each_action_needs_its_own_permission_and_is_told() {
-    for action in ACTIONS.iter().copied() {
+    for action in Action::ALL.iter().copied() {
         let storage = storage().await;
         let others = Action::ALL.iter().copied().filter(|other| *other != action);
         let levels = [

@@ -4,7 +4,10 @@
 
 mod access;
 mod cancel;
+mod coordination;
 mod dead_letters;
+mod explain;
+mod history;
 mod peek;
 mod presence;
 mod queues;

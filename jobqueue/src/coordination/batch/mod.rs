@@ -28,6 +28,7 @@ mod handover;
 mod ledger;
 mod membership;
 mod names;
+mod overview;
 mod progress;
 mod results;
 mod roster;
@@ -40,6 +41,7 @@ use futures_util::{Stream, StreamExt, stream};
 
 pub(crate) use membership::{Membership, membership_of};
 pub(crate) use names::CONTAINER;
+pub(crate) use overview::{BatchRecord, batches, open_children};
 pub use progress::BatchProgress;
 pub use results::{ChildFailure, ChildResult};
 pub use sweep::{BatchSweepOptions, sweep_batches};
@@ -54,7 +56,7 @@ use names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 
 /// The source of children and continuations. It is the same for all programs, so that a repeated send is the same
 /// job.
-const SOURCE: &str = "/jobqueue/batch";
+pub(crate) const SOURCE: &str = "/jobqueue/batch";
 
 /// The number of children that are sent with one request and one update of the cursor.
 const CHUNK: usize = 100;

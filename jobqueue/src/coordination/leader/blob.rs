@@ -14,7 +14,7 @@ use crate::storage::{
     BlobStore, Condition, LeaseDuration, LeaseId, PutBlob, StoreError, StoreErrorKind as Kind,
 };
 
-const TERM: &str = "term";
+pub(super) const TERM: &str = "term";
 
 /// Returns the name of the blob for a leadership.
 pub(super) fn name(name: &str) -> Result<BlobName, NameError> {

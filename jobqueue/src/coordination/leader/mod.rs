@@ -15,6 +15,7 @@
 mod blob;
 mod hold;
 mod leadership;
+mod overview;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,8 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use leadership::Leadership;
+
+pub(crate) use overview::{LeaderRecord, leaders};
 
 use crate::clock::WITHOUT_END;
 use crate::clock::{Clock, SystemClock};

@@ -7,6 +7,7 @@
 //! Both writes are conditional: they fail if another process has written since. After a crash between them, the next
 //! leader finds the slot pending and sends it again under the same job id, unless it sees the message still waiting.
 
+mod operate;
 mod run;
 mod state;
 #[cfg(test)]
@@ -23,7 +24,10 @@ use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::worker::WorkerBuilder;
 use run::Runner;
+use state::About;
 use timetable::Timetable;
+
+pub(crate) use operate::{ScheduleRecord, Wish, schedules, wish};
 
 /// The container of the states of schedules.
 const CONTAINER: &str = "jobqueue-schedules";
@@ -162,7 +166,15 @@ impl Schedule {
             check_lease(lease).map_err(|e| wrong(e.to_string()))?;
         }
         let (missed, lease) = (self.missed, self.lease);
-        Ok(Runner { name, state, timetable, missed, lease, make: Arc::new(make) })
+        let cron = self.definition.split_once('\n');
+        let about = About {
+            queue: Some(M::QUEUE.to_owned()),
+            kind: Some(M::KIND.to_owned()),
+            cron: cron.map(|(cron, _)| cron.to_owned()),
+            zone: cron.map(|(_, zone)| zone.to_owned()),
+            every_ms: timetable.millis(),
+        };
+        Ok(Runner { name, state, about, timetable, missed, lease, make: Arc::new(make) })
     }
 }
 

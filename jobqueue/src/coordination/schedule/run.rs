@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use jiff::{SignedDuration, Timestamp};
 
 use super::CatchUp;
-use super::state::State;
+use super::state::{About, State};
 use super::timetable::Timetable;
 use crate::clock::Clock;
 use crate::coordination::leader::{Leader, Leadership};
@@ -38,6 +38,7 @@ const TRIES: u32 = 6;
 pub(super) struct Runner<M> {
     pub(super) name: String,
     pub(super) state: BlobName,
+    pub(super) about: About,
     pub(super) timetable: Timetable,
     pub(super) missed: CatchUp,
     pub(super) lease: Option<Duration>,
@@ -101,7 +102,7 @@ impl<M: QueueMessage> Runner<M> {
     /// Warns if slots were sent whose time has not come yet: a clock was ahead.
     async fn warn_of_the_future(&self, context: &BackgroundContext, clock: &dyn Clock) -> Result<(), Error> {
         let now = timestamp(clock)?;
-        let state = State::load(context.storage().blobs(), &self.state, now).await?;
+        let state = State::load(context.storage().blobs(), &self.state, now, &self.about).await?;
         if state.done.duration_since(now) > AHEAD {
             tracing::warn!(
                 schedule = %self.name,
@@ -121,7 +122,7 @@ impl<M: QueueMessage> Runner<M> {
         failures: &mut Failures,
     ) -> Result<Duration, Error> {
         let now = timestamp(clock)?;
-        let mut state = State::load(context.storage().blobs(), &self.state, now).await?;
+        let mut state = State::load(context.storage().blobs(), &self.state, now, &self.about).await?;
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
             // The former leader may have sent it.
@@ -130,7 +131,21 @@ impl<M: QueueMessage> Runner<M> {
             }
             state.finish(slot).await?;
         }
-        for slot in self.due(state.done, now) {
+        if let Some(at) = state.triggered {
+            match self.send_under(&queue, at, self.trigger_id(at)).await {
+                Err(error) if !matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::error!(schedule = %self.name, error = %chain(&error), "the trigger is left out: its message cannot be made");
+                }
+                Ok(()) => {}
+            }
+            state.triggered().await?;
+        }
+        // What comes due meanwhile is left out.
+        let due = if state.paused { Vec::new() } else { self.due(state.done, now) };
+        for slot in due {
             if !leadership.has_control() {
                 return Ok(Duration::ZERO);
             }
@@ -180,14 +195,22 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     async fn send(&self, queue: &Queue<M>, slot: Timestamp) -> Result<(), Error> {
+        self.send_under(queue, slot, self.id(slot)).await
+    }
+
+    async fn send_under(&self, queue: &Queue<M>, slot: Timestamp, id: String) -> Result<(), Error> {
         // A panic would silently end the schedule on this worker.
         let made = catch_unwind(AssertUnwindSafe(|| (self.make)(slot.into())));
         let message = made.map_err(|_| {
             Error::new(ErrorKind::Invalid, "the function that makes the message has panicked")
         })?;
-        let sent = queue.send(&message).source(SOURCE).id(self.id(slot)).await?;
+        let sent = queue.send(&message).source(SOURCE).id(id).await?;
         tracing::debug!(schedule = %self.name, id = sent.id(), "slot sent");
         Ok(())
+    }
+
+    fn trigger_id(&self, at: Timestamp) -> String {
+        format!("schedule/{}/trigger/{at}", self.name)
     }
 
     fn id(&self, slot: Timestamp) -> String {

@@ -34,6 +34,14 @@ impl Timetable {
         }
     }
 
+    /// Returns the interval, of a timetable without a cron expression.
+    pub(super) fn millis(&self) -> Option<i64> {
+        match self {
+            Self::Cron { .. } => None,
+            Self::Every { millis } => Some(*millis),
+        }
+    }
+
     /// Returns the first slot after `moment`; `None` at the end of the calendar.
     pub(super) fn next_after(&self, moment: Timestamp) -> Option<Timestamp> {
         match self {

@@ -1,0 +1,176 @@
+//! Batches with their progress, and the children that hold one up.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::text::rfc3339_option;
+use super::{Admin, DeadLetterFilter};
+use crate::coordination::batch::{self, BatchRecord, batches, open_children};
+use crate::error::{Error, ErrorKind};
+
+/// The most pages of 5,000 blobs that are listed.
+const PAGES: usize = 40;
+/// The most children that hold a batch up and are shown.
+const MOST: usize = 100;
+
+/// All batches that were found.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct BatchList {
+    /// The batches, in order of id.
+    pub batches: Vec<BatchOverview>,
+    /// True if these are all; otherwise there are too many blobs to look through.
+    pub complete: bool,
+}
+
+/// A batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BatchOverview {
+    /// The id.
+    pub id: String,
+    /// The number of children that are done.
+    pub done: u64,
+    /// The number of children that were dead-lettered and count as ended.
+    pub failed: u64,
+    /// True if no more children are sent: the number of children is known to [`Admin::batch`].
+    pub sealed: bool,
+    /// True if the continuation has run.
+    pub finished: bool,
+    /// The time of the last change.
+    #[serde(serialize_with = "rfc3339_option")]
+    pub modified: Option<SystemTime>,
+}
+
+/// A batch with what holds it up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BatchDetail {
+    /// The id.
+    pub id: String,
+    /// The number of children that were sent.
+    pub children: u64,
+    /// The number of children that are done.
+    pub done: u64,
+    /// The number of children that were dead-lettered and count as ended.
+    pub failed: u64,
+    /// True if no more children are sent. Before that a batch waits for its sender.
+    pub sealed: bool,
+    /// True if the continuation has run.
+    pub finished: bool,
+    /// The queue of the continuation, once the batch is sealed.
+    pub continuation_queue: Option<String>,
+    /// The children that have not ended: the first 100.
+    pub open: Vec<OpenChild>,
+}
+
+/// A child that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct OpenChild {
+    /// The number of the child.
+    pub index: u64,
+    /// The id of its job.
+    pub job: String,
+    /// The place in which it was found: `running`, `waiting`, `dead`; `unseen` if it is none of those that can be shown.
+    pub place: &'static str,
+    /// The queue in which it was found.
+    pub queue: Option<String>,
+    /// The error of a dead letter.
+    pub error: Option<String>,
+}
+
+impl Admin {
+    /// Returns all batches whose records are in the storage. Every child that has ended has a blob: listing costs one request for 5,000,
+    /// and stops after 200,000.
+    ///
+    /// # Errors
+    /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn batches(&self) -> Result<BatchList, Error> {
+        let (found, complete) = batches(&self.storage, PAGES).await?;
+        let overview = |batch: BatchRecord| BatchOverview {
+            id: batch.id,
+            done: batch.done,
+            failed: batch.failed,
+            sealed: batch.sealed,
+            finished: batch.finished,
+            modified: batch.modified,
+        };
+        Ok(BatchList { batches: found.into_iter().map(overview).collect(), complete })
+    }
+
+    /// Returns a batch with the children that hold it up, as far as peeks of all queues, their dead letters and the workers' records show
+    /// them. Costs five requests, one for 5,000 children that have ended, and three for each queue and one for each worker.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id that is not allowed;
+    /// [`Storage`](ErrorKind::Storage) when something cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn batch(&self, id: &str) -> Result<BatchDetail, Error> {
+        let missing =
+            || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));
+        let open = open_children(&self.storage, id, MOST).await?.ok_or_else(missing)?;
+        let places = if open.first.is_empty() { BTreeMap::new() } else { self.children_of(id).await? };
+        let child = |index: u64| {
+            let job = format!("{id}/{index}");
+            let unseen = (index, "unseen", None, None);
+            let (_, place, queue, error) = places.get(&index).cloned().unwrap_or(unseen);
+            OpenChild { index, job, place, queue, error }
+        };
+        let progress = open.progress;
+        Ok(BatchDetail {
+            id: id.to_owned(),
+            children: progress.children,
+            done: progress.done,
+            failed: progress.failed,
+            sealed: progress.sealed,
+            finished: progress.finished,
+            continuation_queue: open.continuation_queue,
+            open: open.first.into_iter().map(child).collect(),
+        })
+    }
+
+    /// Returns the children of a batch that can be seen anywhere, by their numbers.
+    async fn children_of(&self, id: &str) -> Result<BTreeMap<u64, Place>, Error> {
+        let mut places = BTreeMap::new();
+        for queue in self.queue_names().await?.iter().filter(|queue| !queue.is_dead_letter()) {
+            let (waiting, dead) = match (self.peek(queue.as_str()).await, queue.dead_letter()) {
+                (Err(e), _) if e.kind() == ErrorKind::NotFound => continue,
+                (waiting, Ok(_)) => {
+                    let dead = self.dead_letters(queue.as_str(), &DeadLetterFilter::new()).await?;
+                    (waiting?, dead.letters)
+                }
+                (waiting, Err(_)) => (waiting?, Vec::new()),
+            };
+            for (jobs, place) in [(waiting, "waiting"), (dead, "dead")] {
+                for job in jobs {
+                    let Some(index) = job.batch.filter(|batch| batch.id == id).and_then(|batch| batch.index)
+                    else {
+                        continue;
+                    };
+                    let error = job.last_error.filter(|_| place == "dead");
+                    places.insert(index, (index, place, Some(queue.to_string()), error));
+                }
+            }
+        }
+        for worker in self.workers().await? {
+            for job in worker.record.running.into_iter().filter(|job| job.source == batch::SOURCE) {
+                let index = job.id.strip_prefix(id).and_then(|rest| rest.strip_prefix('/')?.parse().ok());
+                if let Some(index) = index {
+                    places.insert(index, (index, "running", Some(job.queue), None));
+                }
+            }
+        }
+        Ok(places)
+    }
+}
+
+/// The number of a child, where it was found, the queue and the error.
+type Place = (u64, &'static str, Option<String>, Option<String>);

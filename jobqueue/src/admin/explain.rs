@@ -1,0 +1,298 @@
+//! Where a job stands, and why it does not run.
+
+use serde::Serialize;
+
+use super::{
+    Admin, Cancellation, DeadLetterFilter, JobReference, JobState, QueueOverview, RawJob, RawPayload,
+    WorkerOverview,
+};
+use crate::clock::parse_rfc3339;
+use crate::error::{Error, ErrorKind};
+use crate::presence::RunningJob;
+
+/// Where a job stands, and what keeps it from running.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The job.
+    pub job: JobReference,
+    /// The place in which it was found.
+    pub place: JobPlace,
+    /// One sentence that says it.
+    pub summary: String,
+    /// The message, if it waits or is dead.
+    pub message: Option<RawJob>,
+    /// The run, if it runs.
+    pub run: Option<RunningJob>,
+    /// The worker that runs it, by its id.
+    pub worker: Option<String>,
+    /// The state of its cancellation.
+    pub cancellation: Cancellation,
+    /// The reasons why it does not run, the most important first.
+    pub reasons: Vec<Obstacle>,
+}
+
+/// The place in which a job was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum JobPlace {
+    /// A present worker runs it.
+    Running,
+    /// It is visible in its queue.
+    Waiting,
+    /// It is in the dead-letter queue.
+    Dead,
+    /// It was not seen: it is delayed, leased by a worker without a record, behind the first 32 messages, or it has ended.
+    Unseen,
+}
+
+/// A reason why a job does not run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Obstacle {
+    /// The code, which never changes: `dead_letter`, `cancel_requested`, `paused`, `no_worker`, `circuit_open`, `unknown_kind`,
+    /// `unreadable`, `payload_missing`, `delayed_until`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
+    /// `no_free_slot`, `not_visible`, `behind_others`, `not_found`.
+    pub code: &'static str,
+    /// A sentence for people.
+    pub text: String,
+}
+
+impl Obstacle {
+    fn new(code: &'static str, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+}
+
+impl Admin {
+    /// Finds out where a job stands and why it does not run, as far as the storage shows it. It looks at the records of workers, the first
+    /// 32 messages of the queue and the first 32 dead letters. Costs nine requests, one for each worker, and for a job in order those of
+    /// [`groups`](Self::groups).
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when something cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
+        let queue = self.queue(&job.queue).await?;
+        let workers = self.workers().await?;
+        let cancellation = self.cancellation(job).await?;
+        let mut found = Explanation::new(job, cancellation);
+        found.find_run(&workers);
+        if found.place == JobPlace::Unseen {
+            let waiting = self.peek(&job.queue).await?;
+            found.find_message(waiting, JobPlace::Waiting);
+        }
+        if found.place == JobPlace::Unseen && queue.dead_letters > 0 {
+            let dead = self.dead_letters(&job.queue, &DeadLetterFilter::new()).await?;
+            found.find_message(dead.letters, JobPlace::Dead);
+        }
+        found.look_at_queue(&queue, &workers);
+        if let Some(message) = found.message.take() {
+            if message.state == JobState::Waiting {
+                self.look_at_message(&mut found, &message, &queue, &workers).await?;
+            }
+            found.message = Some(message);
+        }
+        found.summarise(&queue);
+        Ok(found)
+    }
+
+    async fn look_at_message(
+        &self,
+        found: &mut Explanation,
+        message: &RawJob,
+        queue: &QueueOverview,
+        workers: &[WorkerOverview],
+    ) -> Result<(), Error> {
+        found.reasons.extend(bounds(message, queue));
+        found.reasons.extend(unknown_kind(message, workers));
+        if let Some(not_before) = message.not_before.as_deref().and_then(parse_rfc3339)
+            && not_before > self.clock.now()
+        {
+            let text = format!("it is delayed until {}", super::text::time(not_before));
+            found.reasons.push(Obstacle::new("delayed_until", text));
+        }
+        if let RawPayload::Blob(_) = &message.payload
+            && let Err(error) = self.payload(message).await
+            && error.kind() == ErrorKind::Undecodable
+        {
+            found.reasons.push(Obstacle::new("payload_missing", crate::job::outcome::chain(&error)));
+        }
+        if let Some(deferral) = &message.deferral {
+            let text = format!(
+                "it was put back {} times since {}: {}",
+                deferral.count, deferral.since, deferral.cause
+            );
+            found.reasons.push(Obstacle::new("deferred", text));
+        }
+        if message.in_order {
+            found.reasons.extend(self.turn(message).await?);
+        }
+        Ok(())
+    }
+
+    /// Returns for how many a job waits that runs in order.
+    async fn turn(&self, message: &RawJob) -> Result<Option<Obstacle>, Error> {
+        for group in self.groups(&message.queue).await? {
+            let waits: Vec<_> = group.entries.iter().filter(|entry| !entry.skipped).collect();
+            let Some(at) = waits.iter().position(|entry| entry.id.as_deref() == Some(&message.id)) else {
+                continue;
+            };
+            if at == 0 {
+                return Ok(None);
+            }
+            let first = waits[0].id.as_deref().unwrap_or("one that is not visible");
+            let overdue = if waits[0].overdue { ", whose message is overdue" } else { "" };
+            let text = format!(
+                "it is number {} of {} of its key, and waits for {}{overdue}",
+                at + 1,
+                waits.len(),
+                first.escape_debug()
+            );
+            return Ok(Some(Obstacle::new("waits_for_turn", text)));
+        }
+        Ok(None)
+    }
+}
+
+impl Explanation {
+    fn new(job: &JobReference, cancellation: Cancellation) -> Self {
+        let mut reasons = Vec::new();
+        if let Cancellation::Requested { by, at } = &cancellation {
+            let text = format!("{} has asked at {at} for it to be cancelled", by.escape_debug());
+            reasons.push(Obstacle::new("cancel_requested", text));
+        }
+        Self {
+            job: job.clone(),
+            place: JobPlace::Unseen,
+            summary: String::new(),
+            message: None,
+            run: None,
+            worker: None,
+            cancellation,
+            reasons,
+        }
+    }
+
+    fn find_run(&mut self, workers: &[WorkerOverview]) {
+        for worker in workers {
+            let is_it = |run: &&RunningJob| run.queue == self.job.queue && self.job.is(&run.source, &run.id);
+            if let Some(run) = worker.record.running.iter().find(is_it) {
+                self.place = JobPlace::Running;
+                self.worker = Some(worker.record.id.clone());
+                self.run = Some(run.clone());
+            }
+        }
+    }
+
+    fn find_message(&mut self, messages: Vec<RawJob>, place: JobPlace) {
+        let found = messages.into_iter().find(|message| self.job.is(&message.source, &message.id));
+        if let Some(message) = found {
+            self.place = place;
+            if let Some(end) = &message.dead {
+                let error = message.last_error.as_deref().unwrap_or("no error is kept");
+                self.reasons.push(Obstacle::new("dead_letter", format!("{}: {error}", end.reason)));
+            }
+            self.message = Some(message);
+        }
+    }
+
+    /// Says what holds for every job of the queue.
+    fn look_at_queue(&mut self, queue: &QueueOverview, workers: &[WorkerOverview]) {
+        if matches!(self.place, JobPlace::Running | JobPlace::Dead) {
+            return;
+        }
+        if queue.paused {
+            self.reasons.push(Obstacle::new("paused", "the queue is paused: workers fetch nothing from it"));
+        }
+        let listening: Vec<_> =
+            workers.iter().filter(|worker| worker.record.listens_to(&queue.name)).collect();
+        let fetching = listening.iter().filter(|worker| !worker.record.draining);
+        if fetching.clone().next().is_none() {
+            let text = "no present worker listens to the queue; workers without a record are not known";
+            return self.reasons.push(Obstacle::new("no_worker", text));
+        }
+        let is_open = |worker: &WorkerOverview| {
+            worker
+                .record
+                .queues
+                .iter()
+                .any(|listening| listening.name == queue.name && listening.circuit_open)
+        };
+        if fetching.clone().all(|worker| is_open(worker)) {
+            let text = "every job of the queue fails, so that workers fetch nothing for a while (their circuits are open)";
+            self.reasons.push(Obstacle::new("circuit_open", text));
+        }
+        if fetching.clone().all(|worker| worker.record.running_total >= worker.record.slots.into()) {
+            let text = "all slots of the workers that listen to the queue are taken";
+            self.reasons.push(Obstacle::new("no_free_slot", text));
+        }
+    }
+
+    fn summarise(&mut self, queue: &QueueOverview) {
+        if self.place == JobPlace::Unseen {
+            self.reasons.push(unseen(queue));
+        }
+        let why = self
+            .reasons
+            .first()
+            .map_or_else(|| "nothing keeps it from running".to_owned(), |why| why.text.clone());
+        self.summary = match (self.place, &self.run) {
+            (JobPlace::Running, Some(run)) => {
+                format!("It runs since {} (attempt {} of {}).", run.since, run.attempt, run.max_attempts)
+            }
+            (JobPlace::Dead, _) => format!("It is a dead letter: {why}."),
+            (JobPlace::Waiting, _) => format!("It waits: {why}."),
+            _ => format!("It was not seen: {why}."),
+        };
+    }
+}
+
+/// Returns why a job was not seen.
+fn unseen(queue: &QueueOverview) -> Obstacle {
+    if queue.length == 0 {
+        return Obstacle::new("not_found", "the queue is empty: the job has ended, or there was none");
+    }
+    if queue.visible_is_exact {
+        let text =
+            "it is not visible: delayed, between two attempts, leased by a worker, ended, or there was none";
+        return Obstacle::new("not_visible", text);
+    }
+    let text =
+        "a storage shows 32 visible messages only, and it is not among them; inspect the queue to see more";
+    Obstacle::new("behind_others", text)
+}
+
+/// Returns the bounds that a job has reached: it is dead-lettered when it is next received.
+fn bounds(message: &RawJob, queue: &QueueOverview) -> Vec<Obstacle> {
+    let setting = |name: &str| queue.settings.get(name).and_then(|value| value.parse::<u32>().ok());
+    let mut reached = Vec::new();
+    if message.problem.is_some() {
+        let text = "its message cannot be read as an event; it will be dead-lettered unless the queue has one type only";
+        reached.push(Obstacle::new("unreadable", text));
+    }
+    if setting(crate::settings::POISON_THRESHOLD).is_some_and(|most| message.attempts >= most) {
+        let text = format!("it has failed {} times, and will be dead-lettered", message.attempts);
+        reached.push(Obstacle::new("attempts_exhausted", text));
+    }
+    if setting(crate::settings::MAX_DELIVERIES).is_some_and(|most| message.dequeue_count > most) {
+        let text = format!(
+            "it was received {} times; if these deliveries count, it will be dead-lettered",
+            message.dequeue_count
+        );
+        reached.push(Obstacle::new("too_many_deliveries", text));
+    }
+    reached
+}
+
+fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
+    let mut queues =
+        workers.iter().flat_map(|worker| &worker.record.queues).filter(|queue| queue.name == message.queue);
+    queues.clone().next()?;
+    let is_known = queues.any(|queue| queue.kinds.contains(&message.kind));
+    let text = || format!("no present worker knows the kind `{}`", message.kind.escape_debug());
+    (!is_known && !message.kind.is_empty()).then(|| Obstacle::new("unknown_kind", text()))
+}

@@ -1,0 +1,44 @@
+//! Leaderships, and who holds them.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::Admin;
+use super::text::rfc3339;
+use crate::coordination::leader::leaders;
+use crate::error::Error;
+
+/// A leadership, as its lease shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LeaderOverview {
+    /// The name; that of a schedule's leader begins with `schedules/`.
+    pub name: String,
+    /// The number of the newest term.
+    pub term: Option<u64>,
+    /// True if somebody leads now.
+    pub held: bool,
+    /// The time at which the newest term began.
+    #[serde(serialize_with = "rfc3339")]
+    pub since: SystemTime,
+}
+
+impl Admin {
+    /// Returns all leaderships, in order of name. The lease does not tell which process holds it. Costs one request for 5,000.
+    ///
+    /// # Errors
+    /// [`Storage`](crate::ErrorKind::Storage) when the leases cannot be listed.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn leaders(&self) -> Result<Vec<LeaderOverview>, Error> {
+        let overview = |leader: crate::coordination::leader::LeaderRecord| LeaderOverview {
+            name: leader.name,
+            term: leader.term,
+            held: leader.held,
+            since: leader.since,
+        };
+        Ok(leaders(&self.storage).await?.into_iter().map(overview).collect())
+    }
+}

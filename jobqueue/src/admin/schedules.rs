@@ -1,0 +1,129 @@
+//! Schedules: what they send and when, and how to pause them or send now.
+
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use super::text::{rfc3339_option, time};
+use super::{Action, Admin};
+use crate::coordination::schedule::{ScheduleRecord, Wish, schedules, wish};
+use crate::error::{Error, ErrorKind};
+
+/// The number of next runs that are shown.
+const NEXT: usize = 5;
+
+/// A schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ScheduleOverview {
+    /// The name.
+    pub name: String,
+    /// The queue that it sends to; `None` if no leader of this version of the framework has run it yet.
+    pub queue: Option<String>,
+    /// The kind that it sends.
+    pub kind: Option<String>,
+    /// The cron expression.
+    pub cron: Option<String>,
+    /// The time zone of the cron expression.
+    pub zone: Option<String>,
+    /// The interval in milliseconds, of a schedule without a cron expression.
+    pub every_ms: Option<i64>,
+    /// The next runs: at most 5. A paused schedule leaves them out.
+    #[serde(serialize_with = "times")]
+    pub next: Vec<SystemTime>,
+    /// The time up to which all slots were dealt with.
+    #[serde(serialize_with = "rfc3339_option")]
+    pub done: Option<SystemTime>,
+    /// True if the schedule is paused.
+    pub paused: bool,
+    /// The time of a trigger that its leader has not followed yet.
+    #[serde(serialize_with = "rfc3339_option")]
+    pub triggered: Option<SystemTime>,
+}
+
+fn times<S: Serializer>(times: &[SystemTime], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(times.iter().map(|at| time(*at)))
+}
+
+impl ScheduleOverview {
+    fn of(record: ScheduleRecord) -> Self {
+        let about = record.about.unwrap_or_default();
+        Self {
+            name: record.name,
+            queue: about.queue,
+            kind: about.kind,
+            cron: about.cron,
+            zone: about.zone,
+            every_ms: about.every_ms,
+            next: record.next.into_iter().map(SystemTime::from).collect(),
+            done: record.done.map(SystemTime::from),
+            paused: record.paused,
+            triggered: record.triggered.map(SystemTime::from),
+        }
+    }
+}
+
+impl Admin {
+    /// Returns all schedules, in order of name. Costs one request to list, and one for each schedule.
+    ///
+    /// # Errors
+    /// [`Storage`](ErrorKind::Storage) when the schedules cannot be read.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn schedules(&self) -> Result<Vec<ScheduleOverview>, Error> {
+        let found = schedules(&self.storage, self.timestamp()?, NEXT).await?;
+        Ok(found.into_iter().map(ScheduleOverview::of).collect())
+    }
+
+    /// Has a schedule leave out what comes due, until it is resumed. Its leader notices within 30 seconds. Slots that pass while the
+    /// schedule is paused and led are not sent later. Returns false if it was paused already.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such schedule;
+    /// [`Storage`](ErrorKind::Storage) when the storage refuses.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the schedule may or may not be paused.
+    pub async fn pause_schedule(&self, schedule: &str) -> Result<bool, Error> {
+        let summary =
+            |new: &bool| if *new { "paused".to_owned() } else { "it was paused already".to_owned() };
+        let work = wish(&self.storage, schedule, Wish::Pause(true));
+        self.act(Action::PauseSchedule, format!("schedule {schedule}"), work, summary).await
+    }
+
+    /// Has a paused schedule go on. Returns false if it was not paused.
+    ///
+    /// # Errors
+    /// As [`pause_schedule`](Self::pause_schedule).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the schedule may or may not be paused.
+    pub async fn resume_schedule(&self, schedule: &str) -> Result<bool, Error> {
+        let summary = |new: &bool| if *new { "resumed".to_owned() } else { "it was not paused".to_owned() };
+        let work = wish(&self.storage, schedule, Wish::Pause(false));
+        self.act(Action::ResumeSchedule, format!("schedule {schedule}"), work, summary).await
+    }
+
+    /// Has a schedule send a job now, whatever its times are and also while it is paused. The worker that leads it makes the message, and
+    /// looks for requests every 30 seconds. Its id is `schedule/<name>/trigger/<time>`. Returns false if another trigger has not been
+    /// followed yet.
+    ///
+    /// # Errors
+    /// As [`pause_schedule`](Self::pause_schedule).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the job may or may not be sent.
+    pub async fn trigger_schedule(&self, schedule: &str) -> Result<bool, Error> {
+        let summary = |new: &bool| if *new { "requested".to_owned() } else { "one is under way".to_owned() };
+        let work = async { wish(&self.storage, schedule, Wish::Trigger(self.timestamp()?)).await };
+        self.act(Action::TriggerSchedule, format!("schedule {schedule}"), work, summary).await
+    }
+
+    fn timestamp(&self) -> Result<Timestamp, Error> {
+        let outside =
+            |e| Error::new(ErrorKind::Configuration, "the clock is outside the calendar").with_source(e);
+        Timestamp::try_from(self.clock.now()).map_err(outside)
+    }
+}

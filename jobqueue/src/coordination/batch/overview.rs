@@ -1,0 +1,94 @@
+//! All batches of a storage, and the children that hold one up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
+
+use super::BatchProgress;
+use super::ledger::{FAILED, Ledger};
+use super::names::{BatchId, FAN, container, is};
+use crate::error::Error;
+use crate::storage::{Storage, StoreErrorKind as K};
+
+/// A batch, as far as a listing tells.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BatchRecord {
+    pub(crate) id: String,
+    /// The number of children that are done.
+    pub(crate) done: u64,
+    /// The number of children that were dead-lettered and count as ended.
+    pub(crate) failed: u64,
+    /// True if no more children are sent.
+    pub(crate) sealed: bool,
+    /// True if the continuation has run.
+    pub(crate) finished: bool,
+    /// The time of the last change.
+    pub(crate) modified: Option<SystemTime>,
+}
+
+/// Returns all batches that `pages` pages of 5,000 blobs show, and whether these were all.
+pub(crate) async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
+    let container = container()?;
+    let (mut found, mut next) = (BTreeMap::<String, BatchRecord>::new(), None::<String>);
+    for _ in 0..pages {
+        let page = match storage.blobs().list_blobs(&container, "", next.as_deref()).await {
+            Err(e) if is(&e, K::ContainerNotFound) => return Ok((Vec::new(), true)),
+            page => page?,
+        };
+        for (name, properties) in page.blobs {
+            let Some((id, rest)) = name.split_once('/') else { continue };
+            // Another program has put it there.
+            if BatchId::new(id).is_err() {
+                continue;
+            }
+            let batch = found.entry(id.to_owned()).or_default();
+            id.clone_into(&mut batch.id);
+            batch.modified = batch.modified.max(Some(properties.modified));
+            match rest {
+                "plan" => batch.sealed = true,
+                "done" => batch.finished = true,
+                marker if marker.starts_with("0/") => match properties.metadata.get(FAILED) {
+                    Some(_) => batch.failed += 1,
+                    None => batch.done += 1,
+                },
+                _ => {}
+            }
+        }
+        next = page.next;
+        if next.is_none() {
+            return Ok((found.into_values().collect(), true));
+        }
+    }
+    Ok((found.into_values().collect(), false))
+}
+
+/// The children of a batch that have not ended.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenChildren {
+    pub(crate) progress: BatchProgress,
+    /// The numbers of the first of them.
+    pub(crate) first: Vec<u64>,
+    /// The queue of the continuation, once the batch is sealed.
+    pub(crate) continuation_queue: Option<String>,
+}
+
+/// Returns the progress of a batch, and the first `limit` children that have not ended; `None` if there is no such batch.
+pub(crate) async fn open_children(
+    storage: &Storage,
+    id: &str,
+    limit: usize,
+) -> Result<Option<OpenChildren>, Error> {
+    let Some(progress) = storage.batch_progress(id).await? else { return Ok(None) };
+    let ledger = Ledger { storage, id: BatchId::new(id)? };
+    let names = ledger.names(&format!("{id}/0/")).await?;
+    let ended: BTreeSet<u64> = names.iter().filter_map(|name| number(name)).collect();
+    let first = (0..progress.children).filter(|index| !ended.contains(index)).take(limit).collect();
+    let continuation_queue = ledger.plan().await?.map(|plan| plan.queue);
+    Ok(Some(OpenChildren { progress, first, continuation_queue }))
+}
+
+/// Returns the number of the child whose marker this is.
+fn number(marker: &str) -> Option<u64> {
+    let mut parts = marker.rsplit('/');
+    let (place, group) = (parts.next()?.parse::<u64>().ok()?, parts.next()?.parse::<u64>().ok()?);
+    group.checked_mul(FAN)?.checked_add(place)
+}

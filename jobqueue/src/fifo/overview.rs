@@ -1,0 +1,73 @@
+//! The FIFO groups of a queue, as their logs show them.
+
+use super::entry::{Entry, EntryRef, State};
+use super::log::GroupLog;
+use super::store::GroupLogs;
+use crate::envelope::Envelope;
+use crate::storage::StoreError;
+
+/// A group: the jobs of one key that have not ended, first come first. Keys and jobs are known by hashes only.
+#[derive(Debug, Clone)]
+pub(crate) struct GroupRecord {
+    pub(crate) group: String,
+    pub(crate) entries: Vec<EntryRecord>,
+}
+
+/// The position of a job.
+#[derive(Debug, Clone)]
+pub(crate) struct EntryRecord {
+    pub(crate) job: String,
+    /// True if its sender has not confirmed yet that its message is stored.
+    pub(crate) announced: bool,
+    /// True if it was given up: it holds nobody up.
+    pub(crate) skipped: bool,
+    /// True if those behind it wait for its message in vain.
+    pub(crate) overdue: bool,
+    /// True if somebody cancels it.
+    pub(crate) cancelling: bool,
+}
+
+impl EntryRecord {
+    fn of(entry: &Entry) -> Self {
+        Self {
+            job: format!("{:?}", entry.job),
+            announced: entry.state == State::Announced,
+            skipped: entry.state == State::Skipped,
+            overdue: entry.overdue.is_some(),
+            cancelling: entry.cancelling.is_some(),
+        }
+    }
+}
+
+/// Returns the hashes by which the group and the job of an event are known; `None` if it keeps to no order.
+pub(crate) fn position_names(event: &Envelope) -> Option<(String, String)> {
+    if !super::is_in_order(event) {
+        return None;
+    }
+    let EntryRef { key, job, .. } = EntryRef::new(event.subject.as_deref()?, event.digest());
+    Some((format!("{key:?}"), format!("{job:?}")))
+}
+
+impl GroupLogs {
+    /// Returns the groups that have jobs. Costs a listing, and a request for each log.
+    pub(crate) async fn groups(&self) -> Result<Vec<GroupRecord>, StoreError> {
+        let mut groups = Vec::new();
+        for log in self.all().await? {
+            groups.extend(groups_of(&log));
+        }
+        Ok(groups)
+    }
+}
+
+fn groups_of(log: &GroupLog) -> Vec<GroupRecord> {
+    let mut groups = Vec::<GroupRecord>::new();
+    for entry in log.entries() {
+        let group = format!("{:?}", entry.key);
+        let record = EntryRecord::of(entry);
+        match groups.iter_mut().find(|known| known.group == group) {
+            Some(known) => known.entries.push(record),
+            None => groups.push(GroupRecord { group, entries: vec![record] }),
+        }
+    }
+    groups
+}

@@ -1,0 +1,44 @@
+//! What records in blobs need of any blob store.
+
+use bytes::Bytes;
+
+use super::{BlobProperties, BlobStore, PutBlob, StoreError, StoreErrorKind};
+use crate::name::{BlobName, ContainerName};
+
+/// Writes a blob, and creates its container if it is missing.
+pub(crate) async fn put_creating(
+    blobs: &dyn BlobStore,
+    blob: &BlobName,
+    data: Bytes,
+    options: PutBlob,
+) -> Result<BlobProperties, StoreError> {
+    match blobs.put_blob(blob, data.clone(), options.clone()).await {
+        Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => {
+            blobs.create_container(blob.container()).await?;
+            blobs.put_blob(blob, data, options).await
+        }
+        written => written,
+    }
+}
+
+/// Lists all blobs below a prefix in order of name; none if there is no container.
+pub(crate) async fn list_all(
+    blobs: &dyn BlobStore,
+    container: &ContainerName,
+    prefix: &str,
+) -> Result<Vec<(BlobName, BlobProperties)>, StoreError> {
+    let (mut all, mut next) = (Vec::new(), None::<String>);
+    loop {
+        let page = match blobs.list_blobs(container, prefix, next.as_deref()).await {
+            Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(all),
+            page => page?,
+        };
+        for (name, properties) in page.blobs {
+            all.extend(BlobName::new(container.clone(), name).map(|blob| (blob, properties)));
+        }
+        next = page.next;
+        if next.is_none() {
+            return Ok(all);
+        }
+    }
+}

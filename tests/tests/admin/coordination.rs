@@ -1,0 +1,143 @@
+//! Schedules, leaders, batches and FIFO groups, as operators see them.
+
+use std::time::Duration;
+
+use jobqueue::schedule::Schedule;
+use jobqueue::{Context, ErrorKind, JobError, JobInfo, SendOptions, Storage};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use tokio::time::sleep;
+
+use crate::presence::{operator, present};
+
+fn nightly() -> Schedule {
+    Schedule::cron("0 0 * * *", "Europe/Berlin").name("nightly")
+}
+
+/// Runs a leader of the schedule that handles nothing.
+async fn lead(storage: &Storage, seconds: u64) {
+    let worker = worker(storage).schedule_by(nightly(), || task("from the schedule")).build().unwrap();
+    let _ = worker.run_until(after(seconds)).await.unwrap();
+}
+
+async fn waiting(storage: &Storage) -> Vec<String> {
+    let jobs = operator(storage).peek("tasks").await.unwrap();
+    jobs.into_iter().map(|job| job.id).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn schedule_shows_what_it_sends_and_its_next_runs() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    assert!(admin.schedules().await.unwrap().is_empty());
+    lead(&storage, 60).await;
+    let [schedule] = &admin.schedules().await.unwrap()[..] else { panic!("one schedule") };
+    assert_eq!((schedule.name.as_str(), schedule.queue.as_deref()), ("nightly", Some("tasks")));
+    assert_eq!((schedule.kind.as_deref(), schedule.cron.as_deref()), (Some("task"), Some("0 0 * * *")));
+    let json = serde_json::to_value(schedule).unwrap();
+    let next: Vec<&str> = json["next"].as_array().unwrap().iter().map(|at| at.as_str().unwrap()).collect();
+    assert_eq!(next.len(), 5);
+    assert!(next.iter().all(|at| at.ends_with(":00:00.000Z")), "midnight in Berlin: {next:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_schedule_sends_nothing_and_goes_on_when_resumed() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    lead(&storage, 60).await;
+    assert!(admin.pause_schedule("nightly").await.unwrap());
+    assert!(!admin.pause_schedule("nightly").await.unwrap());
+    lead(&storage, 3 * 86_400).await;
+    assert!(waiting(&storage).await.is_empty());
+    assert!(admin.schedules().await.unwrap()[0].paused);
+    assert!(admin.resume_schedule("nightly").await.unwrap());
+    lead(&storage, 86_400 + 60).await;
+    assert_eq!(waiting(&storage).await.len(), 1, "what came due meanwhile is left out");
+    assert_eq!(admin.pause_schedule("other").await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn triggered_schedule_sends_one_job_also_while_paused() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    lead(&storage, 60).await;
+    let _ = admin.pause_schedule("nightly").await.unwrap();
+    assert!(admin.trigger_schedule("nightly").await.unwrap());
+    assert!(!admin.trigger_schedule("nightly").await.unwrap(), "one is under way");
+    lead(&storage, 120).await;
+    let ids = waiting(&storage).await;
+    assert!(ids.len() == 1 && ids[0].starts_with("schedule/nightly/trigger/"), "{ids:?}");
+    assert!(admin.schedules().await.unwrap()[0].triggered.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaders_show_term_and_whether_somebody_leads() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let watching = async {
+        sleep(Duration::from_secs(30)).await;
+        let [leader] = &admin.leaders().await.unwrap()[..] else { panic!("one leadership") };
+        assert!(leader.held && leader.term.is_some());
+        assert_eq!(leader.name, "schedules/nightly");
+    };
+    tokio::join!(lead(&storage, 60), watching);
+    assert!(!admin.leaders().await.unwrap()[0].held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn batch_names_the_dead_child_that_holds_it_up() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all((0..5).map(|n| task(n.to_string()))).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let handler = async |task: Task, info: JobInfo| match task.name.as_str() {
+        "3" => Err(JobError::dead_letter("tile is missing")),
+        _ => {
+            assert!(info.attempt == 1);
+            Ok(())
+        }
+    };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    let list = admin.batches().await.unwrap();
+    assert!(list.complete);
+    assert_eq!(
+        (list.batches[0].id.as_str(), list.batches[0].done, list.batches[0].sealed),
+        ("mosaic", 4, true)
+    );
+    let detail = admin.batch("mosaic").await.unwrap();
+    assert_eq!((detail.children, detail.done, detail.finished), (5, 4, false));
+    let [child] = &detail.open[..] else { panic!("{detail:?}") };
+    assert_eq!((child.index, child.job.as_str(), child.place), (3, "mosaic/3", "dead"));
+    assert_eq!((child.queue.as_deref(), child.error.as_deref()), (Some("tasks"), Some("tile is missing")));
+    // Redriven and done, it holds up nothing.
+    let _ = admin.redrive("tasks").run().await.unwrap();
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    let detail = admin.batch("mosaic").await.unwrap();
+    assert!(detail.finished && detail.open.is_empty());
+    assert_eq!(admin.batch("other").await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(admin.batch("../x").await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_show_who_waits_for_whom() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let queue = storage.queue::<Task>().await.unwrap();
+    for name in ["first", "second", "third"] {
+        let options = SendOptions::new().in_order().key("customer 7").id(name);
+        let _ = queue.send(&task(name)).with(options).await.unwrap();
+    }
+    let [group] = &admin.groups("tasks").await.unwrap()[..] else { panic!("one group") };
+    assert_eq!(group.key.as_deref(), Some("customer 7"));
+    let ids: Vec<_> = group.entries.iter().map(|entry| entry.id.as_deref()).collect();
+    assert_eq!(ids, [Some("first"), Some("second"), Some("third")]);
+    assert_eq!(admin.groups("missing").await.unwrap_err().kind(), ErrorKind::NotFound);
+    // A running job is the first, and its progress does not matter to the log.
+    let handler = async |_: Task, ctx: Context| {
+        ctx.progress(1, 2, "on the way");
+        Ok::<_, JobError>(())
+    };
+    let _ = present(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert!(admin.groups("tasks").await.unwrap().is_empty());
+}

@@ -1,0 +1,112 @@
+//! Explanations: where a job stands, and why it does not run.
+
+use std::time::Duration;
+
+use jobqueue::admin::{Explanation, JobPlace, JobReference, RawSend};
+use jobqueue::{JobError, QueueMessage, SendOptions, Storage};
+use jobqueue_tests::jobs::{Task, after, in_memory, task};
+use tokio::time::sleep;
+
+use crate::presence::{operator, present};
+
+async fn send(storage: &Storage, id: &str, options: SendOptions) -> JobReference {
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task(id)).with(options.id(id)).await.unwrap();
+    JobReference::new("tasks", id)
+}
+
+async fn explain(storage: &Storage, job: &JobReference) -> (Explanation, Vec<&'static str>) {
+    let explanation = operator(storage).explain(job).await.unwrap();
+    let codes = explanation.reasons.iter().map(|reason| reason.code).collect();
+    assert!(!explanation.summary.is_empty());
+    assert!(serde_json::to_string(&explanation).is_ok());
+    (explanation, codes)
+}
+
+/// Looks while a worker that handles tasks for an hour each is present.
+async fn beside_a_worker(storage: &Storage, slots: usize, look: impl AsyncFnOnce()) {
+    let handler = async |_: Task| {
+        sleep(Duration::from_secs(3600)).await;
+        Ok::<_, JobError>(())
+    };
+    let running = present(storage).concurrency(slots).handle(handler).build().unwrap().run_until(after(60));
+    let looking = async {
+        sleep(Duration::from_secs(40)).await;
+        look().await;
+    };
+    let (report, ()) = tokio::join!(running, looking);
+    let _ = report.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_job_says_why() {
+    let storage = in_memory();
+    let job = send(&storage, "one", SendOptions::new()).await;
+    let (found, codes) = explain(&storage, &job).await;
+    assert_eq!((found.place, codes), (JobPlace::Waiting, vec!["no_worker"]));
+    let admin = operator(&storage);
+    let _ = admin.pause(Task::QUEUE).await.unwrap();
+    let (_, codes) = explain(&storage, &job).await;
+    assert_eq!(codes, ["paused", "no_worker"]);
+    let _ = admin.cancel(&job).await.unwrap();
+    let (found, codes) = explain(&storage, &job).await;
+    assert_eq!(codes[0], "cancel_requested");
+    assert!(found.summary.contains("ada"), "{}", found.summary);
+}
+
+#[tokio::test(start_paused = true)]
+async fn running_job_and_those_behind_it_are_told_apart() {
+    let storage = in_memory();
+    let first = send(&storage, "first", SendOptions::new()).await;
+    beside_a_worker(&storage, 1, async || {
+        let (found, codes) = explain(&storage, &first).await;
+        assert_eq!((found.place, codes), (JobPlace::Running, vec![]));
+        assert!(found.run.is_some() && found.worker.is_some());
+        let second = send(&storage, "second", SendOptions::new()).await;
+        let (found, codes) = explain(&storage, &second).await;
+        assert_eq!((found.place, codes), (JobPlace::Waiting, vec!["no_free_slot"]));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_kind_and_missing_payload_are_told() {
+    let storage = in_memory();
+    let _ = send(&storage, "other", SendOptions::new()).await;
+    let admin = operator(&storage);
+    beside_a_worker(&storage, 1, async || {
+        let large = format!("\"{}\"", "x".repeat(100_000));
+        let job = admin.send("tasks", RawSend::json("<b>new</b>", &large).unwrap()).await.unwrap();
+        storage.blobs().delete_container(&"jobqueue-payloads".parse().unwrap()).await.unwrap();
+        let (_, codes) = explain(&storage, &job).await;
+        assert_eq!(codes, ["no_free_slot", "unknown_kind", "payload_missing"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_in_order_says_for_whom_it_waits() {
+    let storage = in_memory();
+    for id in ["first", "second", "third"] {
+        let _ = send(&storage, id, SendOptions::new().in_order().key("k")).await;
+    }
+    let (found, codes) = explain(&storage, &JobReference::new("tasks", "third")).await;
+    assert_eq!(codes, ["no_worker", "waits_for_turn"]);
+    assert_eq!(found.reasons[1].text, "it is number 3 of 3 of its key, and waits for first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_delayed_and_ended_jobs_are_told() {
+    let storage = in_memory();
+    let dead = send(&storage, "dead", SendOptions::new()).await;
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("no such address"));
+    let _ = present(&storage).handle(handler).build().unwrap().run_until(after(30)).await.unwrap();
+    let (found, codes) = explain(&storage, &dead).await;
+    assert_eq!((found.place, codes), (JobPlace::Dead, vec!["dead_letter"]));
+    assert_eq!(found.summary, "It is a dead letter: rejected: no such address.");
+    let (found, codes) = explain(&storage, &JobReference::new("tasks", "never sent")).await;
+    assert_eq!((found.place, codes.last().copied()), (JobPlace::Unseen, Some("not_found")));
+    let delayed = send(&storage, "delayed", SendOptions::new().delay(Duration::from_secs(60))).await;
+    let (_, codes) = explain(&storage, &delayed).await;
+    assert_eq!(codes.last().copied(), Some("not_visible"));
+}
