@@ -7,7 +7,7 @@ use jobqueue::admin::DeadLetterFilter;
 
 use crate::text::duration;
 
-/// The dead letters that are meant: those for which all that is given holds.
+/// The filters for dead letters. A dead letter must match all filters given.
 #[derive(Args)]
 pub(crate) struct Filter {
     /// Only jobs of this kind

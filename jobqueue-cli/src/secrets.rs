@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use crate::exit::Failure;
 
-/// What begins a secret in a storage string.
+/// The texts before a secret in a storage string.
 const MARKS: &[&str] = &["accountkey=", "sharedaccesssignature=", "sig=", "sharedaccesskey="];
 
 /// Returns whether a storage string contains a key or a signature.

@@ -12,7 +12,7 @@ use crate::exit::Failure;
 /// The environment variable with the storage string.
 const VARIABLE: &str = "JOBQUEUE_STORAGE";
 
-/// What a command needs of its storage.
+/// The access to the storage that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The command reads.
@@ -25,7 +25,7 @@ pub(crate) enum Need {
     Create,
 }
 
-/// A storage that was chosen, and the rights that the choice gives.
+/// The chosen storage, and what the command may do there.
 pub(crate) struct Session {
     /// The operator's view.
     pub(crate) admin: Admin,
@@ -39,7 +39,7 @@ struct Choice {
     storage: String,
     access: AccessLevel,
     production: Option<String>,
-    /// False for the default context, which is enough to read only.
+    /// False for the default context, which only commands that read may use.
     explicit: bool,
 }
 

@@ -79,7 +79,7 @@ pub(crate) async fn run(
     verdict(&report, stop)
 }
 
-/// Asks before a change: a purge for the name of the queue, anything else in a production context for that.
+/// Asks before a change: a purge for the name of the queue, a redrive for the name of its production context.
 async fn ask(
     session: &Session,
     yes: bool,

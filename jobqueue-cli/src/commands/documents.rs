@@ -1,4 +1,4 @@
-//! `completions` and `man`: what the definition of the commands is turned into.
+//! `completions` and `man`: documents that are generated from the definition of the commands.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `sweep`: what no job needs any more.
+//! `sweep`: removes payloads and records that no job needs any more.
 
 use std::time::Duration;
 

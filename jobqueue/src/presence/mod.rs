@@ -1,5 +1,5 @@
-//! Worker presence: each worker keeps a record in the storage of what it does, so that others can see it, and reads there which jobs
-//! are to be cancelled.
+//! Worker presence: each worker keeps a record in the storage, which shows others what it does. There it also reads which jobs to
+//! cancel.
 //!
 //! ```text
 //! worker:   put own record ─► list requests ─► … every interval: put the record if nobody has touched it ─► … ─► delete it
@@ -7,10 +7,10 @@
 //! worker:   its record was touched ─► list requests ─► put the record
 //! ```
 //!
-//! A worker that nobody asks for anything writes one blob an interval and reads nothing. A record that was not written for three
-//! intervals is stale: its worker has died, or cannot reach the storage. What fails here is logged and changes no job.
+//! Without requests, a worker writes one blob an interval and reads nothing. A record that was not written for three intervals is
+//! stale: its worker has died, or cannot reach the storage. Errors in this module are logged and change no job.
 //!
-//! Knows blobs and what is known of jobs; knows nothing of queues, leases or handlers.
+//! This module knows blobs and the metadata of jobs. It knows nothing of queues, leases or handlers.
 
 mod host;
 mod record;

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 pub const HISTOGRAM_BOUNDS: [f64; 15] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
-/// The data that a worker tells of itself. Times are RFC 3339, by the worker's clock.
+/// The data that a worker publishes about itself. Times are RFC 3339, by the worker's clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WorkerRecord {
     /// The id of this run of the worker.
     pub id: String,
-    /// The name by [`WorkerBuilder::name`](crate::WorkerBuilder::name).
+    /// The name, from [`WorkerBuilder::name`](crate::WorkerBuilder::name).
     pub name: String,
     /// The name of the host.
     pub host: String,
@@ -30,13 +30,13 @@ pub struct WorkerRecord {
     pub queues: Vec<ListeningQueue>,
     /// The number of handlers that can run at once.
     pub slots: u32,
-    /// True if the worker was told to stop and finishes what it runs.
+    /// True if the worker is stopping: it finishes its running jobs and starts no others.
     pub draining: bool,
-    /// The jobs whose handlers run, in the order of their starts; at most 1,000.
+    /// The running jobs, in the order in which they started; at most 1,000.
     pub running: Vec<RunningJob>,
-    /// The number of these jobs, however many there are.
+    /// The number of running jobs, including those beyond the first 1,000.
     pub running_total: u64,
-    /// The numbers since the start, by queue and kind.
+    /// The counters since the start, by queue and kind.
     pub counters: Vec<Counters>,
 }
 
@@ -48,12 +48,12 @@ pub struct ListeningQueue {
     pub name: String,
     /// The kinds for which the worker has handlers, aliases included.
     pub kinds: Vec<String>,
-    /// True if the circuit is open: everything failed, and the worker fetches nothing for a while.
+    /// True if the circuit is open: so many attempts failed in a row that the worker pauses fetching.
     #[serde(default)]
     pub circuit_open: bool,
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunningJob {
@@ -70,13 +70,13 @@ pub struct RunningJob {
     pub key: Option<String>,
     /// The number of the attempt.
     pub attempt: u32,
-    /// The attempt after whose failure the job is dead-lettered.
+    /// The number of the last attempt: if it fails, the job is dead-lettered.
     pub max_attempts: u32,
     /// The time at which the handler was started.
     pub since: String,
     /// The seconds for which the handler had run when the record was written.
     pub running_seconds: f64,
-    /// The progress that the handler told last.
+    /// The progress that the handler reported last.
     #[serde(default)]
     pub progress: Option<JobProgress>,
     /// The trace: a W3C `traceparent`.
@@ -87,19 +87,19 @@ pub struct RunningJob {
     pub cancelling: bool,
 }
 
-/// The progress of a job, as its handler told it by [`Context::progress`](crate::Context::progress).
+/// The progress of a job, as its handler reported it with [`Context::progress`](crate::Context::progress).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct JobProgress {
-    /// The part that is done.
+    /// The amount of work that is done.
     pub done: u64,
-    /// The whole; 0 if it is not known.
+    /// The total amount of work; 0 if it is not known.
     pub total: u64,
     /// A text for people: at most 200 characters in one line.
     pub text: String,
 }
 
-/// The numbers of a worker for one kind on one queue, since it was started.
+/// The counters of a worker for one kind on one queue, since it was started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counters {
@@ -109,7 +109,7 @@ pub struct Counters {
     pub kind: String,
     /// Completed jobs.
     pub completed: u64,
-    /// Failed attempts after which the job is tried again.
+    /// Failed attempts that are followed by a retry.
     pub retried: u64,
     /// Dead-lettered messages.
     pub dead_lettered: u64,

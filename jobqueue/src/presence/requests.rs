@@ -1,4 +1,4 @@
-//! Requests to cancel jobs, and the answers to them. Each is a blob; workers read them when their record was touched.
+//! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when its record was touched.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,7 +18,7 @@ const CONTAINER: &str = "jobqueue-cancellations";
 const MAX_BYTES: u64 = 16 * 1024;
 /// The most requests that a worker keeps in memory.
 const MAX_REQUESTS: usize = 10_000;
-/// The time for which a request stands that no worker could answer: longer than a message can be delayed without a hop.
+/// The time after which an unanswered request expires. It is longer than a message can be delayed without a hop.
 const LIFE: Duration = Duration::from_secs(30 * 86_400);
 /// The time for which an answer is kept.
 const ANSWERED: Duration = Duration::from_secs(86_400);
@@ -43,20 +43,20 @@ pub(crate) struct StoredRequest {
     pub(crate) made: SystemTime,
 }
 
-/// The end of a job that was to be cancelled.
+/// The way a job ended after a request to cancel it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It is a dead letter with the reason `cancelled`.
+    /// The job is a dead letter with the reason `cancelled`.
     Cancelled,
-    /// It was done before it noticed, or ended well all the same.
+    /// The job completed before it noticed the request, or in spite of it.
     Completed,
-    /// It is a dead letter for another reason.
+    /// The job is a dead letter for another reason.
     DeadLettered,
 }
 
 impl Answer {
-    /// Returns the answer that an outcome is; `None` if the job may run again.
+    /// Returns the answer for an outcome; `None` if the job may run again.
     pub(super) fn of(outcome: &Outcome) -> Option<Self> {
         match outcome {
             Outcome::Completed | Outcome::CompletedUncertain | Outcome::Duplicate => Some(Self::Completed),
@@ -80,7 +80,7 @@ impl Requests {
         Self { blobs }
     }
 
-    /// Stores a request, in place of a former one for the same job.
+    /// Stores a request. It replaces an earlier one for the same job.
     pub(crate) async fn make(&self, request: &CancelRequest) -> Result<(), Error> {
         let answer = name("answers", &request.queue, &request.id)?;
         // That of an earlier life of the job.
@@ -103,7 +103,7 @@ impl Requests {
         }
     }
 
-    /// Returns the request for a job, if it stands, and its answer, if there is one.
+    /// Returns the open request for a job, and the answer, if they exist.
     pub(crate) async fn of(
         &self,
         queue: &str,
@@ -116,7 +116,7 @@ impl Requests {
         Ok((stored, answer))
     }
 
-    /// Returns all requests that stand. Costs a listing, and a request for each.
+    /// Returns all open requests. Costs a listing, and a request for each.
     pub(super) async fn all(&self) -> Result<Vec<StoredRequest>, Error> {
         let mut all = Vec::new();
         for (blob, properties) in self.list("requests/").await?.into_iter().take(MAX_REQUESTS) {
@@ -126,7 +126,7 @@ impl Requests {
         Ok(all)
     }
 
-    /// Removes requests and answers whose time is over.
+    /// Removes expired requests and answers.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
         for (prefix, life) in [("requests/", LIFE), ("answers/", ANSWERED)] {
             for (blob, properties) in self.list(prefix).await? {

@@ -17,9 +17,9 @@ use crate::storage::{
 const CONTAINER: &str = "jobqueue-workers";
 /// The most bytes of a record.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// The time after which a record that nobody writes any more is removed.
+/// The time since the last write after which a record is removed.
 const SWEPT: Duration = Duration::from_secs(86_400);
-/// The number of times a record is touched while its worker writes it.
+/// The number of tries to touch a record that its worker writes at the same time.
 const TOUCHES: u32 = 5;
 
 /// The records of a storage.
@@ -59,7 +59,7 @@ impl Records {
         Ok(all)
     }
 
-    /// Has each present worker that `concerns` read the requests: its record is written again as it is.
+    /// Makes each present worker for which `concerns` is true read the requests: writes its record again, unchanged.
     pub(crate) async fn touch(
         &self,
         now: SystemTime,

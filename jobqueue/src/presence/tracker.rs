@@ -1,4 +1,4 @@
-//! What a worker knows of itself, in memory: the jobs that run, the numbers so far, and the jobs that are to be cancelled.
+//! Tracks the state of a worker in memory: its running jobs, its counters, and the jobs to cancel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -18,14 +18,14 @@ use crate::sync::lock;
 const MAX_TEXT: usize = 199;
 /// The most running jobs in a record.
 const MAX_RUNNING: usize = 1_000;
-/// The most pairs of queue and kind whose numbers are kept: anybody may send messages of any kind.
+/// The most pairs of queue and kind that have counters. There is a limit because anybody may send messages of any kind.
 const MAX_COUNTERS: usize = 1_000;
 
 /// The state of a worker that its record shows.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     state: Mutex<State>,
-    /// Rings when a record should be written, or an answer, before the interval is over.
+    /// Wakes the writer when it should write the record or an answer before the interval is over.
     urgent: Notify,
 }
 
@@ -88,7 +88,7 @@ fn seconds(time: Duration) -> f64 {
 }
 
 impl Tracker {
-    /// Notes that a handler starts; its token fires at once if the job is to be cancelled.
+    /// Notes that a handler starts. Its token fires at once if an operator has already cancelled the job.
     pub(crate) fn begin(&self, job: &Arc<JobInfo>, now: SystemTime) -> Arc<Run> {
         let cancelled = CancellationToken::new();
         let mut state = lock(&self.state);
@@ -140,13 +140,13 @@ impl Tracker {
         self.urgent.notify_one();
     }
 
-    /// Returns who wants the job to be cancelled; `None` if nobody does.
+    /// Returns the operator who asked to cancel the job; `None` if nobody did.
     pub(crate) fn cancelled_by(&self, job: &JobInfo) -> Option<String> {
         let state = lock(&self.state);
         state.request(job).map(|stored| stored.request.by.clone())
     }
 
-    /// Takes in the requests that stand now, and fires the tokens of the jobs that run.
+    /// Takes the open requests, and fires the tokens of the running jobs that they name.
     pub(super) fn set_requests(&self, requests: Vec<StoredRequest>) {
         let key = |stored: &StoredRequest| (stored.request.queue.clone(), stored.request.id.clone());
         let mut state = lock(&self.state);
@@ -157,12 +157,12 @@ impl Tracker {
         }
     }
 
-    /// Returns the answer that is to be stored next.
+    /// Returns the next answer to store.
     pub(super) fn next_answer(&self) -> Option<(StoredRequest, Answer)> {
         lock(&self.state).answers.first().cloned()
     }
 
-    /// Forgets the answer that was to be stored next.
+    /// Removes the next answer to store.
     pub(super) fn answered(&self) {
         let mut state = lock(&self.state);
         if !state.answers.is_empty() {

@@ -19,14 +19,14 @@ use crate::storage::{BlobStore, ETag, PutBlob, StoreErrorKind as Kind};
 
 /// The number of tries to write a record that others touch.
 const TRIES: u32 = 3;
-/// The time between two sweeps of what dead workers have left.
+/// The time between two sweeps of the records that dead workers have left.
 const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
-/// The least time between two writes for something urgent.
+/// The least time between two urgent writes.
 const LEAST_PAUSE: Duration = Duration::from_millis(200);
-/// The time that the removal of the record may take at the end.
+/// The timeout for the removal of the record at the end.
 const LAST_REQUEST: Duration = Duration::from_secs(3);
 
-/// The data of a worker that do not change.
+/// The constant data of a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct About {
     pub(crate) name: String,
@@ -35,7 +35,7 @@ pub(crate) struct About {
     pub(crate) interval: Duration,
 }
 
-/// Writes the record at every interval until `ended` fires, then removes it. Errors are logged only.
+/// Writes the record at every interval until `ended` fires, then removes it. Errors are only logged.
 pub(crate) async fn keep(
     blobs: Arc<dyn BlobStore>,
     clock: Arc<dyn Clock>,
