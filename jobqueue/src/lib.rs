@@ -1,9 +1,4 @@
-//! Durable, typed background jobs: on an embedded SQLite file out of the box, on Azure Storage queues when one machine
-//! is not enough.
-//!
-//! Annotate a struct, write an async function, run a [`Worker`]. The framework adds what every application otherwise writes
-//! by hand: validation, versions, large payloads in blobs, leases that renew themselves, checkpoints, honest attempt
-//! counting, dead letters with a reason and a way back, and a shutdown that loses nothing.
+#![doc = include_str!("docs/crate.md")]
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
@@ -50,10 +45,13 @@ mod transactional;
 pub mod validate;
 pub mod worker;
 
-pub use coordination::{batch, leader, schedule};
+#[cfg(feature = "schedule")]
+pub use coordination::schedule;
+pub use coordination::{batch, leader};
 pub use error::{Error, ErrorKind};
 pub use handler::{Extension, Job, State};
 pub use job::{Backoff, JobError, JobInfo, Outcome, Reason};
+#[cfg(feature = "derive")]
 pub use jobqueue_derive::{QueueMessage, Validate};
 pub use message::QueueMessage;
 pub use name::QueueName;

@@ -12,7 +12,7 @@ pub fn built(name: &str) -> PathBuf {
     let status = Command::new(env!("CARGO"))
         // The whole workspace, so that the library has the features with which `cargo test` has built it.
         .args(["build", "--quiet", "--workspace", "--example", name])
-        .args((name == "azure").then_some("--features=jobqueue-examples/azure"))
+        .args(feature(name).map(|feature| format!("--features=jobqueue-examples/{feature}")))
         .current_dir(root)
         .status()
         .expect("cargo starts");
@@ -21,6 +21,16 @@ pub fn built(name: &str) -> PathBuf {
         .join("debug/examples")
         .join(name)
         .with_extension(std::env::consts::EXE_EXTENSION)
+}
+
+/// Returns the feature that an example requires.
+fn feature(example: &str) -> Option<&'static str> {
+    match example {
+        "azure" => Some("azure"),
+        "02_validation" => Some("validation"),
+        "09_schedules" | "mailing_list" => Some("schedule"),
+        _ => None,
+    }
 }
 
 /// Returns the program's output, with its errors.

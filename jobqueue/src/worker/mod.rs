@@ -43,6 +43,7 @@ mod single_message_fallback;
 mod start;
 mod unknown_share;
 
+#[cfg(feature = "schedule")]
 pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;
 pub use circuit::CircuitBreaker;

@@ -139,6 +139,7 @@ impl Leader {
         self.with(clock, Some(LeaseRenewer::on_this_runtime()))
     }
 
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     pub(super) fn with(mut self, clock: Arc<dyn Clock>, renewer: Option<LeaseRenewer>) -> Self {
         (self.clock, self.renewer) = (clock, renewer);
         self

@@ -10,11 +10,20 @@
 
 mod custom;
 mod forward;
+#[cfg(feature = "validation")]
+mod grammar;
 mod length;
 mod number;
 mod text;
+#[cfg(not(feature = "validation"))]
+mod without_grammar;
 
 pub use custom::{Provides, custom, whole};
 pub use length::Measured;
 pub use number::{Limit, Ranged};
-pub use text::{Pattern, Text, email, pattern, url};
+pub use text::Text;
+
+#[cfg(feature = "validation")]
+pub use grammar::{Pattern, email, pattern, url};
+#[cfg(not(feature = "validation"))]
+pub use without_grammar::{Pattern, email, pattern, url};

@@ -1,11 +1,4 @@
-//! The rules `url`, `email` and `pattern = "…"`: the form of texts.
-
-use std::sync::OnceLock;
-
-use email_address::{EmailAddress, Options};
-use regex::Regex;
-
-use super::super::{Path, Violations};
+//! The types to which the rules `url`, `email` and `pattern = "…"` apply.
 
 /// A type that holds text, or may hold it.
 #[diagnostic::on_unimplemented(
@@ -28,66 +21,4 @@ impl Text for String {
     fn text(&self) -> Option<&str> {
         Some(self)
     }
-}
-
-/// Requires an absolute URL of any scheme, by the WHATWG standard.
-pub fn url(text: Option<&str>, path: &Path<'_>, name: &str, violations: &mut Violations) {
-    if text.is_some_and(|text| url::Url::parse(text).is_err()) {
-        violations.add(&path.to(name), "url", "must be an absolute URL, such as https://example.com/a");
-    }
-}
-
-/// Requires one bare email address by RFC 5322: no display name, no domain literal.
-pub fn email(text: Option<&str>, path: &Path<'_>, name: &str, violations: &mut Violations) {
-    if text.is_some_and(|text| !is_email(text)) {
-        violations.add(&path.to(name), "email", "must be an email address, such as name@example.com");
-    }
-}
-
-fn is_email(text: &str) -> bool {
-    let options = Options::default().without_display_text().without_domain_literal();
-    EmailAddress::parse_with_options(text, options).is_ok()
-}
-
-/// A regular expression that is compiled when it is first needed, once per process.
-#[derive(Debug)]
-pub struct Pattern {
-    source: &'static str,
-    compiled: OnceLock<Option<Regex>>,
-}
-
-impl Pattern {
-    /// Returns a pattern whose syntax was checked when the program was compiled.
-    pub const fn new(source: &'static str) -> Self {
-        Self { source, compiled: OnceLock::new() }
-    }
-
-    /// Does nothing. It makes the compiler generate the pattern's drop code here, which it needs for every static,
-    /// instead of in the crate of each message with a pattern.
-    pub fn discard(self) {}
-
-    /// Returns the compiled expression; `None` when its program is larger than the `regex` crate allows, which its
-    /// syntax does not show.
-    fn regex(&self) -> Option<&Regex> {
-        self.compiled.get_or_init(|| Regex::new(self.source).ok()).as_ref()
-    }
-}
-
-/// Requires that the pattern matches somewhere in the text.
-pub fn pattern(
-    text: Option<&str>,
-    path: &Path<'_>,
-    name: &str,
-    violations: &mut Violations,
-    pattern: &'static Pattern,
-) {
-    let Some(text) = text else { return };
-    let problem = match pattern.regex() {
-        Some(regex) if regex.is_match(text) => return,
-        Some(_) => format!("must match {}", pattern.source),
-        None => {
-            format!("cannot be checked: the pattern {} is too large, write a smaller one", pattern.source)
-        }
-    };
-    violations.add(&path.to(name), "pattern", problem);
 }
