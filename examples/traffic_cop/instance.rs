@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::Options;
 
 /// Is a candidate for leader until standard input ends.
-pub async fn run(number: u32, options: &Options) -> Result<(), Failure> {
+pub(crate) async fn run(number: u32, options: &Options) -> Result<(), Failure> {
     let storage = open_storage(options.storage.as_deref(), "traffic_cop").await?;
     let leader = Leader::new(&storage, "traffic-cop")?.lease(Duration::from_secs(options.lease));
     let stop = until_input_ends();

@@ -72,14 +72,14 @@ enum Stage {
 
 /// The progress with which the next attempt begins.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-struct Progress {
+struct Position {
     stage: Stage,
     frame: u32,
 }
 
 async fn process(video: Video, ctx: Context) -> Result<(), JobError> {
     let folder = folder(ctx.storage(), &video.name).await?;
-    let mut at = ctx.resume::<Progress>().await?.unwrap_or_default();
+    let mut at = ctx.resume::<Position>().await?.unwrap_or_default();
     if at.stage != Stage::Scan || at.frame > 0 {
         let stage = format!("{:?}", at.stage).to_lowercase();
         println!("{}: going on with {stage} at frame {}", video.name, at.frame);
@@ -100,9 +100,9 @@ async fn process(video: Video, ctx: Context) -> Result<(), JobError> {
             folder.put(&format!("encoded-{frame}"), encoded).await?;
         }
         at = match (stage, frame + 1 == video.frames) {
-            (Stage::Scan, true) => Progress { stage: Stage::Encode, frame: 0 },
-            (_, true) => Progress { stage: Stage::Compress, frame: 0 },
-            (stage, false) => Progress { stage, frame: frame + 1 },
+            (Stage::Scan, true) => Position { stage: Stage::Encode, frame: 0 },
+            (_, true) => Position { stage: Stage::Compress, frame: 0 },
+            (stage, false) => Position { stage, frame: frame + 1 },
         };
         ctx.checkpoint(&at).await?;
         let done = if at.stage == Stage::Scan { frame + 1 } else { video.frames + frame + 1 };

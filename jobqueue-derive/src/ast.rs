@@ -8,14 +8,14 @@ use crate::serde_names::{self, SerdeContainer};
 
 /// The derive that is running.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// The derive `#[derive(QueueMessage)]`.
     Message,
     /// The derive `#[derive(Validate)]`.
     Part,
 }
 
-pub struct Container<'a> {
+pub(crate) struct Container<'a> {
     pub purpose: Purpose,
     pub ident: &'a Ident,
     pub generics: &'a Generics,
@@ -23,20 +23,20 @@ pub struct Container<'a> {
     pub body: Body<'a>,
 }
 
-pub enum Body<'a> {
+pub(crate) enum Body<'a> {
     Struct(Vec<Field<'a>>),
     Enum(Vec<Variant<'a>>),
     Union(&'a syn::token::Union),
 }
 
-pub struct Variant<'a> {
+pub(crate) struct Variant<'a> {
     pub ident: &'a Ident,
     /// The names before those of the fields on the wire.
     pub prefix: Vec<String>,
     pub fields: Vec<Field<'a>>,
 }
 
-pub struct Field<'a> {
+pub(crate) struct Field<'a> {
     pub member: Member,
     pub ty: &'a Type,
     /// The step to the value; `None` when the value has no name of its own on the wire: `#[serde(flatten)]`,
@@ -45,13 +45,13 @@ pub struct Field<'a> {
     pub attrs: FieldAttrs,
 }
 
-pub enum Step {
+pub(crate) enum Step {
     Field(String),
     Index(usize),
 }
 
 impl<'a> Container<'a> {
-    pub fn from_input(ctxt: &Ctxt, input: &'a DeriveInput, purpose: Purpose) -> Self {
+    pub(crate) fn from_input(ctxt: &Ctxt, input: &'a DeriveInput, purpose: Purpose) -> Self {
         let serde = SerdeContainer::from_attrs(&input.attrs);
         let body = match &input.data {
             Data::Struct(data) => {
@@ -75,12 +75,12 @@ impl<'a> Container<'a> {
         }
     }
 
-    pub fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
         self.groups().flatten()
     }
 
     /// Returns the fields of the struct, or those of each variant.
-    pub fn groups(&self) -> impl Iterator<Item = &[Field<'a>]> {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &[Field<'a>]> {
         let (one, many) = match &self.body {
             Body::Struct(fields) => (Some(fields.as_slice()), [].as_slice()),
             Body::Enum(variants) => (None, variants.as_slice()),

@@ -8,33 +8,33 @@ use quote::ToTokens;
 
 /// The mistakes found so far. Dropping the context without [`check`](Ctxt::check) panics: an unreported mistake would
 /// become a wrong program.
-pub struct Ctxt {
+pub(crate) struct Ctxt {
     errors: RefCell<Option<Vec<syn::Error>>>,
 }
 
 impl Ctxt {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { errors: RefCell::new(Some(Vec::new())) }
     }
 
     /// Reports a mistake over all tokens of `tokens`.
-    pub fn error(&self, tokens: impl ToTokens, message: impl Display) {
+    pub(crate) fn error(&self, tokens: impl ToTokens, message: impl Display) {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
     /// Reports a mistake at a place.
-    pub fn error_at(&self, span: Span, message: impl Display) {
+    pub(crate) fn error_at(&self, span: Span, message: impl Display) {
         self.push(syn::Error::new(span, message));
     }
 
-    pub fn push(&self, error: syn::Error) {
+    pub(crate) fn push(&self, error: syn::Error) {
         if let Some(errors) = self.errors.borrow_mut().as_mut() {
             errors.push(error);
         }
     }
 
     /// Returns an error with all mistakes, if there are any.
-    pub fn check(self) -> Result<(), Vec<syn::Error>> {
+    pub(crate) fn check(self) -> Result<(), Vec<syn::Error>> {
         let errors = self.errors.borrow_mut().take().unwrap_or_default();
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }

@@ -7,7 +7,7 @@ use syn::{Attribute, Expr, Ident, LitStr, Token, token};
 
 /// The names that serde's attributes on a type or variant set.
 #[derive(Default)]
-pub struct SerdeContainer {
+pub(crate) struct SerdeContainer {
     pub rename_all: Option<String>,
     pub rename_all_fields: Option<String>,
     pub transparent: bool,
@@ -17,7 +17,7 @@ pub struct SerdeContainer {
 }
 
 impl SerdeContainer {
-    pub fn from_attrs(attrs: &[Attribute]) -> Self {
+    pub(crate) fn from_attrs(attrs: &[Attribute]) -> Self {
         let mut found = Self::default();
         each(attrs, |name, value| match name {
             "rename_all" => found.rename_all = value,
@@ -32,7 +32,7 @@ impl SerdeContainer {
     }
 
     /// Returns the names between an enum and the fields of its variant `name`.
-    pub fn variant_prefix(&self, name: String) -> Vec<String> {
+    pub(crate) fn variant_prefix(&self, name: String) -> Vec<String> {
         match (&self.content, self.tag || self.untagged) {
             (Some(content), _) => vec![content.clone()],
             (None, true) => Vec::new(),
@@ -41,7 +41,7 @@ impl SerdeContainer {
     }
 }
 
-pub fn field_name(ident: &Ident, attrs: &[Attribute], rename_all: Option<&str>) -> String {
+pub(crate) fn field_name(ident: &Ident, attrs: &[Attribute], rename_all: Option<&str>) -> String {
     renamed(attrs).unwrap_or_else(|| {
         let name = ident.unraw().to_string();
         match rename_all {
@@ -51,7 +51,7 @@ pub fn field_name(ident: &Ident, attrs: &[Attribute], rename_all: Option<&str>) 
     })
 }
 
-pub fn variant_name(ident: &Ident, attrs: &[Attribute], rename_all: Option<&str>) -> String {
+pub(crate) fn variant_name(ident: &Ident, attrs: &[Attribute], rename_all: Option<&str>) -> String {
     renamed(attrs).unwrap_or_else(|| {
         let name = ident.unraw().to_string();
         match rename_all {
@@ -63,7 +63,7 @@ pub fn variant_name(ident: &Ident, attrs: &[Attribute], rename_all: Option<&str>
     })
 }
 
-pub fn is_flattened(attrs: &[Attribute]) -> bool {
+pub(crate) fn is_flattened(attrs: &[Attribute]) -> bool {
     let mut flattened = false;
     each(attrs, |name, _| flattened |= name == "flatten");
     flattened

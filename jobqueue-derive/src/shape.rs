@@ -5,7 +5,7 @@
 
 use syn::{GenericArgument, Ident, PathArguments, Type};
 
-pub enum Shape {
+pub(crate) enum Shape {
     Unsigned(&'static str, u128),
     Signed(&'static str, i128, i128),
     Float(&'static str),
@@ -22,7 +22,7 @@ pub enum Shape {
 
 impl Shape {
     /// Returns the shape of the value that rules on a field of type `ty` check: options and pointers are skipped.
-    pub fn of(ty: &Type, params: &[&Ident]) -> Self {
+    pub(crate) fn of(ty: &Type, params: &[&Ident]) -> Self {
         match ty {
             Type::Group(group) => Self::of(&group.elem, params),
             Type::Paren(paren) => Self::of(&paren.elem, params),
@@ -80,7 +80,7 @@ impl Shape {
     }
 
     /// Returns the primitive's name, when the type is a number.
-    pub fn number(&self) -> Option<&'static str> {
+    pub(crate) fn number(&self) -> Option<&'static str> {
         match self {
             Self::Unsigned(name, _) | Self::Signed(name, ..) | Self::Float(name) => Some(name),
             _ => None,
@@ -88,7 +88,7 @@ impl Shape {
     }
 
     /// Returns a noun for the type in a sentence; `None` when the type is unknown.
-    pub fn noun(&self) -> Option<String> {
+    pub(crate) fn noun(&self) -> Option<String> {
         Some(match self {
             Self::Unsigned(name, _) | Self::Signed(name, ..) | Self::Float(name) => {
                 format!("a number (`{name}`)")

@@ -7,7 +7,7 @@ use quote::quote;
 use crate::ast::{Container, Purpose};
 use crate::expand;
 
-pub fn stub(container: &Container<'_>) -> TokenStream {
+pub(crate) fn stub(container: &Container<'_>) -> TokenStream {
     let ident = container.ident;
     let (impl_generics, ty_generics, own_clause) = container.generics.split_for_impl();
     let message = (container.purpose == Purpose::Message).then(|| {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The suffix of the names of dead-letter queues.
-pub const DEAD_LETTER_SUFFIX: &str = "-poison";
+pub(crate) const DEAD_LETTER_SUFFIX: &str = "-poison";
 
 /// The name of a queue: 3–63 characters, lower-case letters, digits and single dashes, beginning and
 /// ending with a letter or digit ([naming rules]).

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 /// The rates per second that Azure serves.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// The messages of a queue.
     pub queue: f64,
     /// The requests of an account.
@@ -59,7 +59,7 @@ impl Bucket {
 
 /// The counts of an account.
 #[derive(Debug, Default, Clone)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Requests that were served.
     pub requests: u64,
     /// Requests that were refused.
@@ -78,7 +78,7 @@ struct State {
 
 /// The queues of an account.
 #[derive(Debug)]
-pub struct Limited {
+pub(crate) struct Limited {
     inner: Arc<dyn QueueStore>,
     limits: Limits,
     state: Mutex<State>,
@@ -86,7 +86,7 @@ pub struct Limited {
 
 impl Limited {
     /// Puts limits around a storage; latencies follow `seed`.
-    pub fn new(storage: &Storage, limits: Limits, seed: u64) -> Arc<Self> {
+    pub(crate) fn new(storage: &Storage, limits: Limits, seed: u64) -> Arc<Self> {
         let state = State {
             account: Bucket::new(limits.account),
             queues: BTreeMap::new(),
@@ -97,7 +97,7 @@ impl Limited {
     }
 
     /// Returns the counts so far.
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.with(|state| state.counts.clone())
     }
 

@@ -12,7 +12,7 @@ const HEIGHT: f64 = 340.0;
 const COLOURS: &[&str] = &["#1f6feb", "#d29922", "#2da44e", "#a371f7"];
 
 /// The whole picture.
-pub fn svg(cells: &[Cell]) -> String {
+pub(crate) fn svg(cells: &[Cell]) -> String {
     let most_shards = cells.iter().map(|cell| cell.setting.shards).max().unwrap_or(1);
     let fewest = cells.iter().map(|cell| cell.outcome.throughput).fold(f64::MAX, f64::min).max(1.0);
     let most = cells.iter().map(|cell| cell.outcome.throughput).fold(1.0, f64::max);

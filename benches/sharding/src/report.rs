@@ -10,7 +10,7 @@ const END: &str = "<!-- simulated: end -->";
 
 /// A number of shards and accounts at its best load.
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// The simulated setting.
     pub setting: Setting,
     /// The outcome of the simulation.
@@ -19,7 +19,7 @@ pub struct Cell {
 
 /// The outcome with all shards healthy, and with one throttled.
 #[derive(Debug, Clone)]
-pub struct Throttled {
+pub(crate) struct Throttled {
     /// All shards healthy.
     pub well: Outcome,
     /// The first shard serves a twentieth.
@@ -27,7 +27,7 @@ pub struct Throttled {
 }
 
 /// Returns the tables in Markdown.
-pub fn text(seed: &str, seconds: u64, cells: &[Cell], throttled: &Throttled) -> String {
+pub(crate) fn text(seed: &str, seconds: u64, cells: &[Cell], throttled: &Throttled) -> String {
     let mut text = format!("Seed {seed}, {seconds} virtual seconds a run.\n\n");
     text += "| shards | accounts | jobs/s | limits allow | part of it | requests a job | refused | load |\n";
     text += "|--:|--:|--:|--:|--:|--:|--:|--:|\n";
@@ -59,7 +59,7 @@ pub fn text(seed: &str, seconds: u64, cells: &[Cell], throttled: &Throttled) -> 
 }
 
 /// Puts the tables between the markers of `sharding.md`.
-pub fn write(docs: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write(docs: &Path, text: &str) -> std::io::Result<()> {
     let page = docs.join("sharding.md");
     let old = std::fs::read_to_string(&page)?;
     let damaged = || std::io::Error::other(format!("{} has lost its markers", page.display()));
@@ -69,7 +69,7 @@ pub fn write(docs: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Whole, with commas.
-pub fn thousands(value: f64) -> String {
+pub(crate) fn thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.max(0.0));
     let place = |(at, digit): (usize, char)| {
         let comma = at > 0 && (digits.len() - at).is_multiple_of(3);

@@ -23,7 +23,7 @@ struct Work {
 
 /// The setting of a simulation.
 #[derive(Debug, Clone, Default)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// The number of shards of the queue.
     pub shards: u32,
     /// The number of accounts for the shards.
@@ -40,7 +40,7 @@ pub struct Setting {
 
 /// The outcome of a simulation.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The completed jobs per second.
     pub throughput: f64,
     /// The requests per job, of all accounts.
@@ -54,7 +54,7 @@ pub struct Outcome {
 impl Setting {
     /// Returns the jobs per second that the limits allow at best: each message is put, got and deleted, and 32 are
     /// got at once.
-    pub fn ideal(&self) -> f64 {
+    pub(crate) fn ideal(&self) -> f64 {
         let limits = Limits::default();
         let queues = f64::from(self.shards) * limits.queue / 3.0;
         // Shards are dealt in turn; an account without one serves nothing.
@@ -66,7 +66,7 @@ impl Setting {
     ///
     /// # Errors
     /// An error of the storage other than throttling.
-    pub fn run(&self) -> Result<Outcome, jobqueue::Error> {
+    pub(crate) fn run(&self) -> Result<Outcome, jobqueue::Error> {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_time().start_paused(true).build().map_err(|e| {
             jobqueue::Error::new(jobqueue::ErrorKind::Configuration, "no runtime").with_source(e)

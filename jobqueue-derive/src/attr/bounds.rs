@@ -5,7 +5,7 @@ use quote::ToTokens;
 use syn::parse::ParseStream;
 use syn::{Expr, Ident, Lit, RangeLimits, UnOp};
 
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// The range as written, for the place of errors.
     pub tokens: TokenStream,
     pub low: Option<Bound>,
@@ -15,13 +15,13 @@ pub struct Bounds {
 }
 
 /// One end of a range, as written and as understood.
-pub struct Bound {
+pub(crate) struct Bound {
     pub expr: Expr,
     pub literal: Literal,
 }
 
 /// The value of a bound, as far as the macro can know it.
-pub enum Literal {
+pub(crate) enum Literal {
     Integer {
         negative: bool,
         magnitude: u128,
@@ -36,7 +36,7 @@ pub enum Literal {
 }
 
 impl Bounds {
-    pub fn parse(name: &Ident, input: ParseStream<'_>) -> syn::Result<Self> {
+    pub(crate) fn parse(name: &Ident, input: ParseStream<'_>) -> syn::Result<Self> {
         let expr: Expr = input.parse()?;
         if !input.is_empty() {
             return Err(input.error(format!("`{name}` takes one range, such as `{name}(1..=64)`")));
@@ -65,7 +65,7 @@ impl Bound {
         Self { literal: Literal::of(&expr), expr }
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match &self.literal {
             Literal::Integer { negative, magnitude } => {
                 format!("{}{magnitude}", if *negative { "-" } else { "" })

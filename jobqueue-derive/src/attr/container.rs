@@ -10,7 +10,7 @@ use crate::ast::Purpose;
 use crate::ctxt::Ctxt;
 
 #[derive(Default)]
-pub struct ContainerAttrs {
+pub(crate) struct ContainerAttrs {
     pub queue: Slot<LitStr>,
     pub kind: Slot<LitStr>,
     pub version: Slot<LitInt>,
@@ -28,7 +28,7 @@ pub struct ContainerAttrs {
 
 /// The value of `upgrade_from`.
 #[allow(clippy::large_enum_variant, reason = "one value an expansion")]
-pub enum Upgrade {
+pub(crate) enum Upgrade {
     /// `none`: no message of an older version is waiting.
     None(Ident),
     Type(Box<Type>),
@@ -48,12 +48,12 @@ impl Parse for Upgrade {
 
 /// The value of `backoff(…)`.
 #[derive(Default)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     pub base: Slot<LitStr>,
     pub max: Slot<LitStr>,
 }
 
-pub fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> ContainerAttrs {
+pub(crate) fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> ContainerAttrs {
     let mut found = ContainerAttrs::default();
     each(ctxt, attrs, |name, input| {
         let text = name.to_string();

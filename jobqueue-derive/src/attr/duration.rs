@@ -2,7 +2,7 @@
 
 /// The error of a duration.
 #[derive(Debug, PartialEq, Eq)]
-pub enum DurationError {
+pub(crate) enum DurationError {
     Malformed,
     Fractional,
     Zero,
@@ -13,7 +13,7 @@ pub enum DurationError {
 const LONGEST: u64 = 604_800;
 
 /// Returns the seconds in a duration of 1 second to 7 days.
-pub fn parse(text: &str) -> Result<u64, DurationError> {
+pub(crate) fn parse(text: &str) -> Result<u64, DurationError> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {

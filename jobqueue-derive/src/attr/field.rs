@@ -10,7 +10,7 @@ use crate::ast::Purpose;
 use crate::ctxt::Ctxt;
 
 #[derive(Default)]
-pub struct FieldAttrs {
+pub(crate) struct FieldAttrs {
     pub key: Slot<()>,
     pub range: Slot<Bounds>,
     pub length: Slot<Bounds>,
@@ -24,7 +24,7 @@ pub struct FieldAttrs {
 
 impl FieldAttrs {
     /// Returns the names of the rules on the field, as written; `key` is not a rule.
-    pub fn rules(&self) -> impl Iterator<Item = &Ident> {
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Ident> {
         [
             self.range.name(),
             self.length.name(),
@@ -40,7 +40,7 @@ impl FieldAttrs {
     }
 }
 
-pub fn field(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> FieldAttrs {
+pub(crate) fn field(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> FieldAttrs {
     let mut found = FieldAttrs::default();
     each(ctxt, attrs, |name, input| {
         match name.to_string().as_str() {

@@ -8,7 +8,7 @@ use syn::{Attribute, Ident, Meta, Token, token};
 use crate::ctxt::Ctxt;
 
 /// Calls `item` with each name in each `#[message(…)]`. After a mistake it continues with the next item.
-pub fn each(
+pub(super) fn each(
     ctxt: &Ctxt,
     attrs: &[Attribute],
     mut item: impl FnMut(&Ident, ParseStream<'_>) -> syn::Result<()>,
@@ -67,7 +67,7 @@ fn skip_to_comma(input: ParseStream<'_>) {
 }
 
 /// Parses the value after `=`. `example` is the whole attribute as it should look.
-pub fn value<T: Parse>(name: &Ident, input: ParseStream<'_>, example: &str) -> syn::Result<T> {
+pub(super) fn value<T: Parse>(name: &Ident, input: ParseStream<'_>, example: &str) -> syn::Result<T> {
     if !input.peek(Token![=]) {
         return Err(syn::Error::new(name.span(), format!("`{name}` needs a value: write `{example}`")));
     }
@@ -83,7 +83,7 @@ pub fn value<T: Parse>(name: &Ident, input: ParseStream<'_>, example: &str) -> s
 }
 
 /// Parses the parentheses after the name.
-pub fn parenthesized<T>(
+pub(super) fn parenthesized<T>(
     name: &Ident,
     input: ParseStream<'_>,
     example: &str,

@@ -7,10 +7,10 @@ mod field;
 mod items;
 mod suggest;
 
-pub use bounds::{Bound, Bounds, Literal};
-pub use container::{ContainerAttrs, Upgrade, container};
-pub use duration::{DurationError, parse as parse_duration};
-pub use field::{FieldAttrs, field};
+pub(crate) use bounds::{Bound, Bounds, Literal};
+pub(crate) use container::{ContainerAttrs, Upgrade, container};
+pub(crate) use duration::{DurationError, parse as parse_duration};
+pub(crate) use field::{FieldAttrs, field};
 
 use syn::{Attribute, Ident};
 
@@ -35,7 +35,7 @@ const ON_FIELDS: &[&str] =
     &["key", "range", "length", "non_empty", "url", "email", "pattern", "nested", "with"];
 
 /// An attribute that may be given once.
-pub struct Slot<T>(Option<(Ident, T)>);
+pub(crate) struct Slot<T>(Option<(Ident, T)>);
 
 impl<T> Default for Slot<T> {
     fn default() -> Self {
@@ -52,22 +52,22 @@ impl<T> Slot<T> {
         }
     }
 
-    pub fn get(&self) -> Option<&T> {
+    pub(crate) fn get(&self) -> Option<&T> {
         self.0.as_ref().map(|(_, value)| value)
     }
 
     /// Returns the name as written, for errors about the attribute as a whole.
-    pub fn name(&self) -> Option<&Ident> {
+    pub(crate) fn name(&self) -> Option<&Ident> {
         self.0.as_ref().map(|(name, _)| name)
     }
 
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.is_some()
     }
 }
 
 /// Reports attributes on a variant, which takes none.
-pub fn variant(ctxt: &Ctxt, attrs: &[Attribute]) {
+pub(crate) fn variant(ctxt: &Ctxt, attrs: &[Attribute]) {
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("message")) {
         ctxt.error(
             attr,

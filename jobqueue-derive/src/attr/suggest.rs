@@ -3,7 +3,7 @@
 use syn::Ident;
 
 /// Returns the error for a name that no place understands.
-pub fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
+pub(super) fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
     let advice = match meant(name, known) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => {
@@ -15,7 +15,7 @@ pub fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
 }
 
 /// Returns the known name that is most similar to a misspelt one.
-pub fn meant<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
+pub(super) fn meant<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
     let written = name.to_string();
     let nearest = known.iter().map(|known| (distance(&written, known), *known)).min();
     nearest.filter(|(distance, known)| *distance <= 1 + known.len() / 4).map(|(_, known)| known)

@@ -6,14 +6,14 @@ mod ranges;
 mod rules;
 mod settings;
 
-pub use ranges::is_checked_by_compiler;
+pub(crate) use ranges::is_checked_by_compiler;
 
 use syn::{GenericParam, Ident};
 
 use crate::ast::{Body, Container, Field, Purpose};
 use crate::ctxt::Ctxt;
 
-pub fn check(ctxt: &Ctxt, container: &Container<'_>) {
+pub(crate) fn check(ctxt: &Ctxt, container: &Container<'_>) {
     if let Body::Union(token) = &container.body {
         ctxt.error(token, "a union cannot be validated or sent; use a struct, or an enum for alternatives");
         return;
@@ -33,7 +33,7 @@ pub fn check(ctxt: &Ctxt, container: &Container<'_>) {
     }
 }
 
-pub fn type_params<'a>(container: &Container<'a>) -> Vec<&'a Ident> {
+pub(crate) fn type_params<'a>(container: &Container<'a>) -> Vec<&'a Ident> {
     container.generics.type_params().map(|param| &param.ident).collect()
 }
 

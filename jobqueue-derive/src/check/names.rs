@@ -12,7 +12,7 @@ use crate::ctxt::Ctxt;
 const LONGEST_QUEUE: usize = 56;
 const LONGEST_KIND: usize = 128;
 
-pub fn check(ctxt: &Ctxt, attrs: &ContainerAttrs) {
+pub(super) fn check(ctxt: &Ctxt, attrs: &ContainerAttrs) {
     required(ctxt, attrs, "queue", &attrs.queue, r#"`queue = "…"`, the queue that values are sent to"#);
     required(ctxt, attrs, "kind", &attrs.kind, r#"`kind = "…"`, the durable name of the type"#);
     if let Some(name) = attrs.queue.get() {

@@ -4,7 +4,7 @@ use syn::LitStr;
 
 use crate::ctxt::Ctxt;
 
-pub fn check(ctxt: &Ctxt, literal: &LitStr) {
+pub(super) fn check(ctxt: &Ctxt, literal: &LitStr) {
     let pattern = literal.value();
     if pattern.is_empty() {
         ctxt.error(literal, "an empty pattern matches every text; write one, or remove `pattern`");

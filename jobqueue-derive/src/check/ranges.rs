@@ -6,7 +6,7 @@ use crate::attr::{Bound, Bounds, Literal};
 use crate::ctxt::Ctxt;
 use crate::shape::Shape;
 
-pub fn range(ctxt: &Ctxt, bounds: &Bounds, shape: &Shape) {
+pub(super) fn range(ctxt: &Ctxt, bounds: &Bounds, shape: &Shape) {
     if unbounded(ctxt, bounds, "range") || not_numbers(ctxt, bounds) {
         return;
     }
@@ -22,7 +22,7 @@ pub fn range(ctxt: &Ctxt, bounds: &Bounds, shape: &Shape) {
     }
 }
 
-pub fn length(ctxt: &Ctxt, bounds: &Bounds) {
+pub(super) fn length(ctxt: &Ctxt, bounds: &Bounds) {
     if unbounded(ctxt, bounds, "length") || not_numbers(ctxt, bounds) {
         return;
     }
@@ -45,7 +45,7 @@ pub fn length(ctxt: &Ctxt, bounds: &Bounds) {
 }
 
 /// Returns whether the order of the bounds is unknown here, so that the compiler must check it.
-pub fn is_checked_by_compiler(bounds: &Bounds) -> bool {
+pub(crate) fn is_checked_by_compiler(bounds: &Bounds) -> bool {
     match (&bounds.low, &bounds.high) {
         (Some(low), Some(high)) => compare(low, high).is_none(),
         _ => false,

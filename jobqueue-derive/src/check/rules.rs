@@ -8,7 +8,7 @@ use crate::attr::{Bounds, FieldAttrs, Literal};
 use crate::ctxt::Ctxt;
 use crate::shape::Shape;
 
-pub fn check(ctxt: &Ctxt, field: &Field<'_>, params: &[&Ident]) {
+pub(super) fn check(ctxt: &Ctxt, field: &Field<'_>, params: &[&Ident]) {
     let attrs = &field.attrs;
     let shape = Shape::of(field.ty, params);
     if let Shape::Unit = shape {

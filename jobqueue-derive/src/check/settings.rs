@@ -6,7 +6,7 @@ use crate::ast::Container;
 use crate::attr::{DurationError, Upgrade, parse_duration};
 use crate::ctxt::Ctxt;
 
-pub fn check(ctxt: &Ctxt, container: &Container<'_>) {
+pub(super) fn check(ctxt: &Ctxt, container: &Container<'_>) {
     let attrs = &container.attrs;
     version(ctxt, container);
     if let Some(literal) = attrs.poison_threshold.get()

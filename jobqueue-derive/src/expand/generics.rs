@@ -11,7 +11,7 @@ use crate::ast::{Container, Field};
 use crate::check::type_params;
 
 /// Returns the `where` clause of `impl Validate`.
-pub fn validate_clause(container: &Container<'_>) -> WhereClause {
+pub(super) fn validate_clause(container: &Container<'_>) -> WhereClause {
     let mut clause = own(container);
     let params = type_params(container);
     for field in container.fields() {
@@ -23,7 +23,7 @@ pub fn validate_clause(container: &Container<'_>) -> WhereClause {
 }
 
 /// Returns the `where` clause of `impl QueueMessage`.
-pub fn message_clause(container: &Container<'_>) -> WhereClause {
+pub(crate) fn message_clause(container: &Container<'_>) -> WhereClause {
     let mut clause = own(container);
     if !container.generics.params.is_empty() {
         clause.predicates.push(parse_quote! {

@@ -8,7 +8,7 @@ use super::generics::message_clause;
 use crate::ast::{Body, Container, Field};
 use crate::attr::{Upgrade, parse_duration};
 
-pub fn expand(container: &Container<'_>) -> TokenStream {
+pub(super) fn expand(container: &Container<'_>) -> TokenStream {
     let attrs = &container.attrs;
     let ident = container.ident;
     let (impl_generics, ty_generics, _) = container.generics.split_for_impl();

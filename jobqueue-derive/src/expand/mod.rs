@@ -8,21 +8,21 @@ mod message;
 mod rules;
 mod validate;
 
-pub use generics::message_clause;
+pub(crate) use generics::message_clause;
 
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use crate::ast::{Container, Purpose};
 
-pub fn expand(container: &Container<'_>) -> TokenStream {
+pub(crate) fn expand(container: &Container<'_>) -> TokenStream {
     let validate = validate::expand(container);
     let message = (container.purpose == Purpose::Message).then(|| message::expand(container));
     wrap(container, quote! { #validate #message })
 }
 
 /// Puts `items` where their names cannot clash, with `__jobqueue` in scope.
-pub fn wrap(container: &Container<'_>, items: TokenStream) -> TokenStream {
+pub(crate) fn wrap(container: &Container<'_>, items: TokenStream) -> TokenStream {
     let krate = match container.attrs.krate.get() {
         Some(path) => quote!(#path),
         None => quote!(::jobqueue),

@@ -14,7 +14,7 @@ use crate::check::is_checked_by_compiler;
 use crate::shape::Shape;
 
 /// Emits the rules of a field. `value` is an expression for a reference to the field, `name` its name below `__path`.
-pub fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, name: &str) -> TokenStream {
+pub(super) fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, name: &str) -> TokenStream {
     let attrs = &field.attrs;
     let ty = field.ty;
     let place = quote!(__path, #name, __violations);

@@ -8,7 +8,7 @@ use super::rules;
 use crate::ast::{Body, Container, Field, Step, Variant};
 use crate::check::type_params;
 
-pub fn expand(container: &Container<'_>) -> TokenStream {
+pub(super) fn expand(container: &Container<'_>) -> TokenStream {
     let ident = container.ident;
     let (impl_generics, ty_generics, _) = container.generics.split_for_impl();
     let clause = validate_clause(container);

@@ -37,7 +37,7 @@ pub(crate) const EXPIRES: &str = "expires";
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// The default maximum size of a payload: 32 MiB.
-pub const DEFAULT_MAX_PAYLOAD_BYTES: u64 = 32 * 1024 * 1024;
+pub(crate) const DEFAULT_MAX_PAYLOAD_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Stores, loads and removes the blobs that messages refer to.
 #[derive(Debug, Clone)]

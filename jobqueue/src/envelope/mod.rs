@@ -19,19 +19,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-pub use identity::{EventDigest, Identity, IdentityDigest};
-pub use json_text::JsonText;
-pub use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
-pub use reference::{Sha256Digest, StoredReference};
-pub use repeated::repeated;
-pub use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
+pub(crate) use identity::{EventDigest, Identity, IdentityDigest};
+pub(crate) use json_text::JsonText;
+pub(crate) use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
+pub(crate) use reference::{Sha256Digest, StoredReference};
+pub(crate) use repeated::repeated;
+pub(crate) use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
 
 /// The maximum length of an error text that is kept with a message, in characters.
-pub const MAX_ERROR_CHARS: usize = 2_000;
+pub(crate) const MAX_ERROR_CHARS: usize = 2_000;
 
 /// An event: attributes, payload, and the framework's data about the job.
 #[derive(Debug, Clone)]
-pub struct Envelope {
+pub(crate) struct Envelope {
     /// The job's id.
     pub id: Arc<str>,
     /// The sender: a URI reference.
@@ -65,7 +65,7 @@ pub struct Envelope {
 
 /// The payload, or a reference to it.
 #[derive(Debug, Clone)]
-pub enum Payload {
+pub(crate) enum Payload {
     /// No payload.
     None,
     /// JSON: `data`.
@@ -78,7 +78,7 @@ pub enum Payload {
 
 /// The data that former deliveries left in the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct History {
+pub(crate) struct History {
     /// The number of failed attempts so far.
     pub attempts: u32,
     /// The number of uncounted deliveries so far: snoozes and shutdowns.
@@ -100,7 +100,7 @@ pub struct History {
 
 /// A wait for a condition outside the message: for a worker that knows its kind, or for a payload that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deferral {
+pub(crate) struct Deferral {
     /// The code of the condition.
     pub cause: String,
     /// The time at which the wait began (RFC 3339).
@@ -111,7 +111,7 @@ pub struct Deferral {
 
 /// Progress that a handler saved: JSON text, or a reference to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Checkpoint {
+pub(crate) enum Checkpoint {
     /// In the message: `checkpoint`, a string with JSON in it.
     Inline(String),
     /// In a blob: `checkpointref`, `checkpointsize`, `checkpointsha256`.
@@ -120,7 +120,7 @@ pub enum Checkpoint {
 
 /// The reason and the time of a dead-lettering.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeadLetterNote {
+pub(crate) struct DeadLetterNote {
     /// The reason's code.
     pub reason: String,
     /// The queue from which the message came.
@@ -138,7 +138,7 @@ pub struct DeadLetterNote {
 
 impl Envelope {
     /// Returns an event with the required attributes and nothing else.
-    pub fn new(
+    pub(crate) fn new(
         id: impl Into<Arc<str>>,
         source: impl Into<Arc<str>>,
         kind: impl Into<Arc<str>>,
@@ -164,7 +164,7 @@ impl Envelope {
 
     /// Returns the extension attributes with text values: those that senders add by name, and those of external
     /// producers.
-    pub fn headers(&self) -> BTreeMap<String, String> {
+    pub(crate) fn headers(&self) -> BTreeMap<String, String> {
         let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
         self.extensions.iter().filter_map(|(name, raw)| Some((name.clone(), text(raw)?))).collect()
     }
@@ -174,7 +174,7 @@ impl Envelope {
     /// # Errors
     /// [`EnvelopeError::HeaderName`] when the name is not 1–20 lower-case letters and digits, or is one of the
     /// framework's own.
-    pub fn insert_header(&mut self, name: &str, value: &str) -> Result<(), EnvelopeError> {
+    pub(crate) fn insert_header(&mut self, name: &str, value: &str) -> Result<(), EnvelopeError> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         if name.is_empty() || name.len() > 20 || !name.bytes().all(plain) || write::is_known(name) {
             return Err(EnvelopeError::HeaderName(name.chars().take(40).collect()));
@@ -188,7 +188,7 @@ impl Envelope {
     ///
     /// # Errors
     /// An error only for a payload that is declared as JSON and is not UTF-8.
-    pub fn to_json(&self) -> Result<String, EnvelopeError> {
+    pub(crate) fn to_json(&self) -> Result<String, EnvelopeError> {
         write::to_json(self)
     }
 }

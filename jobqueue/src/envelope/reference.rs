@@ -14,7 +14,7 @@ use crate::name::QueueName;
 
 /// A reference to a payload: its blob, its length and its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredReference {
+pub(crate) struct StoredReference {
     day: String,
     queue: QueueName,
     id: Uuid,
@@ -26,7 +26,7 @@ pub struct StoredReference {
 
 impl StoredReference {
     /// Returns a new, unique reference for `data`, to be written on `day` (`YYYYMMDD`).
-    pub fn for_data(day: impl Into<String>, queue: &QueueName, data: &[u8]) -> Self {
+    pub(crate) fn for_data(day: impl Into<String>, queue: &QueueName, data: &[u8]) -> Self {
         Self {
             day: day.into(),
             queue: queue.clone(),
@@ -40,7 +40,11 @@ impl StoredReference {
     ///
     /// # Errors
     /// [`ReferenceError`] when one of them is missing or outside the grammar.
-    pub fn parse(reference: &str, size: Option<u64>, sha256: Option<&str>) -> Result<Self, ReferenceError> {
+    pub(crate) fn parse(
+        reference: &str,
+        size: Option<u64>,
+        sha256: Option<&str>,
+    ) -> Result<Self, ReferenceError> {
         let mut parts = reference.split('/');
         let (Some(day), Some(queue), Some(id), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -61,7 +65,7 @@ impl StoredReference {
     }
 
     /// Returns the queue for which the blob was written.
-    pub fn queue(&self) -> &QueueName {
+    pub(crate) fn queue(&self) -> &QueueName {
         &self.queue
     }
 }
@@ -81,16 +85,16 @@ pub struct ReferenceError(&'static str);
 
 /// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Sha256Digest([u8; 32]);
+pub(crate) struct Sha256Digest([u8; 32]);
 
 impl Sha256Digest {
     /// Returns the digest of `data`.
-    pub fn of(data: &[u8]) -> Self {
+    pub(crate) fn of(data: &[u8]) -> Self {
         Self(Sha256::digest(data).into())
     }
 
     /// Returns the 32 bytes.
-    pub fn as_bytes(&self) -> &[u8; 32] {
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }

@@ -9,7 +9,7 @@ const KEPT: usize = 8;
 const LONGEST: usize = 128;
 
 /// Returns the text, shared with the thread's last messages if one of them had it.
-pub fn repeated(text: &str) -> Arc<str> {
+pub(crate) fn repeated(text: &str) -> Arc<str> {
     thread_local! {
         /// The index of the text to replace next, and the texts that are kept.
         static KNOWN: RefCell<(usize, Vec<Arc<str>>)> = const { RefCell::new((0, Vec::new())) };

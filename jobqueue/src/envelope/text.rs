@@ -30,7 +30,7 @@ pub enum TextError {
 }
 
 /// Writes JSON as the text of a message.
-pub fn to_wire(json: String, encoding: MessageEncoding) -> String {
+pub(crate) fn to_wire(json: String, encoding: MessageEncoding) -> String {
     match encoding {
         MessageEncoding::Plain => json,
         MessageEncoding::Base64 => STANDARD.encode(json),
@@ -38,7 +38,7 @@ pub fn to_wire(json: String, encoding: MessageEncoding) -> String {
 }
 
 /// Returns the encoding that a message's text is written in.
-pub fn encoding_of(text: &str) -> MessageEncoding {
+pub(crate) fn encoding_of(text: &str) -> MessageEncoding {
     match text.trim_start().starts_with('{') {
         true => MessageEncoding::Plain,
         false => MessageEncoding::Base64,
@@ -50,7 +50,7 @@ pub fn encoding_of(text: &str) -> MessageEncoding {
 ///
 /// # Errors
 /// [`TextError`] if the text is neither JSON nor base64 of UTF-8 text.
-pub fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
+pub(super) fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
     // All characters with which JSON can begin and base64 cannot.
     let trimmed = text.trim_start_matches([' ', '\t', '\r', '\n', '\u{feff}']);
     match trimmed.bytes().next() {
@@ -69,13 +69,13 @@ pub fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
 }
 
 /// Returns whether JSON fits into a message in this encoding.
-pub fn fits(json: &str, encoding: MessageEncoding) -> bool {
+pub(crate) fn fits(json: &str, encoding: MessageEncoding) -> bool {
     // A byte becomes six at most, so that short texts need no counting.
     encoding == MessageEncoding::Plain && json.len() <= MAX_ESCAPED / 6 || fits_with_room(json, 0, encoding)
 }
 
 /// Returns whether JSON and `room` more bytes, of which every fifth is escaped, fit into a message in this encoding.
-pub fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> bool {
+pub(crate) fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> bool {
     match encoding {
         MessageEncoding::Plain => {
             json.len() + room <= MAX_TEXT && escaped_len(json) + 2 * room <= MAX_ESCAPED

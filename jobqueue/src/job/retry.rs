@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::entropy;
 
 /// The longest delay that a message can have at once: 7 days, Azure's limit of the visibility timeout.
-pub const MAX_DELAY: Duration = Duration::from_secs(604_800);
+pub(crate) const MAX_DELAY: Duration = Duration::from_secs(604_800);
 
 /// Exponential back-off with full jitter. Before attempt n + 1 a random time between zero and `min(max, base ×
 /// 2^(n−1))` passes, so that jobs that failed together are not retried together.

@@ -23,7 +23,7 @@ pub struct Metadata {
 }
 
 /// The greatest number of bytes of all names and values together.
-pub const MAX_METADATA_BYTES: usize = 8 * 1024;
+pub(crate) const MAX_METADATA_BYTES: usize = 8 * 1024;
 
 impl Metadata {
     /// Returns metadata without entries.
