@@ -45,6 +45,7 @@ mod leaders;
 mod payload;
 mod peek;
 mod queues;
+#[cfg(feature = "schedule")]
 mod schedules;
 mod send;
 mod settings;
@@ -67,6 +68,7 @@ pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJ
 pub use leaders::LeaderOverview;
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
 pub use queues::QueueOverview;
+#[cfg(feature = "schedule")]
 pub use schedules::ScheduleOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};

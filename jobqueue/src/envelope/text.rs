@@ -85,7 +85,7 @@ pub(crate) fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding)
 }
 
 /// Returns whether an event with a payload of this size may fit at all. Otherwise it need not be written.
-pub fn may_fit(payload_bytes: usize) -> bool {
+pub(crate) fn may_fit(payload_bytes: usize) -> bool {
     payload_bytes <= MAX_TEXT
 }
 
