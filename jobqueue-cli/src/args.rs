@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{backup, dead, documents, peek, queue, queues, send, sweep};
+use crate::commands::{backup, cancel, dead, doctor, documents, peek, queue, queues, send, sweep, workers};
 use crate::output::Output;
 
 /// Looks at the queues, jobs and dead letters of a storage, and puts them right.
@@ -60,6 +60,12 @@ pub(crate) enum Command {
     /// Lists, shows, puts back or deletes dead letters
     #[command(subcommand)]
     Dead(dead::Command),
+    /// Lists the workers that are present, and what they run
+    Workers(workers::Arguments),
+    /// Cancels a job that waits or runs; it becomes a dead letter
+    Cancel(cancel::Arguments),
+    /// Checks the storage: connection, permissions, settings, workers, orphans
+    Doctor(doctor::Arguments),
     /// Removes payloads and records that no job needs any more
     Sweep(sweep::Arguments),
     /// Copies a SQLite storage to a new file while it is in use

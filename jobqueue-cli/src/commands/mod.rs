@@ -2,7 +2,9 @@
 
 pub(crate) mod backup;
 pub(crate) mod bulk;
+pub(crate) mod cancel;
 pub(crate) mod dead;
+pub(crate) mod doctor;
 pub(crate) mod documents;
 pub(crate) mod peek;
 pub(crate) mod queue;
@@ -10,6 +12,7 @@ pub(crate) mod queues;
 pub(crate) mod send;
 pub(crate) mod settings;
 pub(crate) mod sweep;
+pub(crate) mod workers;
 
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +42,9 @@ async fn run_droppable(global: &Global, command: Command, stop: &CancellationTok
     match command {
         Command::Queues(arguments) => queues::run(global, arguments).await,
         Command::Queue(command) => queue::run(global, command, stop).await,
+        Command::Workers(arguments) => workers::run(global, arguments).await,
+        Command::Cancel(arguments) => cancel::run(global, arguments, stop).await,
+        Command::Doctor(arguments) => doctor::run(global, arguments).await,
         Command::Sweep(arguments) => sweep::run(global, arguments, stop).await,
         Command::Backup(arguments) => backup::run(global, arguments).await,
         Command::Completions(arguments) => documents::completions(&arguments),

@@ -12,3 +12,4 @@ mod schema;
 mod send;
 mod shape;
 mod support;
+mod workers;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "mails", kind = "mail")]
 pub(crate) struct Mail {
-    to: String,
+    pub(crate) to: String,
 }
 
 /// A folder with a SQLite storage, and a home without configuration.

@@ -1,0 +1,66 @@
+//! `cancel`: a job that waits or runs, by its id.
+
+use clap::Args;
+use jobqueue::admin::{Cancellation, JobReference};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Global;
+use crate::confirm;
+use crate::exit::Failure;
+use crate::session::{Need, Session};
+use crate::text::clean;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The name of the queue
+    queue: String,
+    /// The id of the job
+    id: String,
+    /// The sender, to tell jobs of several senders with one id apart
+    #[arg(long)]
+    source: Option<String>,
+    /// Only tells what came of an earlier request
+    #[arg(long)]
+    status: bool,
+}
+
+pub(crate) async fn run(
+    global: &Global,
+    arguments: Arguments,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let Arguments { queue, id, source, status } = arguments;
+    let mut job = JobReference::new(queue, id);
+    if let Some(source) = source {
+        job = job.with_source(source);
+    }
+    if status {
+        let session = Session::open(global, Need::Read).await?;
+        let cancellation = session.admin.cancellation(&job).await?;
+        return global.output.value(&cancellation, || text(&cancellation));
+    }
+    let session = Session::open(global, Need::Change).await?;
+    // A request for a queue that is mistyped would stand for 30 days.
+    session.admin.queue(&job.queue).await?;
+    let change = format!("cancel the job `{}` of `{}`", job.id, job.queue);
+    confirm::production(&session, global.yes, &change, stop).await?;
+    let report = session.admin.cancel(&job).await?;
+    global.output.value(&report, || match report.workers {
+        0 => "requested; no worker listens to the queue: the request stands for the next that starts"
+            .to_owned(),
+        workers => format!("requested; {workers} workers were told. Add --status to see what came of it"),
+    })
+}
+
+fn text(cancellation: &Cancellation) -> String {
+    match cancellation {
+        Cancellation::None => "nobody has asked for it, or the answer is older than a day".to_owned(),
+        Cancellation::Requested { by, at } => {
+            format!("requested by {} at {}; no worker has answered yet", clean(by), clean(at))
+        }
+        Cancellation::Cancelled => "cancelled: the job is a dead letter".to_owned(),
+        Cancellation::Completed => "the job was completed all the same".to_owned(),
+        Cancellation::DeadLettered => "the job is a dead letter for another reason".to_owned(),
+        other => format!("{other:?}"),
+    }
+}

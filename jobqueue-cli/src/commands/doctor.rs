@@ -1,0 +1,167 @@
+//! `doctor`: whether the storage can be used, and what stands out.
+
+use clap::Args;
+use jobqueue::admin::QueueOverview;
+use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::storage::Access;
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::exit::Failure;
+use crate::output::table;
+use crate::session::{Need, Session};
+use crate::text::cell;
+
+/// The seconds of a day.
+const DAY: f64 = 86_400.0;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Only looks at this queue; may be repeated
+    #[arg(long)]
+    queue: Vec<String>,
+}
+
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Ok,
+    Warning,
+    Failed,
+}
+
+/// A check with its result.
+#[derive(Serialize)]
+struct Check {
+    check: &'static str,
+    subject: Option<String>,
+    verdict: Verdict,
+    detail: String,
+}
+
+impl Check {
+    fn new(check: &'static str, subject: Option<&str>, verdict: Verdict, detail: impl Into<String>) -> Self {
+        Self { check, subject: subject.map(str::to_owned), verdict, detail: detail.into() }
+    }
+
+    fn of<T>(
+        check: &'static str,
+        subject: Option<&str>,
+        result: Result<T, jobqueue::Error>,
+        ok: impl FnOnce(T) -> (Verdict, String),
+    ) -> Self {
+        let (verdict, detail) = match result {
+            Ok(value) => ok(value),
+            Err(error) => (Verdict::Failed, format!("{error:?}")),
+        };
+        Self::new(check, subject, verdict, detail)
+    }
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+    // A SQLite file of another schema, or one that is damaged, is refused here.
+    let session = Session::open(global, Need::Read).await?;
+    let mut checks = Vec::new();
+    match session.admin.queues().await {
+        Ok(queues) => {
+            checks.push(Check::new("connection", None, Verdict::Ok, format!("{} queues", queues.len())));
+            let chosen =
+                |queue: &&QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
+            for queue in queues.iter().filter(chosen) {
+                checks.extend(queue_checks(&session, queue).await);
+            }
+            checks.extend(missing(&arguments.queue, &queues));
+            checks.push(workers(&session, queues.len()).await);
+            checks.push(orphans(&session).await);
+        }
+        Err(error) => checks.push(Check::new("connection", None, Verdict::Failed, format!("{error:?}"))),
+    }
+    global.output.list(&checks, || overview(&checks))?;
+    let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
+    match failed {
+        0 => Ok(()),
+        failed => Err(Failure::Failed(format!("{failed} checks failed"))),
+    }
+}
+
+fn missing(wanted: &[String], queues: &[QueueOverview]) -> Vec<Check> {
+    let is_missing = |name: &&String| !queues.iter().any(|queue| queue.name == **name);
+    let check = |name: &String| Check::new("queue", Some(name), Verdict::Failed, "there is no such queue");
+    wanted.iter().filter(is_missing).map(check).collect()
+}
+
+async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
+    let name = Some(queue.name.as_str());
+    let mut checks = Vec::new();
+    if let Some(error) = &queue.error {
+        return vec![Check::new("queue", name, Verdict::Failed, error.as_str())];
+    }
+    checks.push(match queue.warnings.as_slice() {
+        [] => Check::new("settings", name, Verdict::Ok, "all settings are used"),
+        warnings => Check::new("settings", name, Verdict::Warning, warnings.join("; ")),
+    });
+    if queue.paused {
+        checks.push(Check::new("paused", name, Verdict::Warning, "workers leave the queue alone"));
+    }
+    if queue.dead_letters > 0 {
+        let detail = format!("about {}; `jobqueue dead list` shows them", queue.dead_letters);
+        checks.push(Check::new("dead letters", name, Verdict::Warning, detail));
+    }
+    if let Ok(queue_name) = jobqueue::QueueName::new(queue.name.as_str()) {
+        let access = session.admin.storage().queues().check_access(&queue_name, Access::Process).await;
+        let able = |()| (Verdict::Ok, "a worker may receive, update and delete".to_owned());
+        checks.push(Check::of("permissions", name, access.map_err(Into::into), able));
+    }
+    checks
+}
+
+/// Tells who works, and the requests that are made though nothing happens.
+async fn workers(session: &Session, queues: usize) -> Check {
+    Check::of("workers", None, session.admin.all_workers().await, |workers| {
+        let present = workers.iter().filter(|worker| !worker.stale);
+        let a_day: f64 = present.clone().map(|worker| DAY / worker.record.interval_seconds.max(0.001)).sum();
+        let (present, stale) = (present.count(), workers.iter().filter(|worker| worker.stale).count());
+        let mut detail = format!(
+            "{present} present, {stale} stale; their records cost about {a_day:.0} writes a day, and one list of the queues {} requests",
+            1 + 3 * queues
+        );
+        if session.file.is_some() {
+            detail.push_str(", which a SQLite storage does not bill");
+        }
+        (if stale > 0 { Verdict::Warning } else { Verdict::Ok }, detail)
+    })
+}
+
+async fn orphans(session: &Session) -> Check {
+    let swept = sweep(session.admin.storage(), SweepOptions::new().dry_run(true)).await;
+    Check::of("orphans", None, swept, |report| match report.removed {
+        0 => (Verdict::Ok, format!("none among {} blobs", report.seen)),
+        found => {
+            let detail = format!(
+                "{found} of {} blobs ({} bytes); `jobqueue sweep` removes them",
+                report.seen, report.bytes
+            );
+            (Verdict::Warning, detail)
+        }
+    })
+}
+
+fn overview(checks: &[Check]) -> comfy_table::Table {
+    let mut rows = table(&["CHECK", "SUBJECT", "RESULT", "DETAIL"]);
+    for check in checks {
+        let verdict = match check.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warning => "warning",
+            Verdict::Failed => "FAILED",
+        };
+        rows.add_row([
+            check.check.to_owned(),
+            cell(check.subject.as_deref().unwrap_or("-")),
+            verdict.to_owned(),
+            // Whole: the text says what to do.
+            crate::text::clean(&check.detail),
+        ]);
+    }
+    rows
+}

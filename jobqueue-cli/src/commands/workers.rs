@@ -1,0 +1,106 @@
+//! `workers`: who is present, and what they run.
+
+use clap::Args;
+use comfy_table::Table;
+use jobqueue::admin::WorkerOverview;
+
+use crate::args::Global;
+use crate::exit::Failure;
+use crate::output::{Output, lines, print, table};
+use crate::session::{Need, Session};
+use crate::text::{age, cell, clean};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Lists also workers whose record was not written for three intervals: they have died, or cannot reach the storage
+    #[arg(long)]
+    all: bool,
+    /// Lists the jobs that run, each with its progress
+    #[arg(long)]
+    jobs: bool,
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+    let session = Session::open(global, Need::Read).await?;
+    let workers = match arguments.all {
+        true => session.admin.all_workers().await?,
+        false => session.admin.workers().await?,
+    };
+    match global.output {
+        Output::Table if arguments.jobs => print(&lines(&running(&workers))),
+        _ => global.output.list(&workers, || overview(&workers)),
+    }
+}
+
+fn overview(workers: &[WorkerOverview]) -> Table {
+    let columns = [
+        "WORKER", "HOST", "#PID", "QUEUES", "#RUNNING", "#SLOTS", "#DONE", "#RETRIED", "#DEAD", "SINCE",
+        "STATE",
+    ];
+    let mut rows = table(&columns);
+    for worker in workers {
+        let record = &worker.record;
+        let queues: Vec<&str> = record.queues.iter().map(|queue| queue.name.as_str()).collect();
+        let sum =
+            |number: fn(&jobqueue::admin::Counters) -> u64| record.counters.iter().map(number).sum::<u64>();
+        rows.add_row([
+            cell(&record.name),
+            cell(&record.host),
+            record.pid.to_string(),
+            cell(&queues.join(",")),
+            record.running_total.to_string(),
+            record.slots.to_string(),
+            sum(|counters| counters.completed).to_string(),
+            sum(|counters| counters.retried).to_string(),
+            sum(|counters| counters.dead_lettered).to_string(),
+            cell(&record.started),
+            state(worker),
+        ]);
+    }
+    rows
+}
+
+fn state(worker: &WorkerOverview) -> String {
+    let mut words = Vec::new();
+    if worker.stale {
+        words.push(format!("stale for {}", seconds(worker.age_seconds)));
+    }
+    if worker.record.draining {
+        words.push("draining".to_owned());
+    }
+    for queue in worker.record.queues.iter().filter(|queue| queue.circuit_open) {
+        words.push(format!("circuit of {} open", clean(&queue.name)));
+    }
+    words.join(", ")
+}
+
+fn running(workers: &[WorkerOverview]) -> Table {
+    let mut rows = table(&["WORKER", "HOST", "QUEUE", "ID", "KIND", "ATTEMPT", "RUNS FOR", "PROGRESS"]);
+    for worker in workers {
+        for job in &worker.record.running {
+            let progress = job.progress.as_ref().map_or_else(
+                || "-".to_owned(),
+                |progress| {
+                    let total = if progress.total == 0 { "?".to_owned() } else { progress.total.to_string() };
+                    cell(&format!("{}/{total} {}", progress.done, progress.text))
+                },
+            );
+            rows.add_row([
+                cell(&worker.record.name),
+                cell(&worker.record.host),
+                cell(&job.queue),
+                cell(&job.id),
+                cell(&job.kind),
+                format!("{}/{}", job.attempt, job.max_attempts),
+                seconds(job.running_seconds + worker.age_seconds),
+                if job.cancelling { format!("{progress} (cancelling)") } else { progress },
+            ]);
+        }
+    }
+    rows
+}
+
+/// Returns a number of seconds as a length of time; anybody may have written the number.
+fn seconds(number: f64) -> String {
+    std::time::Duration::try_from_secs_f64(number).map_or_else(|_| "-".to_owned(), age)
+}

@@ -1,0 +1,83 @@
+//! Workers, cancelling, and the check of a storage.
+
+use std::time::{Duration, Instant};
+
+use jobqueue::{Context, JobError, Storage, Worker};
+
+use crate::shape::check;
+use crate::support::{Mail, Place};
+
+/// Asks until the answer is there, for a minute.
+fn wait_for<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "{what} does not come");
+    }
+}
+
+#[test]
+fn running_job_is_shown_with_its_progress_and_cancelled() {
+    let place = Place::with_mails(1, 0);
+    let storage = place.storage.clone();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let handler = async |mail: Mail, ctx: Context| {
+                ctx.progress(1, 3, format!("writing to {}", mail.to));
+                ctx.token().cancelled().await;
+                Err::<(), _>(JobError::retry("stopped"))
+            };
+            let worker = Worker::builder(Storage::connect(&storage).await.unwrap())
+                .name("the worker")
+                .presence(Duration::from_millis(200))
+                .handle(handler);
+            worker.build().unwrap().run_until(async { drop(stopped.await) }).await.unwrap()
+        })
+    });
+    let job = wait_for("a running job", || {
+        let workers = place.json(&["workers"]);
+        check("workers", &workers);
+        let job = &workers[0]["running"][0];
+        job["progress"].is_object().then(|| job["id"].as_str().unwrap().to_owned())
+    });
+    let table = place.ok(&["workers", "--jobs"]);
+    assert!(table.contains("the worker") && table.contains("1/3 writing to 0@example.org"), "{table}");
+    assert!(place.ok(&["workers"]).contains("mails"));
+
+    check("cancellation", &place.json(&["cancel", "mails", &job, "--status"]));
+    let report = place.json(&["cancel", "mails", &job]);
+    check("cancel_report", &report);
+    assert_eq!(report["workers"], 1);
+    wait_for("the end of the job", || {
+        let cancellation = place.json(&["cancel", "mails", &job, "--status"]);
+        check("cancellation", &cancellation);
+        (cancellation["state"] == "cancelled").then_some(())
+    });
+    assert_eq!(place.json(&["dead", "show", "mails", &job])["dead"]["reason"], "cancelled");
+    stop.send(()).unwrap();
+    let _ = worker.join().unwrap();
+    assert_eq!(place.run(&["cancel", "no-such-queue", &job]).status.code(), Some(3));
+}
+
+#[test]
+fn doctor_tells_what_stands_out() {
+    let place = Place::with_mails(1, 2);
+    place.ok(&["queue", "pause", "mails"]);
+    let checks = place.json(&["doctor"]);
+    check("checks", &checks);
+    let verdict = |name: &str| {
+        let found = checks.as_array().unwrap().iter().find(|check| check["check"] == name);
+        found.unwrap_or_else(|| panic!("no {name}: {checks:#}"))["verdict"].as_str().unwrap().to_owned()
+    };
+    for name in ["connection", "settings", "permissions", "workers", "orphans"] {
+        assert_eq!(verdict(name), "ok", "{checks:#}");
+    }
+    for name in ["paused", "dead letters"] {
+        assert_eq!(verdict(name), "warning", "{checks:#}");
+    }
+    assert_eq!(place.run(&["doctor", "--queue", "no-such-queue"]).status.code(), Some(1));
+}
