@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod access;
+mod azurite;
 mod cancel;
 mod coordination;
 mod dead_letters;
