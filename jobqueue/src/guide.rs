@@ -6,6 +6,9 @@ pub mod messages {}
 #[doc = include_str!("docs/changing_messages.md")]
 pub mod changing_messages {}
 
+#[doc = include_str!("docs/deploying.md")]
+pub mod deploying {}
+
 #[doc = include_str!("docs/handlers.md")]
 pub mod handlers {}
 

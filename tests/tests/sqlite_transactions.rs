@@ -69,3 +69,26 @@ async fn job_sent_in_a_transaction_can_be_cancelled_after() {
     assert!(!queue.cancel(&kept).await.unwrap(), "somebody has received it");
     found.complete().await.unwrap();
 }
+
+/// A transaction that has read, and then another connection has written: it can write no more.
+#[tokio::test]
+async fn send_in_an_overtaken_deferred_transaction_says_begin_with_immediate() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let queue = Options::new(&path).open().await.unwrap().queue::<Task>().await.unwrap();
+    let mut mine = Connection::open(&path).unwrap();
+    mine.busy_timeout(Duration::ZERO).unwrap();
+    let deferred = mine.transaction().unwrap();
+    let tables = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+    let _ = deferred.query_row("SELECT count(*) FROM sqlite_schema", [], tables).unwrap();
+    let _ = queue.send(&task("faster")).await.unwrap();
+    let error = queue.send(&task("late")).in_transaction(&deferred).unwrap_err();
+    assert_eq!(error.kind(), jobqueue::ErrorKind::Invalid);
+    let said = jobqueue::storage::StoreError::in_chain(&error).unwrap().to_string();
+    assert!(said.contains("Immediate"), "{said}");
+    deferred.rollback().unwrap();
+    let immediate = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let _ = queue.send(&task("again")).in_transaction(&immediate).unwrap();
+    immediate.commit().unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 2);
+}

@@ -45,6 +45,7 @@ mod blob;
 mod clock;
 mod error;
 mod health;
+mod holders;
 mod ids;
 mod metadata;
 mod notifiers;

@@ -13,6 +13,7 @@ use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Subject, from_sql};
 use super::health::Health;
+use super::holders::Holders;
 use super::ids::Ids;
 use super::notifiers::Notifiers;
 use super::open::open_files::OpenFiles;
@@ -42,6 +43,7 @@ pub(super) struct Store {
     /// The threads that only read.
     readers: Mutex<Vec<JoinHandle<()>>>,
     guard: Weak<ProcessGuard>,
+    pub(super) holders: Holders,
 }
 
 /// The handle that stops the watcher.
@@ -223,6 +225,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     let reader = spawn("reader", move || reader.run(&asked))?;
     let files = OpenFiles::of(&file);
     let store = Store {
+        holders: Holders::beside(&file),
         file,
         tasks: Some(tasks),
         questions: Some(questions),

@@ -8,13 +8,15 @@ use rusqlite::Transaction;
 
 use super::batch::Batch;
 use super::clock::StoreClock;
-use super::error::{Applied, Failure, from_sql};
+use super::error::{Applied, Cause, Failure, from_sql};
 use super::ids::Ids;
 use super::{blob, queue, schema};
 use crate::clock::SystemClock;
 use crate::name::{BlobName, QueueName};
 use crate::storage::rules::limits;
-use crate::storage::{BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError};
+use crate::storage::{
+    BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError, StoreErrorKind,
+};
 
 /// Adds a message within a transaction of the caller's own connection to the store's file. The message exists if and
 /// only if the transaction commits, together with the transaction's other writes. Workers in this and other processes
@@ -44,7 +46,7 @@ use crate::storage::{BlobProperties, Operation, PutBlob, PutMessage, PutOutcome,
 ///
 /// # Errors
 /// Those of [`QueueStore::put`](crate::storage::QueueStore::put), and `InvalidInput` when the file has no schema or
-/// another one. After an error from SQLite roll the transaction back; after any other it can continue.
+/// another one, or when the transaction was not begun as `Immediate` and another connection was faster to write. After an error from SQLite roll the transaction back; after any other it can continue.
 pub fn put_in(
     transaction: &Transaction<'_>,
     queue: &QueueName,
@@ -89,6 +91,12 @@ fn within<T>(
         });
     result.map_err(|failure| match failure {
         Failure::Refused(error) => error,
+        // A transaction that was begun as Immediate has the lock already.
+        Failure::Sql(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
+            let detail = "the transaction cannot write any more, since another connection writes or has written; begin it \
+                          with TransactionBehavior::Immediate, roll this one back and try again";
+            Cause::new(StoreErrorKind::InvalidInput, detail).error(operation.as_str(), subject)
+        }
         Failure::Sql(error) => from_sql(error).error(operation.as_str(), subject),
     })
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 mod fenced;
+mod killed;
 mod leader;
 mod schedule;
 

@@ -8,8 +8,11 @@ use super::row::{BlobRow, select_blob};
 use crate::name::{BlobName, ContainerName};
 use crate::sqlite::error::{Applied, Failure};
 use crate::sqlite::reader::View;
+use crate::storage::rules::lease::BlobLease;
 use crate::storage::rules::limits::MAX_LISTED_BLOBS;
-use crate::storage::{Blob, BlobListing, BlobProperties, Operation, StoreError, StoreErrorKind};
+use crate::storage::{
+    Blob, BlobListing, BlobProperties, LeaseDuration, LeaseId, Operation, StoreError, StoreErrorKind,
+};
 
 /// Reads a blob of at most `max_bytes` bytes; the content of a longer one is not read.
 pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {
@@ -29,6 +32,15 @@ pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<B
 /// Returns the properties of a blob without its content.
 pub(super) fn properties(view: &View<'_>, blob: &BlobName) -> Applied<BlobProperties> {
     Ok(BlobRow::require(&view.connection, Operation::BlobProperties, blob)?.properties(view.now))
+}
+
+/// Returns the holder of a blob's lease that has an end.
+pub(super) fn holder(view: &View<'_>, blob: &BlobName) -> Applied<Option<LeaseId>> {
+    let row = BlobRow::require(&view.connection, Operation::AcquireLease, blob)?;
+    Ok(match row.lease {
+        BlobLease::Held { id, duration: LeaseDuration::Finite(_), .. } => Some(id),
+        _ => None,
+    })
 }
 
 /// Returns a page of names that begin with `prefix`, after `marker`, the last name of the previous page.

@@ -88,16 +88,24 @@ impl BlobStore for Store {
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError> {
         limits::check_lease_duration(blob, duration)?;
-        let proposed = *proposed;
-        self.lease(Operation::AcquireLease, blob, move |lease, now| {
-            Ok((lease.acquire(now, duration, proposed)?, proposed))
-        })
-        .await
+        if duration != LeaseDuration::Infinite {
+            self.holders.hold(proposed);
+        }
+        let acquired = self.acquire(blob, duration, *proposed).await;
+        if acquired.as_ref().is_err_and(|error| !error.is_ambiguous()) {
+            self.holders.let_go(proposed);
+        }
+        acquired
     }
 
     async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError> {
         let id = *lease;
-        self.lease(Operation::RenewLease, blob, move |lease, now| Ok((lease.renew(now, id)?, id))).await
+        let renewed =
+            self.lease(Operation::RenewLease, blob, move |lease, now| Ok((lease.renew(now, id)?, id))).await;
+        if renewed.as_ref().is_err_and(|error| is_another(error.kind())) {
+            self.holders.let_go(lease);
+        }
+        renewed
     }
 
     async fn change_lease(
@@ -107,6 +115,7 @@ impl BlobStore for Store {
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError> {
         let (id, proposed) = (*lease, *proposed);
+        self.holders.hold(&proposed);
         self.lease(Operation::ChangeLease, blob, move |lease, now| {
             Ok((lease.change(now, id, proposed)?, proposed))
         })
@@ -115,7 +124,12 @@ impl BlobStore for Store {
 
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
         let id = *lease;
-        self.lease(Operation::ReleaseLease, blob, move |lease, _| Ok((lease.release(id)?, ()))).await
+        let released =
+            self.lease(Operation::ReleaseLease, blob, move |lease, _| Ok((lease.release(id)?, ()))).await;
+        if released.is_ok() || released.as_ref().is_err_and(|e| is_another(e.kind())) {
+            self.holders.let_go(lease);
+        }
+        released
     }
 
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
@@ -130,6 +144,36 @@ impl BlobStore for Store {
 }
 
 impl Store {
+    /// Acquires a lease that is free, or whose holder has certainly gone.
+    async fn acquire(
+        &self,
+        blob: &BlobName,
+        duration: LeaseDuration,
+        proposed: LeaseId,
+    ) -> Result<LeaseId, StoreError> {
+        let take = move |lease: &BlobLease, now| Ok((lease.acquire(now, duration, proposed)?, proposed));
+        let refused = match self.lease(Operation::AcquireLease, blob, take).await {
+            Err(error) if error.kind() == StoreErrorKind::LeaseAlreadyPresent => error,
+            acquired => return acquired,
+        };
+        let name = blob.clone();
+        let holder = self.read(Operation::AcquireLease, subject(blob), move |view| read::holder(view, &name));
+        let Some(holder) = holder.await? else { return Err(refused) };
+        // The file stays locked until the lease has a new holder, so that two candidates cannot both take it.
+        let Some(gone) = self.holders.gone(&holder) else { return Err(refused) };
+        let acquired = self
+            .lease(Operation::AcquireLease, blob, move |lease, now| {
+                let lease = if lease.id() == Some(holder) { &BlobLease::Available } else { lease };
+                Ok((lease.acquire(now, duration, proposed)?, proposed))
+            })
+            .await;
+        if acquired.is_ok() {
+            tracing::info!(blob = %blob, "the lease of a process that has ended was taken over");
+            gone.remove();
+        }
+        acquired
+    }
+
     async fn lease<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -140,6 +184,14 @@ impl Store {
         self.write(operation, subject(blob), ROW, move |batch| lease::apply(batch, operation, &name, &rule))
             .await
     }
+}
+
+/// Returns whether an error says that a lease has another holder or none.
+fn is_another(kind: StoreErrorKind) -> bool {
+    matches!(
+        kind,
+        StoreErrorKind::LeaseIdMismatch | StoreErrorKind::LeaseNotPresent | StoreErrorKind::BlobNotFound
+    )
 }
 
 /// Checks the arguments of a put.

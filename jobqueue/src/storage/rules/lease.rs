@@ -163,7 +163,7 @@ impl BlobLease {
         }
     }
 
-    fn id(&self) -> Option<LeaseId> {
+    pub(crate) fn id(&self) -> Option<LeaseId> {
         match *self {
             Self::Available => None,
             Self::Held { id, .. } | Self::Breaking { id, .. } => Some(id),

@@ -1,0 +1,180 @@
+//! Proof that the holder of a lease has gone: a locked file beside the database for each lease.
+//!
+//! The holder creates the file and locks it before it asks for the lease, and keeps it open as long as it may use the
+//! lease. The operating system ends the lock when the process has ended, however it ended, and not before: a stopped
+//! process keeps it. So whoever gets the lock of a lease's file knows that nobody can use the lease any more. Numbers of
+//! processes and names of hosts prove nothing, since both are used again.
+//!
+//! Without the file, as after it was deleted, nothing is proven, and the lease ends by its time.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::storage::LeaseId;
+use crate::sync::lock;
+
+/// The age from which a file without a holder is removed. No lease with an end lasts longer than a minute.
+const OLD: Duration = Duration::from_secs(3600);
+
+/// The files of the leases that this store may hold.
+#[derive(Debug)]
+pub(super) struct Holders {
+    database: PathBuf,
+    held: Mutex<BTreeMap<PathBuf, File>>,
+}
+
+/// The file of a lease whose holder has gone. It stays locked until this value is dropped.
+#[derive(Debug)]
+pub(super) struct Gone {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Gone {
+    /// Removes the file, once the lease has another holder.
+    pub(super) fn remove(self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Holders {
+    /// Returns the holders beside a database, and removes the old files of those that have gone.
+    pub(super) fn beside(database: &Path) -> Self {
+        let holders = Self { database: database.to_owned(), held: Mutex::default() };
+        if let Err(error) = holders.remove_old() {
+            tracing::debug!(%error, "looking for the files of former lease holders failed");
+        }
+        holders
+    }
+
+    /// Shows that this process holds `lease`, or is about to. A failure only delays those who come after a crash.
+    pub(super) fn hold(&self, lease: &LeaseId) {
+        let path = self.path(lease);
+        let mut held = lock(&self.held);
+        if held.contains_key(&path) {
+            return;
+        }
+        match create_locked(&path) {
+            Ok(file) => drop(held.insert(path, file)),
+            Err(error) => tracing::debug!(%error, "the file of a lease could not be locked"),
+        }
+    }
+
+    /// Forgets `lease`, which this process does not hold any more.
+    pub(super) fn let_go(&self, lease: &LeaseId) {
+        let path = self.path(lease);
+        if let Some(file) = lock(&self.held).remove(&path) {
+            let _ = fs::remove_file(&path);
+            drop(file);
+        }
+    }
+
+    /// Returns the file of `lease` if its holder has certainly gone.
+    pub(super) fn gone(&self, lease: &LeaseId) -> Option<Gone> {
+        let path = self.path(lease);
+        let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+        file.try_lock().ok()?;
+        Some(Gone { path, _file: file })
+    }
+
+    fn path(&self, lease: &LeaseId) -> PathBuf {
+        // The id is a secret; a digest tells nothing of it.
+        let digest = Sha256::digest(lease.expose());
+        let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let mut name = self.prefix();
+        name.push(hex);
+        self.database.with_file_name(name)
+    }
+
+    fn prefix(&self) -> OsString {
+        let mut name = self.database.file_name().unwrap_or_default().to_owned();
+        name.push("-lease-");
+        name
+    }
+
+    fn remove_old(&self) -> io::Result<()> {
+        let prefix = self.prefix();
+        for entry in fs::read_dir(self.database.parent().unwrap_or(Path::new("/")))? {
+            let entry = entry?;
+            let is_lease = entry.file_name().as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
+            let is_old = || entry.metadata()?.modified()?.elapsed().map_err(io::Error::other);
+            if is_lease && is_old().is_ok_and(|age| age > OLD) {
+                let file = OpenOptions::new().read(true).write(true).open(entry.path())?;
+                if file.try_lock().is_ok() {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn create_locked(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(error) => {
+            let _ = fs::remove_file(path);
+            Err(error.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(folder: &Path) -> usize {
+        fs::read_dir(folder).unwrap().count()
+    }
+
+    #[test]
+    fn only_who_is_gone_can_be_proven_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("jobs.db");
+        let (one, other) = (Holders::beside(&database), Holders::beside(&database));
+        let lease = LeaseId::random();
+        assert!(other.gone(&lease).is_none(), "nothing is known");
+        one.hold(&lease);
+        one.hold(&lease);
+        assert!(other.gone(&lease).is_none() && one.gone(&lease).is_none());
+        drop(one);
+        let gone = other.gone(&lease).unwrap();
+        assert!(other.gone(&lease).is_none(), "one successor at a time");
+        gone.remove();
+        assert_eq!(files(folder.path()), 0);
+    }
+
+    #[test]
+    fn files_are_removed_with_their_leases_and_when_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("jobs.db");
+        let (lives, crashed, fresh) = (LeaseId::random(), LeaseId::random(), LeaseId::random());
+        let holders = Holders::beside(&database);
+        holders.hold(&lives);
+        let died = Holders::beside(&database);
+        died.hold(&crashed);
+        died.hold(&fresh);
+        let long_ago = std::time::SystemTime::now() - OLD * 2;
+        for lease in [&lives, &crashed] {
+            File::open(holders.path(lease)).unwrap().set_modified(long_ago).unwrap();
+        }
+        drop(died);
+        let later = Holders::beside(&database);
+        assert_eq!(files(folder.path()), 2);
+        assert!(later.gone(&fresh).is_some() && later.gone(&lives).is_none());
+        holders.let_go(&lives);
+        assert_eq!(files(folder.path()), 1);
+    }
+}
