@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{backup, cancel, dead, doctor, documents, peek, queue, queues, send, sweep, workers};
+use crate::commands::{
+    backup, batches, cancel, dead, doctor, documents, explain, history, peek, queue, queues, schedules, send,
+    sweep, workers,
+};
 use crate::output::Output;
 
 /// Looks at the queues, jobs and dead letters of a storage, and puts them right.
@@ -62,6 +65,17 @@ pub(crate) enum Command {
     Dead(dead::Command),
     /// Lists the workers that are present, and what they run
     Workers(workers::Arguments),
+    /// Says where a job stands, and why it does not run
+    Explain(explain::Arguments),
+    /// Lists, pauses, resumes or triggers schedules
+    #[command(subcommand)]
+    Schedules(schedules::Command),
+    /// Lists who leads what
+    Leaders,
+    /// Lists batches, or shows one with the children that hold it up
+    Batches(batches::Arguments),
+    /// Searches jobs that have ended, if workers keep a journal
+    History(history::Arguments),
     /// Cancels a job that waits or runs; it becomes a dead letter
     Cancel(cancel::Arguments),
     /// Checks the storage: connection, permissions, settings, workers, orphans

@@ -48,6 +48,12 @@ pub(crate) fn age(time: Duration) -> String {
     }
 }
 
+/// Returns a time as RFC 3339 in UTC, to the second.
+pub(crate) fn time(at: std::time::SystemTime) -> String {
+    let timestamp = jiff::Timestamp::try_from(at).and_then(|at| at.round(jiff::Unit::Second));
+    timestamp.map_or_else(|_| "-".to_owned(), |at| at.to_string())
+}
+
 /// Reads a length of time such as `90s`, `2h 30m` or `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let problem = || format!("`{}` is not a length of time; write for example 90s, 2h30m or 7d", clean(text));

@@ -1,14 +1,19 @@
 //! The commands: a file for each group.
 
 pub(crate) mod backup;
+pub(crate) mod batches;
 pub(crate) mod bulk;
 pub(crate) mod cancel;
 pub(crate) mod dead;
 pub(crate) mod doctor;
 pub(crate) mod documents;
+pub(crate) mod explain;
+pub(crate) mod history;
+pub(crate) mod leaders;
 pub(crate) mod peek;
 pub(crate) mod queue;
 pub(crate) mod queues;
+pub(crate) mod schedules;
 pub(crate) mod send;
 pub(crate) mod settings;
 pub(crate) mod sweep;
@@ -43,6 +48,11 @@ async fn run_droppable(global: &Global, command: Command, stop: &CancellationTok
         Command::Queues(arguments) => queues::run(global, arguments).await,
         Command::Queue(command) => queue::run(global, command, stop).await,
         Command::Workers(arguments) => workers::run(global, arguments).await,
+        Command::Explain(arguments) => explain::run(global, arguments).await,
+        Command::Schedules(command) => schedules::run(global, command, stop).await,
+        Command::Leaders => leaders::run(global).await,
+        Command::Batches(arguments) => batches::run(global, arguments).await,
+        Command::History(arguments) => history::run(global, arguments).await,
         Command::Cancel(arguments) => cancel::run(global, arguments, stop).await,
         Command::Doctor(arguments) => doctor::run(global, arguments).await,
         Command::Sweep(arguments) => sweep::run(global, arguments, stop).await,

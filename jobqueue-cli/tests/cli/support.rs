@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,10 @@ pub(crate) fn reject_all(storage: &str) {
 
 async fn reject(storage: &Storage) {
     let handler = |_: Mail| async { Err::<(), _>(JobError::dead_letter("no such address")) };
-    let worker = Worker::builder(storage.clone()).handle(handler).build().unwrap();
+    let worker = Worker::builder(storage.clone())
+        .history(Duration::from_secs(86_400))
+        .handle(handler)
+        .build()
+        .unwrap();
     let _ = worker.run_until_idle().await.unwrap();
 }

@@ -81,3 +81,42 @@ fn doctor_tells_what_stands_out() {
     }
     assert_eq!(place.run(&["doctor", "--queue", "no-such-queue"]).status.code(), Some(1));
 }
+
+#[test]
+fn explanation_names_what_holds_a_job_up() {
+    let place = Place::with_mails(1, 1);
+    let dead = place.json(&["explain", "mails", "dead-0"]);
+    check("explanation", &dead);
+    assert_eq!(
+        (&dead["place"], &dead["reasons"][0]["code"]),
+        (&"dead".into(), &"dead_letter".into()),
+        "{dead}"
+    );
+    place.ok(&["queue", "pause", "mails"]);
+    let id = place.json(&["peek", "mails"])[0]["id"].as_str().unwrap().to_owned();
+    let waiting = place.json(&["explain", "mails", &id]);
+    check("explanation", &waiting);
+    assert_eq!(waiting["place"], "waiting", "{waiting}");
+    assert!(place.ok(&["explain", "mails", &id]).contains("\n  paused: "));
+}
+
+#[test]
+fn journal_of_workers_is_searched() {
+    let place = Place::with_mails(0, 2);
+    let found = place.json(&["history", "--id", "dead-1", "--younger-than", "1d"]);
+    check("history", &found);
+    assert_eq!(
+        (found["jobs"].as_array().unwrap().len(), &found["jobs"][0]["outcome"]),
+        (1, &"dead_lettered".into())
+    );
+    assert!(place.ok(&["history"]).contains("rejected"));
+}
+
+#[test]
+fn storage_without_schedules_leaders_and_batches_has_empty_lists() {
+    let place = Place::with_mails(0, 0);
+    check("schedules", &place.json(&["schedules", "list"]));
+    check("leaders", &place.json(&["leaders"]));
+    check("batches", &place.json(&["batches"]));
+    assert_eq!(place.run(&["schedules", "pause", "no-such-schedule"]).status.code(), Some(3));
+}

@@ -1,0 +1,119 @@
+//! `schedules`: their next runs, and what an operator does to them.
+
+use std::time::SystemTime;
+
+use clap::Subcommand;
+use comfy_table::Table;
+use jobqueue::admin::ScheduleOverview;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Global;
+use crate::confirm;
+use crate::exit::Failure;
+use crate::output::table;
+use crate::session::{Need, Session};
+use crate::text::{cell, clean, optional, time};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Lists the schedules with their next runs
+    List,
+    /// Has a schedule leave out what comes due; its leader notices within 30 seconds
+    Pause {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Has a paused schedule go on
+    Resume {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Has a schedule send a job now, whatever its times are; its leader notices within 30 seconds
+    Trigger {
+        /// The name of the schedule
+        name: String,
+    },
+}
+
+/// The result of a change of a schedule.
+#[derive(Serialize)]
+struct Changed<'a> {
+    schedule: &'a str,
+    changed: bool,
+}
+
+pub(crate) async fn run(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
+    match command {
+        Command::List => {
+            let session = Session::open(global, Need::Read).await?;
+            let schedules = session.admin.schedules().await?;
+            global.output.list(&schedules, || overview(&schedules))
+        }
+        Command::Pause { name } => {
+            let session = ask(global, &format!("pause the schedule `{name}`"), stop).await?;
+            let changed = session.admin.pause_schedule(&name).await?;
+            tell(global, &name, changed, ("is paused", "was paused already"))
+        }
+        Command::Resume { name } => {
+            let session = ask(global, &format!("resume the schedule `{name}`"), stop).await?;
+            let changed = session.admin.resume_schedule(&name).await?;
+            tell(global, &name, changed, ("is resumed", "was not paused"))
+        }
+        Command::Trigger { name } => {
+            let session = ask(global, &format!("trigger the schedule `{name}`"), stop).await?;
+            let changed = session.admin.trigger_schedule(&name).await?;
+            tell(
+                global,
+                &name,
+                changed,
+                ("is triggered", "was triggered already, and its leader has not sent the job yet"),
+            )
+        }
+    }
+}
+
+async fn ask(global: &Global, change: &str, stop: &CancellationToken) -> Result<Session, Failure> {
+    let session = Session::open(global, Need::Change).await?;
+    confirm::production(&session, global.yes, change, stop).await?;
+    Ok(session)
+}
+
+fn tell(
+    global: &Global,
+    schedule: &str,
+    changed: bool,
+    (done, nothing): (&str, &str),
+) -> Result<(), Failure> {
+    let text = || format!("schedule {} {}", clean(schedule), if changed { done } else { nothing });
+    global.output.value(&Changed { schedule, changed }, text)
+}
+
+fn overview(schedules: &[ScheduleOverview]) -> Table {
+    let mut rows = table(&["SCHEDULE", "QUEUE", "KIND", "TIMES", "NEXT", "DONE UP TO", "STATE"]);
+    for schedule in schedules {
+        let at = |at: Option<&SystemTime>| at.map_or_else(|| "-".to_owned(), |at| time(*at));
+        let mut state = if schedule.paused { "paused".to_owned() } else { String::new() };
+        if schedule.triggered.is_some() {
+            state.push_str(" triggered");
+        }
+        rows.add_row([
+            cell(&schedule.name),
+            optional(schedule.queue.as_deref()),
+            optional(schedule.kind.as_deref()),
+            times(schedule),
+            at(schedule.next.first()),
+            at(schedule.done.as_ref()),
+            state.trim().to_owned(),
+        ]);
+    }
+    rows
+}
+
+fn times(schedule: &ScheduleOverview) -> String {
+    match (&schedule.cron, &schedule.zone, schedule.every_ms) {
+        (Some(cron), zone, _) => cell(&format!("{cron} {}", zone.as_deref().unwrap_or("UTC"))),
+        (None, _, Some(every)) => format!("every {}s", every / 1000),
+        _ => "-".to_owned(),
+    }
+}
