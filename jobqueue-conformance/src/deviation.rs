@@ -31,4 +31,63 @@ pub enum Deviation {
     RenewWithWrongIdAfterExpiry,
     /// A write that names a lease creates the blob if there is none. Azurite.
     LeaseOnMissingBlobIgnored,
+    /// A lock has the length of its queue, whatever the caller asks for. Service Bus.
+    LockOfFixedLength,
+    /// A renewal keeps the receipt. Service Bus.
+    RenewalKeepsReceipt,
+    /// The receipt of a put cancels a delayed message until its delay is over, and no other message. Service Bus.
+    PutReceiptCancelsDelayOnly,
+    /// A peek shows leased messages as well. Service Bus.
+    PeekShowsLeased,
+    /// Clearing a queue leaves leased messages. Service Bus.
+    ClearKeepsLeased,
+    /// An expired receipt is refused even if expired receipts are allowed. Service Bus.
+    ExpiredNeverAllowed,
+    /// The storage goes by a clock that the adapter does not know, so that an expired receipt may be refused as one of a message
+    /// that is gone. Service Bus, when a test moves the emulator's clock.
+    ForeignClock,
+}
+
+impl Deviation {
+    /// Returns the names of the promises that a storage with this deviation breaks. The suite then requires that it does break
+    /// them. The other deviations are asserted in the promises that they touch.
+    pub(super) fn breaks(self) -> &'static [&'static str] {
+        match self {
+            Self::LockOfFixedLength => &[
+                "get::tells_the_time_of_return",
+                "update::extends_the_lease",
+                "update::does_not_prolong_life",
+            ],
+            Self::RenewalKeepsReceipt => &[
+                "update::gives_a_new_receipt",
+                "update::ends_the_old_receipt",
+                "receipt::is_used_up_by_one_of_many_updates",
+            ],
+            Self::PutReceiptCancelsDelayOnly => &[
+                "metadata::counts_no_deleted_messages",
+                "put::receipt_deletes",
+                "put::receipt_updates",
+                "put::receipt_outlives_the_delay",
+                "peek::does_not_touch_receipts",
+                "update::tells_the_time_of_return",
+                "update::does_not_hide_beyond_expiry",
+                "update::may_hide_until_expiry",
+                "delete::removes_one_message",
+                "delete::all_answers_in_order",
+                "delete::all_removes_many",
+            ],
+            Self::PeekShowsLeased => &["get::hides_the_message", "peek::shows_no_invisible_messages"],
+            Self::ClearKeepsLeased => &["clear::removes_all_messages", "clear::ends_receipts"],
+            Self::ExpiredNeverAllowed => {
+                &["receipt::that_expired_deletes_if_unclaimed", "receipt::that_expired_updates_if_unclaimed"]
+            }
+            Self::ForeignClock => &[
+                "ttl::ends_receipts",
+                "receipt::that_expired_does_not_delete",
+                "receipt::that_expired_does_not_update",
+                "receipt::of_a_release_has_expired",
+            ],
+            _ => &[],
+        }
+    }
 }

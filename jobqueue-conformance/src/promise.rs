@@ -41,7 +41,14 @@ impl Promise {
     /// # Cancel safety
     /// If the future is dropped, queues and containers of the subject are left behind; nobody else uses them.
     pub async fn run(&self, subject: &Subject) -> Result<(), Broken> {
-        (self.run)(subject).await
+        let outcome = (self.run)(subject).await;
+        match (subject.breaks(self.name), outcome) {
+            (false, outcome) => outcome,
+            (true, Err(_)) => Ok(()),
+            (true, Ok(())) => {
+                Err(Broken::new("the storage keeps the promise; remove the deviation from its list"))
+            }
+        }
     }
 }
 

@@ -107,6 +107,11 @@ impl Subject {
         self.deviations.contains(&deviation)
     }
 
+    /// Returns whether a declared deviation breaks a promise.
+    pub(super) fn breaks(&self, promise: &str) -> bool {
+        self.deviations.iter().any(|deviation| deviation.breaks().contains(&promise))
+    }
+
     /// Returns the greatest error of an instant that the storage reports.
     pub fn tolerance(&self) -> Duration {
         self.tolerance

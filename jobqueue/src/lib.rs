@@ -29,6 +29,8 @@ pub mod message;
 mod name;
 mod presence;
 pub mod queue;
+#[cfg(feature = "servicebus")]
+pub mod servicebus;
 pub mod settings;
 pub mod sharded;
 #[cfg(feature = "sqlite")]

@@ -4,14 +4,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Storage, traced};
 use jobqueue::testing::faults::Faulty;
-use jobqueue::{azure, memory, sqlite};
+use jobqueue::{azure, memory, servicebus, sqlite};
 use jobqueue_conformance::{Deviation, Promise, Subject, promises, run_all};
+use jobqueue_test_support::servicebus::ServiceBus;
 use jobqueue_tests::azurite::Azurite;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
@@ -27,6 +29,7 @@ fn main() {
     trials.extend(virtual_time("sqlite", || Box::pin(in_sqlite())));
     trials.extend(virtual_time("sharded", || Box::pin(async { sharded() })));
     trials.extend(azurite());
+    trials.extend(service_bus());
     trials.extend(virtual_time("traced", || Box::pin(async { wrapped(|inner| traced(inner, "memory")) })));
     trials
         .extend(virtual_time("faulty", || Box::pin(async { wrapped(|inner| Faulty::new(inner).storage()) })));
@@ -109,6 +112,64 @@ fn azurite() -> impl Iterator<Item = Trial> {
         })
     })
 }
+
+/// The groups of promises about queues.
+const OF_QUEUES: [&str; 14] = [
+    "create",
+    "missing",
+    "list",
+    "metadata",
+    "put",
+    "text",
+    "ttl",
+    "get",
+    "peek",
+    "update",
+    "delete",
+    "receipt",
+    "clear",
+    "subscriptions",
+];
+
+/// Queues of Service Bus on the emulator, with blobs in memory. Locks last 5 seconds, so that more time passes than the
+/// promises ask for; the trials share the emulator's clock, and run one after the other.
+fn service_bus() -> impl Iterator<Item = Trial> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let of_queues =
+        |promise: &&Promise| promise.name().split("::").next().is_some_and(|it| OF_QUEUES.contains(&it));
+    promises().iter().filter(of_queues).map(|promise| {
+        trial("servicebus", promise, move || {
+            let emulator = ServiceBus::shared();
+            let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let options = servicebus::Options::from_connection_string(emulator.connection_string())?;
+                let options = options.lock_duration(LOCK)?.receive_wait(Duration::from_millis(5));
+                let blobs = Storage::memory();
+                let queues = options.open(blobs.blobs().clone());
+                let storage = Storage::builder().queues(queues).blobs_of(&blobs).build()?;
+                let subject = Subject::new(storage, Duration::from_secs(5), |by| {
+                    emulator.advance(by + LOCK);
+                    Box::pin(std::future::ready(()))
+                });
+                let subject = subject.deviating([
+                    Deviation::LockOfFixedLength,
+                    Deviation::RenewalKeepsReceipt,
+                    Deviation::PutReceiptCancelsDelayOnly,
+                    Deviation::PeekShowsLeased,
+                    Deviation::ClearKeepsLeased,
+                    Deviation::ExpiredNeverAllowed,
+                    Deviation::PollOnly,
+                    Deviation::NextVisibleUnknown,
+                    Deviation::ForeignClock,
+                ]);
+                promise.run(&subject).await.map_err(Failed::from)
+            })
+        })
+    })
+}
+
+const LOCK: Duration = Duration::from_secs(5);
 
 fn trial(
     storage: &str,

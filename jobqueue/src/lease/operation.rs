@@ -39,7 +39,8 @@ impl Lease {
     pub(super) async fn renew(&self) {
         let _turn = self.turn.lock().await;
         let tries = self.few_tries();
-        let outcome = self.change(&*self.renewer_store, self.terms.visibility, None, tries).await;
+        let outcome =
+            self.change(&*self.renewer_store, Change::keeping(self.terms.visibility, None), tries).await;
         let mut state = self.state();
         match outcome {
             Ok(()) => tracing::trace!(queue = %self.queue, message = %self.id, "lease renewed"),
@@ -70,7 +71,8 @@ impl Lease {
         if self.is_uncertain() {
             return Err(LeaseError::Uncertain(None));
         }
-        let outcome = self.change(store, self.terms.visibility, Some(text), self.few_tries()).await;
+        let change = Change::keeping(self.terms.visibility, Some(text));
+        let outcome = self.change(store, change, self.few_tries()).await;
         let mut state = self.state();
         self.schedule(&mut state);
         outcome
@@ -80,7 +82,8 @@ impl Lease {
     pub(crate) async fn release(&self, delay: Duration, text: Option<String>) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         let tries = Tries::until(self.deadline(), 1, 1).insisting();
-        let outcome = self.change(&*self.store, delay, text, tries).await;
+        let change = Change { visibility: delay, text, ends_lease: true };
+        let outcome = self.change(&*self.store, change, tries).await;
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             self.close(&mut state);
@@ -201,22 +204,26 @@ impl Lease {
     async fn change(
         &self,
         store: &dyn QueueStore,
-        visibility: Duration,
-        text: Option<String>,
+        change: Change,
         mut tries: Tries,
     ) -> Result<(), LeaseError> {
         self.check_held()?;
+        let Change { visibility, text, ends_lease } = change;
         let visibility = self.within_life(visibility);
         loop {
             let sent = Instant::now();
-            let change = UpdateMessage { visibility, text: text.clone(), expired: self.terms.expired };
+            let text = text.clone();
+            let change = UpdateMessage { visibility, text, expired: self.terms.expired, ends_lease };
             let message = self.message();
             let limit = share_of(self.deadline(), 3);
             let in_flight = InFlight { lease: self, hidden_until: Some(sent + visibility) };
             let answer = self.within(limit, store.update(&self.queue, &message, change)).await;
             in_flight.answered();
             let error = match answer {
-                Ok(updated) => return self.applied(updated, sent + visibility),
+                Ok(updated) => {
+                    let granted = updated.granted.map_or(visibility, |granted| granted.min(visibility));
+                    return self.applied(updated, sent + granted);
+                }
                 Err(error) if error.is_lease_lost() => return Err(self.not_found()),
                 Err(error) => error,
             };
@@ -293,6 +300,20 @@ impl Lease {
 
     fn strong(&self) -> Result<std::sync::Arc<Self>, LeaseError> {
         self.weak().upgrade().ok_or(LeaseError::Closed)
+    }
+}
+
+/// A change of a leased message.
+struct Change {
+    visibility: Duration,
+    text: Option<String>,
+    ends_lease: bool,
+}
+
+impl Change {
+    /// Returns a change after which the lease goes on.
+    fn keeping(visibility: Duration, text: Option<String>) -> Self {
+        Self { visibility, text, ends_lease: false }
     }
 }
 

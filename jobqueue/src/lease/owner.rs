@@ -92,7 +92,8 @@ impl Lease {
         requested: Instant,
         terms: LeaseTerms,
     ) -> Arc<Self> {
-        let deadline = requested + terms.visibility;
+        let granted = leased.granted.map_or(terms.visibility, |granted| granted.min(terms.visibility));
+        let deadline = requested + granted;
         let lease = Arc::new_cyclic(|this| Self {
             queue,
             id: leased.message.id.clone(),

@@ -140,7 +140,7 @@ impl MessageTable {
         if let Some(text) = text {
             row.text = text;
         }
-        Ok(Updated { receipt: row.message.receipt.clone(), next_visible })
+        Ok(Updated { receipt: row.message.receipt.clone(), next_visible, granted: None })
     }
 
     /// Deletes a message after [`authorize`](Self::authorize).
@@ -166,6 +166,7 @@ impl MessageTable {
             inserted: row.inserted,
             expires: row.expires,
             next_visible: until,
+            granted: None,
         })
     }
 

@@ -179,7 +179,7 @@ impl QueueCore {
         let hidden = delay.min(MAX_VISIBILITY);
         let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
         let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
-        let put = put.with_shard_key(envelope.subject);
+        let put = put.with_shard_key(envelope.subject).with_job(envelope.id.to_string());
         let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
         Ok(Prepared { id: envelope.id, put, blob: blob.map(Box::new), expires, announcement, hidden_until })
     }

@@ -107,6 +107,9 @@ pub struct LeasedMessage {
     pub expires: Option<SystemTime>,
     /// The time at which the message becomes visible again, by the storage's clock.
     pub next_visible: SystemTime,
+    /// The time for which the message is leased, counted from the request, where the storage grants less than was
+    /// asked for.
+    pub granted: Option<Duration>,
 }
 
 impl LeasedMessage {
@@ -118,13 +121,20 @@ impl LeasedMessage {
         inserted: SystemTime,
         next_visible: SystemTime,
     ) -> Self {
-        Self { message, text, dequeue_count, inserted, expires: None, next_visible }
+        Self { message, text, dequeue_count, inserted, expires: None, next_visible, granted: None }
     }
 
     /// Sets the time at which the message expires; `None` is never.
     #[must_use]
     pub fn with_expires(mut self, moment: impl Into<Option<SystemTime>>) -> Self {
         self.expires = moment.into();
+        self
+    }
+
+    /// Sets the time for which the message is leased, where it is less than was asked for.
+    #[must_use]
+    pub fn with_granted(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.granted = time.into();
         self
     }
 }

@@ -6,6 +6,7 @@
 
 mod access;
 mod blob;
+mod builder;
 mod certainty;
 mod error;
 mod handle;
@@ -26,6 +27,7 @@ pub use blob::{
     Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, LeaseState,
     PutBlob,
 };
+pub use builder::StorageBuilder;
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::Storage;
 pub use instrumented::traced;

@@ -17,12 +17,15 @@ pub struct PutMessage {
     pub ttl: Option<Duration>,
     /// The key that chooses the shard in a sharded storage; other storages ignore it.
     pub shard_key: Option<String>,
+    /// The identity of the job, if this put may be repeated without harm. A storage that detects duplicates keeps one of
+    /// the messages that have the same identity; other storages ignore it.
+    pub job: Option<String>,
 }
 
 impl PutMessage {
     /// Returns a message that is visible at once and never expires.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), visibility_delay: Duration::ZERO, ttl: None, shard_key: None }
+        Self { text: text.into(), visibility_delay: Duration::ZERO, ttl: None, shard_key: None, job: None }
     }
 
     /// Sets the time for which the message is invisible at first.
@@ -43,6 +46,13 @@ impl PutMessage {
     #[must_use]
     pub fn with_shard_key(mut self, key: impl Into<Option<String>>) -> Self {
         self.shard_key = key.into();
+        self
+    }
+
+    /// Sets the identity of the job, for storages that detect duplicates.
+    #[must_use]
+    pub fn with_job(mut self, id: impl Into<Option<String>>) -> Self {
+        self.job = id.into();
         self
     }
 }
@@ -113,12 +123,16 @@ pub struct UpdateMessage {
     pub text: Option<String>,
     /// The treatment of an expired receipt.
     pub expired: ExpiredReceipt,
+    /// True if the caller gives the message back and does not use the new receipt. A storage whose locks have a length
+    /// of their own, and whose messages cannot change under a lock, then puts a copy in the message's place; other
+    /// storages ignore it.
+    pub ends_lease: bool,
 }
 
 impl UpdateMessage {
     /// Returns a change of visibility that keeps the text and refuses an expired receipt.
     pub fn new(visibility: Duration) -> Self {
-        Self { visibility, text: None, expired: ExpiredReceipt::Refuse }
+        Self { visibility, text: None, expired: ExpiredReceipt::Refuse, ends_lease: false }
     }
 
     /// Sets the text; `None` keeps the present one.
@@ -132,6 +146,13 @@ impl UpdateMessage {
     #[must_use]
     pub fn with_late(mut self, expired: ExpiredReceipt) -> Self {
         self.expired = expired;
+        self
+    }
+
+    /// Gives the message back: the caller does not use the new receipt.
+    #[must_use]
+    pub fn ending_lease(mut self) -> Self {
+        self.ends_lease = true;
         self
     }
 }
@@ -155,12 +176,22 @@ pub struct Updated {
     pub receipt: PopReceipt,
     /// The time at which the message becomes visible, by the storage's clock.
     pub next_visible: SystemTime,
+    /// The time for which the message is leased, counted from the request, where the storage grants less than was
+    /// asked for.
+    pub granted: Option<Duration>,
 }
 
 impl Updated {
     /// Returns an answer with the given values.
     pub fn new(receipt: PopReceipt, next_visible: SystemTime) -> Self {
-        Self { receipt, next_visible }
+        Self { receipt, next_visible, granted: None }
+    }
+
+    /// Sets the time for which the message is leased, where it is less than was asked for.
+    #[must_use]
+    pub fn with_granted(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.granted = time.into();
+        self
     }
 }
 

@@ -86,6 +86,7 @@ fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> Option<Lease
         inserted: time::date(raw.inserted.as_deref()),
         expires: time::expiry(raw.expires.as_deref()),
         next_visible: raw.next_visible.as_deref().map_or(until, |text| time::date(Some(text))),
+        granted: None,
     })
 }
 

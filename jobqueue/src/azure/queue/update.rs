@@ -42,6 +42,7 @@ pub(super) async fn update(
     Ok(Updated {
         receipt: PopReceipt::new(receipt),
         next_visible: time::date(headers.get_optional_str(&"x-ms-time-next-visible".into())),
+        granted: None,
     })
 }
 

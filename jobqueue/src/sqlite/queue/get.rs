@@ -43,6 +43,7 @@ impl Leased {
             inserted: to_instant(row.inserted_at),
             expires: row.expires_at.map(to_instant),
             next_visible,
+            granted: None,
         };
         let messages = self.rows.into_iter().map(message).collect();
         Received::new(messages).with_next_visible_in(self.next_visible_in)

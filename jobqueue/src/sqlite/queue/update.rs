@@ -49,5 +49,5 @@ pub(super) fn update(
     if visible_at < hidden_until || visible_at <= now {
         batch.arrive(name, visible_at)?;
     }
-    Ok(Updated { receipt: receipt.expose(), next_visible: to_instant(visible_at) })
+    Ok(Updated { receipt: receipt.expose(), next_visible: to_instant(visible_at), granted: None })
 }

@@ -1,0 +1,226 @@
+//! One connection with one session, and the task that owns both.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fe2o3_amqp::connection::ConnectionHandle;
+use fe2o3_amqp::link::receiver::CreditMode;
+use fe2o3_amqp::link::{ReceiverAttachError, SenderAttachError};
+use fe2o3_amqp::sasl_profile::SaslProfile;
+use fe2o3_amqp::session::SessionHandle;
+use fe2o3_amqp::transaction::Controller;
+use fe2o3_amqp::types::definitions::{ReceiverSettleMode, SenderSettleMode};
+use fe2o3_amqp::{Connection as AmqpConnection, Receiver, Sender, Session};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::super::connection_string::Namespace;
+use super::super::error::Fault;
+use super::stream::{self, Trust};
+use super::tap::{Seen, Tap};
+use super::values::condition_of;
+use crate::{entropy, task};
+
+/// The longest time for one exchange with the service.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+/// The longest time for a farewell.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// The time without a frame after which a connection is given up.
+const IDLE: Duration = Duration::from_secs(60);
+const MAX_FRAME: u32 = 65_536;
+
+/// A connection. Dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    attach: mpsc::Sender<Attach>,
+    pub(super) seen: Seen,
+    /// Fires when the connection or its session has ended.
+    pub(super) dead: CancellationToken,
+    links: AtomicU64,
+    name: String,
+    _close: DropGuard,
+}
+
+enum Attach {
+    Sender {
+        name: String,
+        address: String,
+        answer: oneshot::Sender<Result<Sender, Fault>>,
+    },
+    Receiver {
+        name: String,
+        address: String,
+        answers_to: Option<String>,
+        answer: oneshot::Sender<Result<Receiver, Fault>>,
+    },
+    Controller {
+        name: String,
+        answer: oneshot::Sender<Result<Controller, Fault>>,
+    },
+}
+
+impl Connection {
+    /// Opens a connection.
+    pub(super) async fn open(namespace: &Namespace, trust: &Trust) -> Result<Arc<Self>, Fault> {
+        let opening = timeout(LIMIT, handshake(namespace, trust)).await;
+        let (connection, session, seen, name) = opening.map_err(|_| not_sent("no answer in time"))??;
+        let (attach, commands) = mpsc::channel(16);
+        let (dead, close) = (CancellationToken::new(), CancellationToken::new());
+        let owner = Owner { connection, session, dead: dead.clone(), close: close.clone() };
+        drop(task::spawn(owner.run(commands)));
+        Ok(Arc::new(Self { attach, seen, dead, links: AtomicU64::new(0), name, _close: close.drop_guard() }))
+    }
+
+    /// Returns a name that no link of this connection has had.
+    pub(super) fn link_name(&self) -> String {
+        format!("{}-{}", self.name, self.links.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Attaches a link that sends to `address`.
+    pub(super) async fn sender(&self, address: &str) -> Result<Sender, Fault> {
+        let (answer, attached) = oneshot::channel();
+        let (name, address) = (self.link_name(), address.to_owned());
+        self.ask(Attach::Sender { name, address, answer }, attached).await
+    }
+
+    /// Attaches a link that receives from `address`: messages under locks, or the answers to requests if it is named
+    /// where they are to go.
+    pub(super) async fn receiver(
+        &self,
+        address: &str,
+        answers_to: Option<String>,
+    ) -> Result<Receiver, Fault> {
+        let (answer, attached) = oneshot::channel();
+        let (name, address) = (self.link_name(), address.to_owned());
+        self.ask(Attach::Receiver { name, address, answers_to, answer }, attached).await
+    }
+
+    /// Attaches a link to the coordinator of transactions.
+    pub(super) async fn controller(&self) -> Result<Controller, Fault> {
+        let (answer, attached) = oneshot::channel();
+        self.ask(Attach::Controller { name: self.link_name(), answer }, attached).await
+    }
+
+    async fn ask<T>(&self, command: Attach, answer: oneshot::Receiver<Result<T, Fault>>) -> Result<T, Fault> {
+        let gone = || not_sent("the connection has ended");
+        self.attach.send(command).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+async fn handshake(
+    namespace: &Namespace,
+    trust: &Trust,
+) -> Result<(ConnectionHandle<()>, SessionHandle<()>, Seen, String), Fault> {
+    let trust = namespace.tls.then_some(trust);
+    let socket = stream::open(&namespace.host, namespace.amqp_port(), trust).await;
+    let (stream, seen) = Tap::new(socket.map_err(|error| not_sent(&error.to_string()))?);
+    let name = format!("jobqueue-{}", entropy::uuid_v4().simple());
+    let mut connection = AmqpConnection::builder()
+        .container_id(name.clone())
+        .hostname(namespace.host.as_str())
+        .scheme("amqp")
+        .max_frame_size(MAX_FRAME)
+        .idle_time_out(u32::try_from(IDLE.as_millis()).unwrap_or(u32::MAX))
+        .sasl_profile(SaslProfile::Anonymous)
+        .open_with_stream(stream)
+        .await
+        .map_err(|error| not_sent(&error.to_string()))?;
+    let session = Session::begin(&mut connection).await.map_err(|error| not_sent(&error.to_string()))?;
+    Ok((connection, session, seen, name))
+}
+
+/// The owner of the handles, which can be used by one task only.
+struct Owner {
+    connection: ConnectionHandle<()>,
+    session: SessionHandle<()>,
+    dead: CancellationToken,
+    close: CancellationToken,
+}
+
+impl Owner {
+    async fn run(mut self, mut commands: mpsc::Receiver<Attach>) {
+        let _dead = self.dead.clone().drop_guard();
+        loop {
+            tokio::select! {
+                () = self.close.cancelled() => break,
+                command = commands.recv() => match command {
+                    Some(command) => {
+                        tokio::select! {
+                            () = attach(&mut self.session, command) => {}
+                            () = self.close.cancelled() => break,
+                            end = self.connection.on_close() => return ended("connection", end.err()),
+                        }
+                    }
+                    None => break,
+                },
+                end = self.connection.on_close() => return ended("connection", end.err()),
+                end = self.session.on_end() => {
+                    ended("session", end.err());
+                    break;
+                }
+            }
+        }
+        self.dead.cancel();
+        let _ = timeout(FAREWELL, self.connection.close()).await;
+    }
+}
+
+fn ended(what: &str, error: Option<impl std::fmt::Display>) {
+    let reason = error.map(|error| error.to_string());
+    tracing::debug!(reason, "the {what} to Service Bus has ended");
+}
+
+async fn attach(session: &mut SessionHandle<()>, command: Attach) {
+    match command {
+        Attach::Sender { name, address, answer } => {
+            let attaching = Sender::builder().name(name).target(address.as_str()).attach(session);
+            let attached =
+                timeout(LIMIT, attaching).await.map(|done| done.map_err(|error| of_sender(&error)));
+            let _ = answer.send(attached.unwrap_or(Err(not_sent("no answer to the attach"))));
+        }
+        Attach::Receiver { name, address, answers_to, answer } => {
+            let receiver = Receiver::builder().name(name).source(address.as_str());
+            let attaching = async {
+                match answers_to {
+                    Some(target) => receiver.target(target).attach(session).await,
+                    None => {
+                        let receiver = receiver
+                            .sender_settle_mode(SenderSettleMode::Unsettled)
+                            .receiver_settle_mode(ReceiverSettleMode::Second)
+                            .credit_mode(CreditMode::Manual);
+                        receiver.attach(session).await
+                    }
+                }
+            };
+            let attached =
+                timeout(LIMIT, attaching).await.map(|done| done.map_err(|error| of_receiver(&error)));
+            let _ = answer.send(attached.unwrap_or(Err(not_sent("no answer to the attach"))));
+        }
+        Attach::Controller { name, answer } => {
+            let attached = timeout(LIMIT, Controller::attach(session, name)).await;
+            let attached = attached.map(|done| done.map_err(|error| of_sender(&error)));
+            let _ = answer.send(attached.unwrap_or(Err(not_sent("no answer to the attach"))));
+        }
+    }
+}
+
+fn of_sender(error: &SenderAttachError) -> Fault {
+    match error {
+        SenderAttachError::RemoteClosedWithError(error) => condition_of(error),
+        other => not_sent(&other.to_string()),
+    }
+}
+
+fn of_receiver(error: &ReceiverAttachError) -> Fault {
+    match error {
+        ReceiverAttachError::RemoteClosedWithError(error) => condition_of(error),
+        other => not_sent(&other.to_string()),
+    }
+}
+
+fn not_sent(reason: &str) -> Fault {
+    Fault::NotSent(reason.to_owned())
+}

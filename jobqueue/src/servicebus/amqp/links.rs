@@ -1,0 +1,200 @@
+//! The links of one storage handle: opened when they are needed, and anew when they have ended.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fe2o3_amqp::types::primitives::Value;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::super::connection_string::Namespace;
+use super::super::error::Fault;
+use super::super::sas::VALIDITY;
+use super::connection::Connection;
+use super::receiver::{ReceiveLink, Replacing};
+use super::requests::{Node, Request};
+use super::sender::SendLink;
+use super::stream::Trust;
+use crate::task;
+
+/// The part of a token's life after which it is renewed.
+const RENEW_AFTER: f64 = 0.75;
+/// The pause after a token could not be renewed.
+const RETRY_TOKEN: Duration = Duration::from_secs(5);
+
+/// The connection of one handle, with its links.
+#[derive(Debug)]
+pub(crate) struct Links {
+    namespace: Arc<Namespace>,
+    trust: Trust,
+    validity: Duration,
+    live: Mutex<Option<Arc<Live>>>,
+}
+
+/// A connection that works, with the links on it by queue.
+#[derive(Debug)]
+struct Live {
+    connection: Arc<Connection>,
+    cbs: Node,
+    tokens: Mutex<HashMap<String, Instant>>,
+    nodes: Mutex<HashMap<String, Node>>,
+    senders: Mutex<HashMap<String, SendLink>>,
+    receivers: Mutex<HashMap<String, ReceiveLink>>,
+}
+
+impl Links {
+    pub(crate) fn new(namespace: Arc<Namespace>, trust: Trust, validity: Option<Duration>) -> Self {
+        Self { namespace, trust, validity: validity.unwrap_or(VALIDITY), live: Mutex::default() }
+    }
+
+    /// Returns links of the same kind over a connection of their own.
+    pub(crate) fn again(&self) -> Self {
+        Self::new(Arc::clone(&self.namespace), self.trust.clone(), Some(self.validity))
+    }
+
+    /// Returns the node for the management of a queue's messages.
+    pub(crate) async fn node(&self, queue: &str) -> Result<Node, Fault> {
+        let live = self.live(queue).await?;
+        let address = format!("{queue}/$management");
+        cached(&live.nodes, queue, Node::is_gone, Node::attach(&live.connection, &address)).await
+    }
+
+    /// Returns the link by which messages are sent to a queue.
+    pub(crate) async fn sender(&self, queue: &str) -> Result<SendLink, Fault> {
+        let live = self.live(queue).await?;
+        cached(&live.senders, queue, SendLink::is_gone, SendLink::attach(&live.connection, queue)).await
+    }
+
+    /// Returns the link by which a queue's messages come.
+    pub(crate) async fn receiver(&self, queue: &str) -> Result<ReceiveLink, Fault> {
+        let live = self.live(queue).await?;
+        cached(&live.receivers, queue, ReceiveLink::is_gone, ReceiveLink::attach(&live.connection, queue))
+            .await
+    }
+
+    /// Returns the link by which a queue's messages came, if it is still up.
+    pub(crate) async fn present_receiver(&self, queue: &str) -> Option<ReceiveLink> {
+        let live = self.live.lock().await.clone()?;
+        let receivers = live.receivers.lock().await;
+        receivers.get(queue).filter(|link| !link.is_gone()).cloned()
+    }
+
+    /// Gives a link what it needs for transactions.
+    ///
+    /// # Errors
+    /// When the tier has no transactions, or a link cannot be attached.
+    pub(crate) async fn prepare_transactions(&self, queue: &str, link: &ReceiveLink) -> Result<(), Fault> {
+        let live = self.live(queue).await?;
+        let controller = live.connection.controller().await?;
+        let sender = live.connection.sender(queue).await?;
+        link.give(Replacing { controller, sender }).await;
+        Ok(())
+    }
+
+    /// Returns the connection, with a token for the queue.
+    async fn live(&self, queue: &str) -> Result<Arc<Live>, Fault> {
+        let mut present = self.live.lock().await;
+        let live = match present.as_ref().filter(|live| !live.is_gone()) {
+            Some(live) => Arc::clone(live),
+            None => {
+                let live = self.connect().await?;
+                *present = Some(Arc::clone(&live));
+                live
+            }
+        };
+        drop(present);
+        live.authorize(&self.namespace, self.validity, queue).await?;
+        Ok(live)
+    }
+
+    async fn connect(&self) -> Result<Arc<Live>, Fault> {
+        let connection = Connection::open(&self.namespace, &self.trust).await?;
+        let live = Arc::new(Live {
+            cbs: Node::attach(&connection, "$cbs").await?,
+            connection,
+            tokens: Mutex::default(),
+            nodes: Mutex::default(),
+            senders: Mutex::default(),
+            receivers: Mutex::default(),
+        });
+        let renewing = renew_tokens(Arc::downgrade(&live), Arc::clone(&self.namespace), self.validity);
+        drop(task::spawn(renewing));
+        Ok(live)
+    }
+}
+
+impl Live {
+    fn is_gone(&self) -> bool {
+        self.connection.dead.is_cancelled() || self.cbs.is_gone()
+    }
+
+    /// Sends a token for a queue, unless the last one is still good.
+    async fn authorize(&self, namespace: &Namespace, validity: Duration, queue: &str) -> Result<(), Fault> {
+        let mut tokens = self.tokens.lock().await;
+        if tokens.get(queue).is_some_and(|renewal| Instant::now() < *renewal) {
+            return Ok(());
+        }
+        let renewal = self.put_token(namespace, validity, queue).await?;
+        tokens.insert(queue.to_owned(), renewal);
+        Ok(())
+    }
+
+    /// Sends a token for a queue; returns when it is to be renewed.
+    async fn put_token(
+        &self,
+        namespace: &Namespace,
+        validity: Duration,
+        queue: &str,
+    ) -> Result<Instant, Fault> {
+        let audience = format!("sb://{}/{queue}", namespace.host);
+        let renewal = Instant::now() + validity.mul_f64(RENEW_AFTER);
+        let token = namespace.key.sign(&audience, SystemTime::now() + validity);
+        let token = token.ok_or_else(|| Fault::NotSent("no token can be made of this key".to_owned()))?;
+        let properties = vec![("type", "servicebus.windows.net:sastoken".to_owned()), ("name", audience)];
+        let request = Request { operation: "put-token", properties, body: Value::String(token) };
+        self.cbs.call(request).await?;
+        Ok(renewal)
+    }
+}
+
+/// Renews the tokens of a connection until it has ended. A link whose token runs out is detached.
+async fn renew_tokens(live: std::sync::Weak<Live>, namespace: Arc<Namespace>, validity: Duration) {
+    loop {
+        let pause = {
+            let Some(live) = live.upgrade().filter(|live| !live.is_gone()) else { return };
+            let mut tokens = live.tokens.lock().await;
+            let now = Instant::now();
+            for (queue, renewal) in tokens.iter_mut().filter(|(_, renewal)| **renewal <= now) {
+                *renewal = match live.put_token(&namespace, validity, queue).await {
+                    Ok(renewal) => renewal,
+                    Err(error) => {
+                        tracing::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
+                        Instant::now() + RETRY_TOKEN
+                    }
+                };
+            }
+            let next = tokens.values().min().copied();
+            next.map_or(validity / 4, |next| next.saturating_duration_since(Instant::now()))
+        };
+        tokio::time::sleep(pause.clamp(Duration::from_millis(50), validity / 4)).await;
+    }
+}
+
+/// Returns the link of a queue, or attaches one.
+async fn cached<L: Clone>(
+    links: &Mutex<HashMap<String, L>>,
+    queue: &str,
+    is_gone: fn(&L) -> bool,
+    attach: impl Future<Output = Result<L, Fault>>,
+) -> Result<L, Fault> {
+    let mut links = links.lock().await;
+    if let Some(link) = links.get(queue).filter(|link| !is_gone(link)) {
+        return Ok(link.clone());
+    }
+    links.remove(queue);
+    let link = attach.await?;
+    links.insert(queue.to_owned(), link.clone());
+    Ok(link)
+}

@@ -1,0 +1,15 @@
+//! AMQP: connections, links and requests, without knowledge of queues and messages of the port.
+
+pub(super) mod connection;
+mod links;
+pub(super) mod receiver;
+pub(super) mod requests;
+pub(super) mod sender;
+mod stream;
+mod tap;
+mod transaction;
+mod values;
+
+pub(super) use links::Links;
+pub(super) use stream::Trust;
+pub(super) use values::{Incoming, encode, field, map};

@@ -1,0 +1,130 @@
+//! A link that sends messages, and the task that owns it.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use fe2o3_amqp::Sender;
+use fe2o3_amqp::link::SendError;
+use fe2o3_amqp::types::messaging::{Data, Message, Outcome};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::super::error::Fault;
+use super::connection::{Connection, LIMIT};
+use super::values::condition_of;
+use crate::task;
+
+type Sent = (Message<Data>, oneshot::Sender<Result<(), Fault>>);
+type Answer = Result<Outcome, SendError>;
+type Pending = Pin<Box<dyn Future<Output = (Answer, oneshot::Sender<Result<(), Fault>>)> + Send>>;
+
+/// A link to a queue. Clones use the same link.
+#[derive(Debug, Clone)]
+pub(crate) struct SendLink {
+    messages: mpsc::Sender<Sent>,
+}
+
+impl SendLink {
+    pub(super) async fn attach(connection: &Connection, address: &str) -> Result<Self, Fault> {
+        let sender = connection.sender(address).await?;
+        let (messages, commands) = mpsc::channel(256);
+        drop(task::spawn(run(sender, commands, connection.dead.clone())));
+        Ok(Self { messages })
+    }
+
+    /// Returns whether the link has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        self.messages.is_closed()
+    }
+
+    /// Sends a message and waits for the service's answer. If the future is dropped, the message may have been sent.
+    pub(crate) async fn send(&self, message: Message<Data>) -> Result<(), Fault> {
+        let (answer, answered) = oneshot::channel();
+        let gone = || Fault::NotSent("the link has ended".to_owned());
+        self.messages.send((message, answer)).await.map_err(|_| gone())?;
+        match timeout(LIMIT, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(Fault::Lost("the link has ended".to_owned())),
+            Err(_) => Err(Fault::Late),
+        }
+    }
+}
+
+async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: CancellationToken) {
+    let mut pending = FuturesUnordered::<Pending>::new();
+    loop {
+        tokio::select! {
+            () = dead.cancelled() => break,
+            message = messages.recv() => {
+                let Some((message, answer)) = message else { break };
+                let sending = timeout(LIMIT, sender.send_batchable(message));
+                let sent = tokio::select! {
+                    () = dead.cancelled() => break,
+                    sent = sending => sent,
+                };
+                match sent {
+                    Ok(Ok(outcome)) => pending.push(Box::pin(async move { (outcome.await, answer) })),
+                    Ok(Err(error)) => {
+                        let is_usable = error.recovery().link_is_usable();
+                        let _ = answer.send(Err(fault_of(&error)));
+                        if !is_usable {
+                            break;
+                        }
+                    }
+                    // Without credit for so long; whether the link has sent it is not told.
+                    Err(_) => {
+                        let _ = answer.send(Err(Fault::Late));
+                        break;
+                    }
+                }
+            }
+            Some((outcome, answer)) = pending.next(), if !pending.is_empty() => {
+                let is_usable = outcome.as_ref().map_or_else(|error| error.recovery().link_is_usable(), |_| true);
+                let _ = answer.send(read(outcome));
+                if !is_usable {
+                    break;
+                }
+            }
+        }
+    }
+    messages.close();
+    // Who still waits learns that the link has ended: without the link their futures would never end.
+}
+
+fn read(outcome: Answer) -> Result<(), Fault> {
+    match outcome {
+        Ok(Outcome::Accepted(_)) => Ok(()),
+        Ok(Outcome::Rejected(rejected)) => Err(match rejected.error {
+            Some(error) => condition_of(&error),
+            None => Fault::NotSent("the message was rejected".to_owned()),
+        }),
+        Ok(_) => Err(Fault::NotSent("the message was released".to_owned())),
+        Err(error) => Err(fault_of(&error)),
+    }
+}
+
+/// Returns the fault of a message whose answer did not come. The link may have ended before or after the message was stored.
+fn fault_of(error: &SendError) -> Fault {
+    use fe2o3_amqp::link::{DetachError as Detach, LinkStateError as State};
+    match error {
+        SendError::MessageSizeExceeded(_) => Fault::Refused {
+            condition: "amqp:link:message-size-exceeded".to_owned(),
+            description: error.to_string(),
+        },
+        SendError::MessageEncodeError => Fault::NotSent(error.to_string()),
+        SendError::Detached(
+            Detach::RemoteClosedWithError(reason) | Detach::RemoteDetachedWithError(reason),
+        )
+        | SendError::LinkStateError(
+            State::RemoteClosedWithError(reason) | State::RemoteDetachedWithError(reason),
+        ) => {
+            let fault = condition_of(reason);
+            // A queue that is gone has no message.
+            if fault.is_missing_entity() { fault } else { Fault::Lost(error.to_string()) }
+        }
+        _ => Fault::Lost(error.to_string()),
+    }
+}

@@ -1,0 +1,246 @@
+//! Reads the incoming frames beside the client, for what the client does not report: the answers to settlements, and the end of
+//! a drain.
+//!
+//! The answer to a drain sets the client's count of deliveries to the peer's, which includes deliveries that the client has yet to count:
+//! it would count them twice, and grant too much credit. So the client does not see these answers, and the owner of the
+//! link adds what the peer is ahead to the credit that it grants.
+
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use fe2o3_amqp::types::definitions::Role;
+use fe2o3_amqp::types::messaging::DeliveryState;
+use fe2o3_amqp::types::performatives::{Attach, Disposition, Flow, Transfer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{oneshot, watch};
+
+use crate::sync::lock;
+
+const ATTACH: u8 = 0x12;
+const FLOW: u8 = 0x13;
+const TRANSFER: u8 = 0x14;
+const DISPOSITION: u8 = 0x15;
+/// The bytes before a frame's body.
+const HEAD: usize = 8;
+
+/// The answers that were seen on a connection. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    inner: Arc<Mutex<Inner>>,
+    flows: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    waiting: HashMap<u32, oneshot::Sender<DeliveryState>>,
+    /// The links by the peer's handle.
+    links: HashMap<u32, SeenLink>,
+}
+
+/// The use of a link by the peer.
+#[derive(Debug, Clone, Default)]
+struct SeenLink {
+    name: String,
+    /// The complete deliveries.
+    deliveries: u64,
+    /// The peer's delivery count at first, and now: it grows by one with each delivery, and by unused credit with a
+    /// drain.
+    first_count: u32,
+    count: u32,
+    /// The delivery count and the deliveries at the end of the last drain.
+    drained_at: Option<(u32, u64)>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { inner: Arc::default(), flows: watch::Sender::new(0) }
+    }
+}
+
+impl Seen {
+    /// Returns what receives the answer to the settlement of a delivery. Call it before settling.
+    pub(super) fn watch(&self, delivery: u32) -> oneshot::Receiver<DeliveryState> {
+        let (sender, receiver) = oneshot::channel();
+        lock(&self.inner).waiting.insert(delivery, sender);
+        receiver
+    }
+
+    /// Returns what wakes when a drain has ended, of whatever link.
+    pub(super) fn flows(&self) -> watch::Receiver<u64> {
+        self.flows.subscribe()
+    }
+
+    /// Returns the peer's delivery count on a link, and by how much it is ahead of a client that has received so many
+    /// deliveries.
+    pub(super) fn ahead(&self, link: &str, received: u64) -> (u32, u32) {
+        let inner = lock(&self.inner);
+        let Some(seen) = inner.links.values().find(|seen| seen.name == link) else { return (0, 0) };
+        let received = seen.first_count.wrapping_add(u32::try_from(received % (1 << 32)).unwrap_or_default());
+        (seen.count, seen.count.wrapping_sub(received))
+    }
+
+    /// Returns how many deliveries the peer had sent on a link when it answered a drain that was asked for since its
+    /// delivery count was `since`; `None` before. A late answer to an earlier drain has that count.
+    pub(super) fn drained(&self, link: &str, since: u32) -> Option<u64> {
+        let inner = lock(&self.inner);
+        let seen = inner.links.values().find(|seen| seen.name == link)?;
+        let (count, deliveries) = seen.drained_at?;
+        (count.wrapping_sub(since).cast_signed() > 0).then_some(deliveries)
+    }
+
+    /// Takes a frame in; returns another body if the client is to see that instead.
+    fn frame(&self, code: u8, body: &[u8]) -> Option<Vec<u8>> {
+        match code {
+            DISPOSITION => self.disposition(serde_amqp::from_slice(body).ok()?),
+            TRANSFER => {
+                let transfer: Transfer = serde_amqp::from_slice(body).ok()?;
+                if !transfer.more && !transfer.aborted {
+                    let mut inner = lock(&self.inner);
+                    let link = inner.links.entry(transfer.handle.0).or_default();
+                    link.deliveries += 1;
+                    link.count = link.count.wrapping_add(1);
+                }
+            }
+            ATTACH => {
+                let attach: Attach = serde_amqp::from_slice(body).ok()?;
+                let count = attach.initial_delivery_count.unwrap_or_default();
+                let link = SeenLink { name: attach.name, first_count: count, count, ..SeenLink::default() };
+                lock(&self.inner).links.insert(attach.handle.0, link);
+            }
+            FLOW => return self.flow(serde_amqp::from_slice(body).ok()?),
+            _ => {}
+        }
+        None
+    }
+
+    fn disposition(&self, disposition: Disposition) {
+        let (Role::Sender, Some(state)) = (disposition.role, disposition.state) else { return };
+        let mut inner = lock(&self.inner);
+        for id in disposition.first..=disposition.last.unwrap_or(disposition.first) {
+            if let Some(waiter) = inner.waiting.remove(&id) {
+                let _ = waiter.send(state.clone());
+            }
+        }
+    }
+
+    /// Notes the answer to a drain, and leaves of it what concerns the session.
+    fn flow(&self, mut flow: Flow) -> Option<Vec<u8>> {
+        let (true, Some(0), Some(handle)) = (flow.drain, flow.link_credit, flow.handle.take()) else {
+            return None;
+        };
+        if let Some(link) = lock(&self.inner).links.get_mut(&handle.0) {
+            link.count = flow.delivery_count.unwrap_or(link.count);
+            link.drained_at = Some((link.count, link.deliveries));
+        }
+        self.flows.send_modify(|number| *number = number.wrapping_add(1));
+        (flow.delivery_count, flow.link_credit, flow.available) = (None, None, None);
+        (flow.drain, flow.echo, flow.properties) = (false, false, None);
+        serde_amqp::to_vec(&flow).ok()
+    }
+}
+
+/// A stream whose incoming frames are read.
+#[derive(Debug)]
+pub(super) struct Tap<S> {
+    io: S,
+    /// The beginning of a frame.
+    partial: Vec<u8>,
+    /// What the client is to read, and how much of it it has read.
+    ready: Vec<u8>,
+    taken: usize,
+    seen: Seen,
+}
+
+impl<S> Tap<S> {
+    pub(super) fn new(io: S) -> (Self, Seen) {
+        let seen = Seen::default();
+        let tap = Self { io, partial: Vec::new(), ready: Vec::new(), taken: 0, seen: seen.clone() };
+        (tap, seen)
+    }
+
+    fn scan(&mut self) {
+        self.ready.clear();
+        self.taken = 0;
+        let mut at = 0;
+        while let Some((length, code)) = next_frame(&self.partial[at..]) {
+            let frame = &self.partial[at..at + length];
+            let replaced = code.and_then(|(code, start)| self.seen.frame(code, &frame[start..]));
+            match replaced {
+                Some(body) => {
+                    let length = u32::try_from(body.len() + HEAD).unwrap_or_default();
+                    self.ready.extend_from_slice(&length.to_be_bytes());
+                    // No extended header; type and channel as before.
+                    self.ready.extend_from_slice(&[2, frame[5], frame[6], frame[7]]);
+                    self.ready.extend_from_slice(&body);
+                }
+                None => self.ready.extend_from_slice(frame),
+            }
+            at += length;
+        }
+        self.partial.drain(..at);
+    }
+}
+
+/// Returns the length of what begins the bytes, and the code and start of the body of an AMQP frame; `None` if it is not
+/// complete.
+fn next_frame(bytes: &[u8]) -> Option<(usize, Option<(u8, usize)>)> {
+    let head: [u8; HEAD] = bytes.get(..HEAD)?.try_into().ok()?;
+    if &head[..4] == b"AMQP" {
+        return Some((HEAD, None));
+    }
+    let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    // The client ends a connection on which a frame is shorter than its head.
+    let length = length.max(HEAD);
+    let frame = bytes.get(..length)?;
+    let start = (usize::from(head[4]) * 4).min(length);
+    let body = &frame[start..];
+    let is_performative = head[5] == 0 && body.len() > 3 && body[..2] == [0, 0x53];
+    Some((length, is_performative.then(|| (body[2], start))))
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let left = &self.ready[self.taken..];
+            if !left.is_empty() {
+                let count = left.len().min(buffer.remaining());
+                buffer.put_slice(&left[..count]);
+                self.taken += count;
+                return Poll::Ready(Ok(()));
+            }
+            let mut bytes = [0_u8; 8192];
+            let mut chunk = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.io).poll_read(context, &mut chunk) {
+                Poll::Ready(Ok(())) if chunk.filled().is_empty() => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) => self.partial.extend_from_slice(chunk.filled()),
+                other => return other,
+            }
+            self.scan();
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,70 @@
+//! Short helpers for AMQP values and messages.
+
+use fe2o3_amqp::types::definitions::{Error as AmqpError, ErrorCondition};
+use fe2o3_amqp::types::messaging::{Body, Data, Message};
+use fe2o3_amqp::types::primitives::{OrderedMap, Symbol, Value};
+use uuid::Uuid;
+
+use super::super::error::Fault;
+
+/// A message as it comes from the service.
+pub(crate) type Incoming = Message<Body<Value>>;
+
+/// The body of a request or an answer.
+pub(crate) type Fields = OrderedMap<Value, Value>;
+
+/// Returns a map with texts as keys.
+pub(crate) fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    let mut map = Fields::new();
+    for (name, value) in fields {
+        map.insert(Value::String(name.to_owned()), value);
+    }
+    Value::Map(map)
+}
+
+/// Returns a value of a map.
+pub(crate) fn field<'v>(map: &'v Value, name: &str) -> Option<&'v Value> {
+    match map {
+        Value::Map(map) => map.get(&Value::String(name.to_owned())),
+        _ => None,
+    }
+}
+
+/// Returns a delivery tag as the identifier that it is: the first three fields are in reversed byte order.
+pub(crate) fn guid(tag: &[u8]) -> Option<Uuid> {
+    Some(Uuid::from_bytes_le(tag.try_into().ok()?))
+}
+
+/// Returns an error of the service.
+pub(crate) fn condition_of(error: &AmqpError) -> Fault {
+    Fault::Refused {
+        condition: name_of(&error.condition),
+        description: error.description.clone().unwrap_or_default(),
+    }
+}
+
+fn name_of(condition: &ErrorCondition) -> String {
+    // The types have no other way to the name on the wire.
+    let symbol = serde_amqp::to_vec(condition).and_then(|bytes| serde_amqp::from_slice::<Symbol>(&bytes));
+    symbol.map_or_else(|_| "amqp:internal-error".to_owned(), |symbol| symbol.0)
+}
+
+/// Returns the bytes of a message, for requests that carry messages.
+pub(crate) fn encode(message: &Message<Data>) -> Result<Vec<u8>, Fault> {
+    let unreadable = |error: serde_amqp::Error| Fault::NotSent(error.to_string());
+    let mut bytes = Vec::new();
+    if let Some(header) = &message.header {
+        bytes.extend(serde_amqp::to_vec(header).map_err(unreadable)?);
+    }
+    if let Some(annotations) = &message.message_annotations {
+        bytes.extend(serde_amqp::to_vec(annotations).map_err(unreadable)?);
+    }
+    if let Some(properties) = &message.properties {
+        bytes.extend(serde_amqp::to_vec(properties).map_err(unreadable)?);
+    }
+    if let Some(properties) = &message.application_properties {
+        bytes.extend(serde_amqp::to_vec(properties).map_err(unreadable)?);
+    }
+    bytes.extend(serde_amqp::to_vec(&message.body).map_err(unreadable)?);
+    Ok(bytes)
+}

@@ -1,0 +1,122 @@
+//! Parses connection strings of Service Bus.
+//!
+//! A wrong string is refused with the name of the wrong setting. Values and unknown names are never repeated: either
+//! may be a piece of a key.
+
+use url::Url;
+
+use super::sas::Key;
+
+/// The problem with a string, as a sentence without secrets.
+pub(super) type Problem = String;
+
+/// A namespace: where it is, and by what key it is used.
+#[derive(Debug, Clone)]
+pub(super) struct Namespace {
+    pub(super) host: String,
+    /// The port, where the string names one.
+    pub(super) port: Option<u16>,
+    /// False for the emulators, which have no TLS.
+    pub(super) tls: bool,
+    pub(super) key: Key,
+}
+
+impl Namespace {
+    /// Returns the port for AMQP.
+    pub(super) fn amqp_port(&self) -> u16 {
+        self.port.unwrap_or(if self.tls { 5671 } else { 5672 })
+    }
+
+    /// Returns the address of the management API.
+    pub(super) fn http(&self) -> String {
+        let scheme = if self.tls { "https" } else { "http" };
+        let port = self.port.or(if self.tls { None } else { Some(5300) });
+        match port {
+            Some(port) => format!("{scheme}://{}:{port}", self.host),
+            None => format!("{scheme}://{}", self.host),
+        }
+    }
+}
+
+/// Parses `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…[;UseDevelopmentEmulator=true]`.
+pub(super) fn parse(text: &str) -> Result<Namespace, Problem> {
+    let (mut endpoint, mut name, mut secret, mut emulator) = (None, None, None, false);
+    for (index, setting) in text.split(';').enumerate().filter(|(_, setting)| !setting.trim().is_empty()) {
+        let place = index + 1;
+        let (left, value) = setting.split_once('=').ok_or_else(|| {
+            format!("setting {place} of the connection string is not of the form Name=Value")
+        })?;
+        let value = value.trim();
+        match left.trim().to_ascii_lowercase().as_str() {
+            "endpoint" => endpoint = Some(value),
+            "sharedaccesskeyname" => name = Some(value),
+            "sharedaccesskey" => secret = Some(value),
+            "usedevelopmentemulator" => emulator = value.eq_ignore_ascii_case("true"),
+            "entitypath" => {
+                return Err(
+                    "EntityPath names one queue; use the connection string of the namespace".to_owned()
+                );
+            }
+            _ => {
+                return Err(format!(
+                    "setting {place} of the connection string has an unknown name; known are Endpoint, \
+                     SharedAccessKeyName, SharedAccessKey, UseDevelopmentEmulator and Blobs"
+                ));
+            }
+        }
+    }
+    let (host, port) = host(endpoint.ok_or("Endpoint is missing")?)?;
+    let given = |value: Option<&str>, what: &str| match value {
+        Some(value) if !value.is_empty() => Ok(value.into()),
+        _ => Err(format!("{what} is missing")),
+    };
+    let key = Key { name: given(name, "SharedAccessKeyName")?, secret: given(secret, "SharedAccessKey")? };
+    Ok(Namespace { host, port, tls: !emulator, key })
+}
+
+fn host(endpoint: &str) -> Result<(String, Option<u16>), Problem> {
+    let wrong = || "Endpoint must be sb://NAMESPACE.servicebus.windows.net/".to_owned();
+    let url = Url::parse(endpoint).map_err(|_| wrong())?;
+    if url.scheme() != "sb" || !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong());
+    }
+    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+    Ok((host.to_owned(), url.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_read_from_the_portals_string() {
+        let read = parse("Endpoint=sb://a.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k=")
+            .unwrap();
+        assert_eq!((read.host.as_str(), read.amqp_port()), ("a.servicebus.windows.net", 5671));
+        assert_eq!(read.http(), "https://a.servicebus.windows.net");
+        assert_eq!(&*read.key.secret, "k=");
+    }
+
+    #[test]
+    fn an_emulator_has_no_tls() {
+        let text =
+            "Endpoint=sb://localhost:9;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true;";
+        let read = parse(text).unwrap();
+        assert_eq!((read.tls, read.amqp_port(), read.http().as_str()), (false, 9, "http://localhost:9"));
+    }
+
+    #[test]
+    fn a_wrong_string_is_refused_without_its_secrets() {
+        for text in [
+            "Endpoint=sb://a/;SharedAccessKeyName=n",
+            "Endpoint=https://a/;SharedAccessKeyName=n;SharedAccessKey=tops3cret",
+            "SharedAccessKeyName=n;SharedAccessKey=tops3cret",
+            "Endpoint=sb://a/;tops3cret",
+            "Endpoint=sb://a/;tops3cret=x",
+            "Endpoint=sb://a/;SharedAccessKeyName=n;SharedAccessKey=tops3cret;EntityPath=q",
+        ] {
+            let problem = parse(text).unwrap_err();
+            assert!(!problem.contains("tops3cret"), "{problem}");
+        }
+    }
+}

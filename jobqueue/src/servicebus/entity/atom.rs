@@ -1,0 +1,126 @@
+//! Reads and writes the Atom documents of the management API.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Span};
+use quick_xml::events::Event;
+use quick_xml::reader::Reader;
+
+/// The settings and counts of a queue that matter here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Description {
+    pub(crate) name: String,
+    pub(crate) lock_duration: Option<Duration>,
+    pub(crate) max_delivery_count: Option<u32>,
+    pub(crate) requires_session: bool,
+    /// Active and scheduled messages, leased ones included.
+    pub(crate) messages: u64,
+}
+
+/// Returns the queues of an entry or a feed; `None` if the text is no such document.
+pub(super) fn read(body: &[u8]) -> Option<Vec<Description>> {
+    let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
+    let mut reader = Reader::from_reader(body);
+    let (mut all, mut current, mut path, mut text) = (Vec::new(), None, Vec::<String>::new(), String::new());
+    let mut is_atom = false;
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(start) => {
+                let name = String::from_utf8_lossy(start.local_name().as_ref()).into_owned();
+                is_atom |= name == "entry" || name == "feed";
+                if name == "entry" {
+                    current = Some(Description::default());
+                }
+                path.push(name);
+                text.clear();
+            }
+            Event::Text(part) => text.push_str(&part.decode().ok()?),
+            Event::GeneralRef(reference) => {
+                text.push(match &*reference.decode().ok()? {
+                    "amp" => '&',
+                    "lt" => '<',
+                    "gt" => '>',
+                    "quot" => '"',
+                    "apos" => '\'',
+                    _ => '\u{FFFD}',
+                });
+            }
+            Event::End(_) => {
+                let name = path.pop()?;
+                if name == "entry" {
+                    all.extend(current.take());
+                } else if let Some(description) = &mut current {
+                    description.set(&path, &name, text.trim());
+                }
+                text.clear();
+            }
+            Event::Eof => return (is_atom && path.is_empty()).then_some(all),
+            _ => {}
+        }
+    }
+}
+
+impl Description {
+    fn set(&mut self, path: &[String], name: &str, text: &str) {
+        let parent = path.last().map(String::as_str);
+        match name {
+            "title" if parent == Some("entry") => text.clone_into(&mut self.name),
+            "LockDuration" => self.lock_duration = duration(text),
+            "MaxDeliveryCount" => self.max_delivery_count = text.parse().ok(),
+            "RequiresSession" => self.requires_session = text == "true",
+            "ActiveMessageCount" | "ScheduledMessageCount" if parent == Some("CountDetails") => {
+                self.messages = self.messages.saturating_add(text.parse().unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reads a duration such as `PT1M30S`.
+fn duration(text: &str) -> Option<Duration> {
+    let span: Span = text.parse().ok()?;
+    let span = SignedDuration::try_from(span).ok()?;
+    Duration::try_from(span).ok()
+}
+
+/// Returns the document that creates a queue.
+pub(super) fn new_queue(lock: Duration, max_delivery_count: u32) -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\
+         <entry xmlns=\"http://www.w3.org/2005/Atom\"><content type=\"application/xml\">\
+         <QueueDescription xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\">\
+         <LockDuration>PT{}S</LockDuration><MaxDeliveryCount>{max_delivery_count}</MaxDeliveryCount>\
+         </QueueDescription></content></entry>",
+        lock.as_secs()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_read_and_other_documents_are_not() {
+        let text = "<?xml version=\"1.0\"?><entry xmlns=\"a\"><title type=\"text\">jobs</title><content>\
+            <QueueDescription><LockDuration>PT1M5S</LockDuration><MaxDeliveryCount>10</MaxDeliveryCount>\
+            <RequiresSession>true</RequiresSession><MessageCount>9</MessageCount>\
+            <CountDetails><d:ActiveMessageCount xmlns:d=\"b\">3</d:ActiveMessageCount>\
+            <d:DeadLetterMessageCount>4</d:DeadLetterMessageCount>\
+            <d:ScheduledMessageCount>2</d:ScheduledMessageCount></CountDetails>\
+            </QueueDescription></content></entry>";
+        let read = read(text.as_bytes()).unwrap();
+        assert_eq!(
+            read,
+            [Description {
+                name: "jobs".to_owned(),
+                lock_duration: Some(Duration::from_secs(65)),
+                max_delivery_count: Some(10),
+                requires_session: true,
+                messages: 5,
+            }]
+        );
+        assert_eq!(super::read(b"<feed></feed>"), Some(Vec::new()));
+        assert_eq!(super::read(b"<html>no</html>"), None);
+        assert_eq!(super::read(b"<entry>"), None);
+    }
+}

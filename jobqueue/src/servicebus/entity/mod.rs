@@ -1,0 +1,166 @@
+//! The management API over HTTP: queues are made, described, listed and deleted. It needs the claim Manage.
+
+mod atom;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use reqwest::{Certificate, Client, Method, StatusCode};
+
+pub(crate) use self::atom::Description;
+use super::connection_string::Namespace;
+use super::error::Fault;
+use super::sas::VALIDITY;
+
+const API_VERSION: &str = "2021-05";
+/// The longest time for one request.
+const LIMIT: Duration = Duration::from_secs(30);
+/// The greatest size of an answer.
+const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
+/// The queues on a page of a listing.
+const PAGE: usize = 100;
+/// The greatest number of deliveries that the service allows: our own bound strikes before.
+pub(crate) const MAX_DELIVERY_COUNT: u32 = 2000;
+
+/// The queues of a namespace, as entities with settings.
+pub(crate) struct Entities {
+    namespace: Arc<Namespace>,
+    trusted: Vec<Certificate>,
+    lock_duration: Duration,
+    client: OnceLock<Client>,
+}
+
+impl fmt::Debug for Entities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entities").field(&self.namespace.host).finish()
+    }
+}
+
+impl Entities {
+    pub(crate) fn new(namespace: Arc<Namespace>, trusted: Vec<Certificate>, lock_duration: Duration) -> Self {
+        Self { namespace, trusted, lock_duration, client: OnceLock::new() }
+    }
+
+    /// Creates a queue; false if there is one of that name.
+    pub(crate) async fn create(&self, queue: &str) -> Result<bool, Fault> {
+        let document = atom::new_queue(self.lock_duration, MAX_DELIVERY_COUNT);
+        match self.send(Method::PUT, queue, &[], Some(document)).await? {
+            (StatusCode::CREATED | StatusCode::OK, _) => Ok(true),
+            (StatusCode::CONFLICT, _) => Ok(false),
+            (status, body) => Err(refused(status, &body)),
+        }
+    }
+
+    /// Deletes a queue; false if there is none.
+    pub(crate) async fn delete(&self, queue: &str) -> Result<bool, Fault> {
+        match self.send(Method::DELETE, queue, &[], None).await? {
+            (status, _) if status.is_success() => Ok(true),
+            (StatusCode::NOT_FOUND, _) => Ok(false),
+            (status, body) => Err(refused(status, &body)),
+        }
+    }
+
+    /// Describes a queue; `None` if there is none.
+    pub(crate) async fn describe(&self, queue: &str) -> Result<Option<Description>, Fault> {
+        match self.send(Method::GET, queue, &[], None).await? {
+            (status, body) if status.is_success() => Ok(read(&body)?.into_iter().next()),
+            (StatusCode::NOT_FOUND, _) => Ok(None),
+            (status, body) => Err(refused(status, &body)),
+        }
+    }
+
+    /// Returns the names of all queues.
+    pub(crate) async fn names(&self) -> Result<Vec<String>, Fault> {
+        let mut names = Vec::new();
+        loop {
+            let page = [("$skip", names.len().to_string()), ("$top", PAGE.to_string())];
+            let (status, body) = self.send(Method::GET, "$Resources/queues", &page, None).await?;
+            if !status.is_success() {
+                return Err(refused(status, &body));
+            }
+            let found = read(&body)?;
+            let count = found.len();
+            names.extend(found.into_iter().map(|queue| queue.name));
+            if count < PAGE {
+                return Ok(names);
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        document: Option<String>,
+    ) -> Result<(StatusCode, Vec<u8>), Fault> {
+        let base = self.namespace.http();
+        let mut url = url::Url::parse(&format!("{base}/{path}")).map_err(|error| not_sent(&error))?;
+        url.query_pairs_mut().append_pair("api-version", API_VERSION).extend_pairs(query);
+        let token = self.namespace.key.sign(&format!("{base}/{path}"), SystemTime::now() + VALIDITY);
+        let token = token.ok_or_else(|| Fault::NotSent("no token can be made of this key".to_owned()))?;
+        let request = self.client()?.request(method, url).header("authorization", token).timeout(LIMIT);
+        let request = match document {
+            Some(text) => request.header("content-type", "application/atom+xml").body(text),
+            None => request,
+        };
+        let mut answer = request.send().await.map_err(lost)?;
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
+            if body.len() + chunk.len() > ANSWER_LIMIT {
+                return Err(Fault::Unreadable("the answer is too large".to_owned()));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok((answer.status(), body))
+    }
+
+    fn client(&self) -> Result<&Client, Fault> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let mut builder = Client::builder()
+            // A redirect would send the token to the host that the answer names.
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(Duration::from_secs(10))
+            .referer(false)
+            .http1_only();
+        if self.namespace.tls {
+            builder = builder.https_only(true);
+        } else {
+            // Requests to an emulator do not go to a proxy. Node closes idle connections after 5 seconds.
+            builder = builder.no_proxy().pool_idle_timeout(Duration::from_secs(4));
+        }
+        if !self.trusted.is_empty() {
+            builder = builder.tls_certs_merge(self.trusted.iter().cloned());
+        }
+        let client = builder.build().map_err(|error| not_sent(&error))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+}
+
+fn read(body: &[u8]) -> Result<Vec<Description>, Fault> {
+    atom::read(body).ok_or_else(|| Fault::Unreadable("the answer is not an Atom document".to_owned()))
+}
+
+fn refused(status: StatusCode, body: &[u8]) -> Fault {
+    let text = String::from_utf8_lossy(body);
+    let detail = text.split_once("<Detail>").and_then(|(_, rest)| rest.split_once("</Detail>"));
+    let detail = detail.map_or_else(String::new, |(detail, _)| detail.chars().take(300).collect());
+    // A missing queue is answered otherwise.
+    Fault::of_answer(i32::from(status.as_u16()), None, detail)
+}
+
+fn not_sent(error: &dyn fmt::Display) -> Fault {
+    Fault::NotSent(error.to_string())
+}
+
+fn lost(error: reqwest::Error) -> Fault {
+    let error = error.without_url();
+    match &error {
+        error if error.is_connect() => Fault::NotSent(error.to_string()),
+        error if error.is_timeout() => Fault::Late,
+        error => Fault::Lost(error.to_string()),
+    }
+}

@@ -1,0 +1,133 @@
+//! Maps failures of the service and of connections to errors of the port.
+
+use std::fmt;
+
+use crate::storage::{StoreError, StoreErrorKind as Kind};
+
+/// The reason why an exchange with the service failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum Fault {
+    /// The service refused the request, and says why.
+    #[error("the service refused: {condition}: {description}")]
+    Refused { condition: String, description: String },
+    /// The request was certainly not sent.
+    #[error("the service cannot be reached: {0}")]
+    NotSent(String),
+    /// The link or the connection ended before the answer came.
+    #[error("the connection ended before the answer: {0}")]
+    Lost(String),
+    /// No answer came in time.
+    #[error("no answer came in time")]
+    Late,
+    /// The answer was not understood.
+    #[error("the answer was not understood: {0}")]
+    Unreadable(String),
+}
+
+/// The condition of a lock that is lost.
+const LOCK_LOST: [&str; 2] = ["com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost"];
+/// The conditions of an entity that does not exist.
+const NOT_FOUND: [&str; 2] = ["amqp:not-found", "com.microsoft:entity-not-found"];
+
+impl Fault {
+    /// Returns a fault by the status and the condition of an answer to a management request.
+    pub(super) fn of_answer(status: i32, condition: Option<String>, description: String) -> Self {
+        let condition = condition.unwrap_or_else(|| {
+            let known = match status {
+                401 | 403 => "amqp:unauthorized-access",
+                404 => "com.microsoft:message-not-found",
+                408 => "com.microsoft:timeout",
+                410 => LOCK_LOST[0],
+                429 | 503 => "com.microsoft:server-busy",
+                500..=599 => "amqp:internal-error",
+                _ => "com.microsoft:argument-error",
+            };
+            known.to_owned()
+        });
+        Self::Refused { condition, description }
+    }
+
+    /// Returns whether the service says that the lock is lost.
+    pub(super) fn is_lock_lost(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if LOCK_LOST.contains(&condition.as_str()))
+    }
+
+    /// Returns whether the service says that there is no such queue.
+    pub(super) fn is_missing_entity(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if NOT_FOUND.contains(&condition.as_str()))
+    }
+
+    /// Returns whether the service answered, and refused.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Refused { condition, .. } => kind_of(condition),
+            Self::NotSent(_) | Self::Lost(_) => Kind::Unavailable,
+            Self::Late => Kind::Timeout,
+            Self::Unreadable(_) => Kind::Protocol,
+        }
+    }
+
+    /// Returns whether the request may have been applied nevertheless.
+    fn is_ambiguous(&self) -> bool {
+        match self {
+            Self::Refused { .. } => matches!(self.kind(), Kind::Timeout | Kind::Unavailable),
+            Self::NotSent(_) => false,
+            Self::Lost(_) | Self::Late | Self::Unreadable(_) => true,
+        }
+    }
+
+    /// Returns the error of a read: never ambiguous.
+    pub(super) fn of_read(self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
+        StoreError::new(self.kind(), operation, subject).with_source(self)
+    }
+
+    /// Returns the error of a change: ambiguous unless the service refused it or it was not sent.
+    pub(super) fn of_change(self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
+        let ambiguous = self.is_ambiguous();
+        self.of_read(operation, subject).with_ambiguous(ambiguous)
+    }
+}
+
+fn kind_of(condition: &str) -> Kind {
+    match condition {
+        _ if NOT_FOUND.contains(&condition) => Kind::QueueNotFound,
+        _ if LOCK_LOST.contains(&condition) => Kind::LeaseExpired,
+        "com.microsoft:message-not-found" => Kind::MessageNotFound,
+        "com.microsoft:entity-disabled" => Kind::QueueDisabled,
+        "com.microsoft:server-busy" => Kind::Throttled,
+        "com.microsoft:timeout" | "com.microsoft:operation-cancelled" => Kind::Timeout,
+        "amqp:unauthorized-access" | "com.microsoft:auth-failed" => Kind::Unauthorized,
+        "amqp:link:message-size-exceeded" => Kind::TooLarge,
+        "amqp:resource-limit-exceeded" | "com.microsoft:resource-limit-exceeded" => Kind::Full,
+        "amqp:not-allowed" | "amqp:invalid-field" | "com.microsoft:argument-error" | "amqp:decode-error" => {
+            Kind::InvalidInput
+        }
+        "amqp:not-implemented" => Kind::Unsupported,
+        _ => Kind::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(condition: &str) -> StoreError {
+        let fault = Fault::Refused { condition: condition.to_owned(), description: "why".to_owned() };
+        fault.of_change("put message", "jobs")
+    }
+
+    #[test]
+    fn refusals_are_certain_and_lost_answers_are_not() {
+        assert_eq!(refused("com.microsoft:server-busy").kind(), Kind::Throttled);
+        assert!(!refused("com.microsoft:server-busy").is_ambiguous());
+        assert!(refused("com.microsoft:message-lock-lost").is_lease_lost());
+        assert!(refused("com.microsoft:timeout").is_ambiguous());
+        assert!(refused("amqp:internal-error").is_ambiguous());
+        assert!(Fault::Late.of_change("put message", "jobs").is_ambiguous());
+        assert!(!Fault::NotSent("x".to_owned()).of_change("put message", "jobs").is_ambiguous());
+    }
+}

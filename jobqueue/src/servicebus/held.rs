@@ -1,0 +1,92 @@
+//! The messages that this process holds under locks, shared by a handle and those that were detached from it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use fe2o3_amqp::types::messaging::{ApplicationProperties, Properties};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::name::QueueName;
+use crate::storage::{ETag, MessageId};
+use crate::sync::lock;
+
+/// The time that a message is remembered after its lock has ended, for answers that come late.
+const MEMORY: Duration = Duration::from_secs(600);
+
+/// A message under a lock.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) queue: QueueName,
+    pub(super) id: MessageId,
+    pub(super) sequence: i64,
+    pub(super) text: Arc<Result<String, String>>,
+    pub(super) dequeue_count: u32,
+    pub(super) inserted: SystemTime,
+    pub(super) expires: Option<SystemTime>,
+    /// The end of the lock by the service's clock.
+    pub(super) locked_until: SystemTime,
+    /// The tag of the blob with a text that was saved under a lock of this message.
+    pub(super) saved: Option<ETag>,
+    /// The properties of the message, for copies of it.
+    pub(super) properties: Option<Properties>,
+    pub(super) application_properties: Option<ApplicationProperties>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    held: Held,
+    forget_at: Instant,
+}
+
+/// All messages under locks, by the tokens of the locks.
+#[derive(Debug, Default)]
+pub(super) struct HeldMessages {
+    entries: Mutex<HashMap<Uuid, Entry>>,
+}
+
+impl HeldMessages {
+    pub(super) fn insert(&self, token: Uuid, held: Held) {
+        let mut entries = lock(&self.entries);
+        let now = Instant::now();
+        // Now and then: those that were neither settled nor renewed.
+        if entries.len().is_power_of_two() {
+            entries.retain(|_, entry| now < entry.forget_at);
+        }
+        let forget_at = forget_at(&held);
+        entries.insert(token, Entry { held, forget_at });
+    }
+
+    /// Returns a message by the token of its lock, if it is the one that is meant.
+    pub(super) fn get(&self, queue: &QueueName, id: &MessageId, token: Uuid) -> Option<Held> {
+        let entries = lock(&self.entries);
+        let held = &entries.get(&token)?.held;
+        (held.queue == *queue && held.id == *id).then(|| held.clone())
+    }
+
+    /// Notes the new end of a lock.
+    pub(super) fn renewed(&self, token: Uuid, until: SystemTime) {
+        if let Some(entry) = lock(&self.entries).get_mut(&token) {
+            entry.held.locked_until = until;
+            entry.forget_at = forget_at(&entry.held);
+        }
+    }
+
+    /// Notes a text that was saved.
+    pub(super) fn saved(&self, token: Uuid, text: String, tag: ETag) {
+        if let Some(entry) = lock(&self.entries).get_mut(&token) {
+            entry.held.text = Arc::new(Ok(text));
+            entry.held.saved = Some(tag);
+        }
+    }
+
+    pub(super) fn remove(&self, token: Uuid) {
+        lock(&self.entries).remove(&token);
+    }
+}
+
+fn forget_at(held: &Held) -> Instant {
+    let left = held.locked_until.duration_since(SystemTime::now()).unwrap_or_default();
+    Instant::now() + left.min(MEMORY) + MEMORY
+}

@@ -1,0 +1,53 @@
+//! Azure Service Bus: queues of a namespace, with the blobs of another storage.
+//!
+//! [`Options`] sets the namespace and its key, and opens its queues as a [`QueueStore`](crate::storage::QueueStore). A
+//! [`StorageBuilder`](crate::storage::StorageBuilder) joins them with the blobs of a storage account, of a SQLite file
+//! or of memory; large payloads, leases of leaders, batches and the settings of the queues are there. The crate
+//! `fe2o3-amqp` speaks AMQP 1.0; none of its types are part of this module's interface.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use jobqueue::{Storage, servicebus};
+//!
+//! let blobs = Storage::connect("sqlite:blobs.db").await?;
+//! let options = servicebus::Options::from_connection_string(
+//!     "Endpoint=sb://my-namespace.servicebus.windows.net/;SharedAccessKeyName=jobs;SharedAccessKey=…",
+//! )?;
+//! let queues = options.open(blobs.blobs().clone());
+//! let storage = Storage::builder().queues(queues).blobs_of(&blobs).build()?;
+//! # Ok(()) }
+//! ```
+//!
+//! The service differs from the contract of the port in this:
+//! - **A lock has the length of its queue** (`LockDuration`, at most 5 minutes), whatever the caller asks for. The answer to a get
+//!   or a renewal tells the time that was granted, and leases go by it.
+//! - **A renewal keeps its token**: the receipt before it stays valid.
+//! - **A text cannot change under a lock.** A checkpoint is written to a blob beside the queue, on condition that the lock is
+//!   held and that no later delivery has written there; the next delivery reads it. A message that is given back with a
+//!   new text or a delay is replaced by a copy, in one transaction where the tier has them; else the copy comes first,
+//!   and a crash between the two leaves both.
+//! - **The receipt of a put** cancels a delayed message until its delay is over. A message without a delay can be cancelled by
+//!   nobody.
+//! - **A peek** shows leased messages as well; **clearing a queue** leaves leased messages.
+//! - **An expired lock** is refused, whatever [`ExpiredReceipt`](crate::storage::ExpiredReceipt) says.
+//! - Delays need the tier Standard or Premium.
+//!
+//! A put carries the job's identity as `message-id`, so that a queue with duplicate detection keeps one message of a send that
+//! was repeated after a lost answer.
+//!
+//! Not yet: the native dead-letter queue (dead letters are messages of an ordinary queue, as on all storages), sessions
+//! (FIFO groups work through blobs; a queue that requires sessions is refused), tokens of Entra ID, WebSocket, and push instead of
+//! polling.
+
+mod amqp;
+mod connection_string;
+mod entity;
+mod error;
+mod held;
+mod options;
+mod queue;
+mod sas;
+mod settings;
+mod texts;
+
+pub use options::Options;

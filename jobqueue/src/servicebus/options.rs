@@ -1,0 +1,125 @@
+//! Sets the namespace and its key, and opens its queues.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::amqp::{Links, Trust};
+use super::connection_string::{self, Namespace};
+use super::entity::Entities;
+use super::queue::ServiceBusQueues;
+use super::texts::Beside;
+use crate::storage::{BlobStore, QueueStore, StoreError, StoreErrorKind};
+
+/// The shortest and the longest lock that the service allows.
+const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
+
+/// A namespace of Service Bus, and how its queues are used. The value is read by [`open`](Self::open), once.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::{Storage, servicebus};
+///
+/// let blobs = Storage::connect("https://myaccount.queue.core.windows.net").await?;
+/// let options = servicebus::Options::from_connection_string(&std::env::var("SERVICEBUS")?)?;
+/// let queues = options.lock_duration(std::time::Duration::from_secs(120))?.open(blobs.blobs().clone());
+/// let storage = Storage::builder().queues(queues).blobs_of(&blobs).build()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    namespace: Namespace,
+    trust: Trust,
+    trusted: Vec<reqwest::Certificate>,
+    lock_duration: Duration,
+    wait: Duration,
+    token_validity: Option<Duration>,
+}
+
+impl Options {
+    /// Returns options for the namespace of a connection string, by its key:
+    /// `Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=…;SharedAccessKey=…`. With
+    /// `UseDevelopmentEmulator=true` the connection has no TLS.
+    ///
+    /// # Errors
+    /// `InvalidInput`, naming the wrong setting; the text never quotes a value.
+    pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
+        let namespace = connection_string::parse(text).map_err(refused)?;
+        Ok(Self {
+            namespace,
+            trust: Trust::default(),
+            trusted: Vec::new(),
+            lock_duration: Duration::from_secs(60),
+            wait: Duration::from_millis(50),
+            token_validity: None,
+        })
+    }
+
+    /// Sets the length of the locks in queues that are created: 5 seconds to 5 minutes. The default is a minute. Queues that
+    /// exist keep theirs.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another length.
+    pub fn lock_duration(mut self, length: Duration) -> Result<Self, StoreError> {
+        if !LOCK.contains(&length) {
+            return Err(refused("a lock lasts 5 seconds to 5 minutes".to_owned()));
+        }
+        self.lock_duration = length;
+        Ok(self)
+    }
+
+    /// Sets how long a get waits for the first message. The default is 50 ms. A longer wait delivers sooner, and costs fewer
+    /// requests; the locks of the messages begin when they arrive.
+    #[must_use]
+    pub fn receive_wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Sets the validity of the tokens that are made of the key. The default is an hour.
+    #[must_use]
+    pub fn token_validity(mut self, validity: Duration) -> Self {
+        self.token_validity = Some(validity.max(Duration::from_secs(1)));
+        self
+    }
+
+    /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the text is not a certificate.
+    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, StoreError> {
+        let certificate = reqwest::Certificate::from_pem(pem).ok().filter(|_| self.trust.add(pem));
+        let refusal = || refused("the root certificate is not a certificate in PEM".to_owned());
+        self.trusted.push(certificate.ok_or_else(refusal)?);
+        Ok(self)
+    }
+
+    /// Returns the name of the namespace, for logs.
+    pub fn description(&self) -> String {
+        format!("servicebus:{}", self.namespace.host)
+    }
+
+    /// Opens the queues. `blobs` keep their settings, and the texts that are saved under a lock; all processes that use the
+    /// queues must use the same blobs. Sends no request: a wrong key or address shows with the first operation.
+    pub fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
+        let namespace = Arc::new(self.namespace);
+        let entities = Entities::new(Arc::clone(&namespace), self.trusted, self.lock_duration);
+        let links = Links::new(namespace, self.trust, self.token_validity);
+        Arc::new(ServiceBusQueues::new(links, Arc::new(entities), Beside { blobs }, self.wait))
+    }
+}
+
+/// Shows no key.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("namespace", &self.namespace.host)
+            .field("lock_duration", &self.lock_duration)
+            .field("receive_wait", &self.wait)
+            .finish_non_exhaustive()
+    }
+}
+
+fn refused(problem: String) -> StoreError {
+    StoreError::new(StoreErrorKind::InvalidInput, "open storage", "Service Bus").with_detail(problem)
+}

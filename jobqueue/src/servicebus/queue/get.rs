@@ -1,0 +1,153 @@
+//! Gets messages under locks, and peeks at them.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::super::amqp::receiver::Taken;
+use super::super::error::Fault;
+use super::super::held::Held;
+use super::message::Content;
+use super::receipt::Receipt;
+use super::{ServiceBusQueues, manage};
+use crate::name::QueueName;
+use crate::storage::rules::limits;
+use crate::storage::{
+    GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, Received, StoreError, StoreErrorKind,
+};
+
+/// The longest lock that the service allows.
+const MAX_LOCK: Duration = Duration::from_secs(300);
+/// The messages on a page of a peek.
+const PAGE: i32 = 100;
+
+pub(super) async fn get(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    options: GetMessages,
+) -> Result<Received, StoreError> {
+    let failed = |fault: Fault| fault.of_change(Operation::Get.as_str(), queue);
+    limits::check_get(queue, &options)?;
+    queues.check_settings(queue).await?;
+    let link = queues.links.receiver(queue.as_str()).await.map_err(failed)?;
+    let requested = Instant::now();
+    let taken = link.get(options.count, queues.wait).await.map_err(failed)?;
+    let waited = requested.elapsed();
+    let mut messages = Vec::with_capacity(taken.len());
+    for taken in taken {
+        messages.extend(leased(queues, queue, taken, waited, options.visibility).await);
+    }
+    Ok(Received::new(messages))
+}
+
+/// Returns a message with its receipt, and remembers it. A message whose saved text cannot be read is left out: it is
+/// given back.
+async fn leased(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    taken: Taken,
+    waited: Duration,
+    asked: Duration,
+) -> Option<LeasedMessage> {
+    let content = Content::read(taken.message);
+    let now = SystemTime::now();
+    let locked_until = content.locked_until.unwrap_or(now);
+    // The lock began when the message was delivered: after the request was sent, and before now.
+    let granted = locked_until.duration_since(now).unwrap_or_default().min(MAX_LOCK);
+    let mut held = Held {
+        queue: queue.clone(),
+        id: content.id.clone(),
+        sequence: content.sequence,
+        text: Arc::new(content.text),
+        dequeue_count: content.delivered.saturating_add(1),
+        inserted: content.inserted,
+        expires: content.expires,
+        locked_until,
+        saved: None,
+        properties: content.properties,
+        application_properties: content.application_properties,
+    };
+    // Nobody has saved a text before the first delivery.
+    if content.delivered_here > 0 {
+        match queues.beside.saved(&held).await {
+            Ok(Some(saved)) => {
+                held.text = Arc::new(Ok(saved.text));
+                held.saved = Some(saved.tag);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%queue, message = %held.id, %error, "the saved text of a message cannot be read");
+                if let Some(link) = queues.links.present_receiver(queue.as_str()).await {
+                    let _ = link.settle(taken.lock, super::super::amqp::receiver::Settlement::Abandon).await;
+                }
+                return None;
+            }
+        }
+    }
+    let receipt = Receipt::Lock(taken.lock).write(taken.lock);
+    let message = MessageRef { id: held.id.clone(), receipt };
+    let text = (*held.text).clone();
+    let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
+        .with_expires(held.expires)
+        .with_granted((granted + waited < asked).then_some(granted + waited));
+    queues.held.insert(taken.lock, held);
+    Some(lease)
+}
+
+pub(super) async fn peek(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    wanted: u32,
+) -> Result<Vec<PeekedMessage>, StoreError> {
+    let failed = |fault: Fault| fault.of_read(Operation::Peek.as_str(), queue);
+    limits::check_peek(queue, wanted)?;
+    let node = queues.links.node(queue.as_str()).await.map_err(failed)?;
+    let (mut found, mut from) = (Vec::new(), 0);
+    while found.len() < wanted as usize {
+        let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
+        let Some(last) = page.last() else { break };
+        from = last.sequence.saturating_add(1);
+        let now = SystemTime::now();
+        let visible = page
+            .into_iter()
+            .filter(|content| content.is_active && content.expires.is_none_or(|expires| now < expires));
+        found.extend(visible.take(wanted as usize - found.len()).map(peeked));
+    }
+    Ok(found)
+}
+
+fn peeked(content: Content) -> PeekedMessage {
+    PeekedMessage::new(content.id, content.text, content.delivered, content.inserted)
+        .with_expires(content.expires)
+}
+
+/// Returns the messages of a queue in any state, counted by peeks: for callers without the claim Manage.
+pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
+    let failed = |fault: Fault| fault.of_read(Operation::QueueProperties.as_str(), queue);
+    let node = queues.links.node(queue.as_str()).await.map_err(failed)?;
+    let (mut count, mut from) = (0, 0);
+    loop {
+        let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
+        let Some(last) = page.last() else { return Ok(count) };
+        from = last.sequence.saturating_add(1);
+        count += page.len() as u64;
+    }
+}
+
+impl ServiceBusQueues {
+    /// Refuses a queue that requires sessions, and warns of settings that contradict the framework; once for each queue.
+    async fn check_settings(&self, queue: &QueueName) -> Result<(), StoreError> {
+        if !self.is_first_get(queue) {
+            return Ok(());
+        }
+        let Ok(Some(description)) = self.entities.describe(queue.as_str()).await else { return Ok(()) };
+        if description.requires_session {
+            self.forget_first_get(queue);
+            return Err(StoreError::new(StoreErrorKind::Unsupported, Operation::Get.as_str(), queue)
+                .with_detail("the queue requires sessions; make one without (RequiresSession = false)"));
+        }
+        super::warnings::check(&self.beside, queue, &description).await;
+        Ok(())
+    }
+}

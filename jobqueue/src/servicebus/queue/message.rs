@@ -1,0 +1,190 @@
+//! Messages of the port as messages of AMQP, and back.
+
+use std::time::{Duration, SystemTime};
+
+use fe2o3_amqp::types::messaging::annotations::AnnotationKey;
+use fe2o3_amqp::types::messaging::{
+    AmqpValue, ApplicationProperties, Body, Data, Header, Message, MessageAnnotations, MessageId as AmqpId,
+    Properties,
+};
+use fe2o3_amqp::types::primitives::{SimpleValue, Symbol, Timestamp, Value};
+
+use super::super::amqp::Incoming;
+use crate::storage::MessageId;
+
+/// The longest time to live that the header can tell: 49 days.
+const MAX_HEADER_TTL: Duration = Duration::from_millis(u32::MAX as u64);
+const CONTENT_TYPE: &str = "application/cloudevents+json";
+
+/// Application properties of the framework. Those of others are kept when a message is copied.
+const ID: &str = "jobqueue-id";
+const INSERTED: &str = "jobqueue-inserted";
+const EXPIRES: &str = "jobqueue-expires";
+const DEQUEUED: &str = "jobqueue-dequeued";
+
+/// A message to send.
+#[derive(Debug, Clone)]
+pub(super) struct Outgoing<'t> {
+    pub(super) text: &'t str,
+    pub(super) id: &'t str,
+    /// The `message-id`, by which the service detects duplicates.
+    pub(super) message_id: String,
+    pub(super) inserted: SystemTime,
+    pub(super) expires: Option<SystemTime>,
+    pub(super) visible: Option<SystemTime>,
+    /// The deliveries of the messages that this one replaces.
+    pub(super) dequeued: u32,
+}
+
+impl Outgoing<'_> {
+    /// Returns the message; `properties` are those of the message that it replaces.
+    pub(super) fn message(
+        &self,
+        properties: Option<Properties>,
+        application: Option<ApplicationProperties>,
+    ) -> Message<Data> {
+        let mut properties = properties.unwrap_or_default();
+        properties.message_id = Some(AmqpId::String(self.message_id.clone()));
+        properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
+        let mut fields = application.unwrap_or_default();
+        fields.0.insert(ID.to_owned(), SimpleValue::String(self.id.to_owned()));
+        fields.0.insert(INSERTED.to_owned(), SimpleValue::Long(millis(self.inserted)));
+        if let Some(expires) = self.expires {
+            fields.0.insert(EXPIRES.to_owned(), SimpleValue::Long(millis(expires)));
+            let from = self.visible.unwrap_or_else(SystemTime::now);
+            let ttl = expires.duration_since(from).unwrap_or_default();
+            if ttl > MAX_HEADER_TTL {
+                properties.creation_time = Some(Timestamp::from_milliseconds(millis(from)));
+                properties.absolute_expiry_time = Some(Timestamp::from_milliseconds(millis(expires)));
+            }
+        }
+        if self.dequeued > 0 {
+            fields.0.insert(DEQUEUED.to_owned(), SimpleValue::Long(i64::from(self.dequeued)));
+        }
+        let mut message = Message::builder()
+            .header(self.header())
+            .properties(properties)
+            .application_properties(fields)
+            .body(Data::from(self.text.as_bytes().to_vec()))
+            .build();
+        message.message_annotations = self.visible.map(|at| {
+            let at = Value::Timestamp(Timestamp::from_milliseconds(millis(at)));
+            MessageAnnotations::builder().insert("x-opt-scheduled-enqueue-time", at).build()
+        });
+        message
+    }
+
+    fn header(&self) -> Header {
+        let mut header = Header::builder().durable(true);
+        if let Some(expires) = self.expires {
+            // The service counts from when the message becomes visible.
+            let from = self.visible.unwrap_or_else(SystemTime::now);
+            let ttl = expires
+                .duration_since(from)
+                .unwrap_or_default()
+                .clamp(Duration::from_millis(1), MAX_HEADER_TTL);
+            header = header.ttl(u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX));
+        }
+        header.build()
+    }
+}
+
+/// The contents of a message that the service has delivered or shown.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) id: MessageId,
+    pub(super) text: Result<String, String>,
+    pub(super) inserted: SystemTime,
+    pub(super) expires: Option<SystemTime>,
+    /// The earlier deliveries, those of replaced messages included.
+    pub(super) delivered: u32,
+    /// The earlier deliveries of this message of the service.
+    pub(super) delivered_here: u32,
+    pub(super) sequence: i64,
+    pub(super) locked_until: Option<SystemTime>,
+    pub(super) is_active: bool,
+    pub(super) properties: Option<Properties>,
+    pub(super) application_properties: Option<ApplicationProperties>,
+}
+
+impl Content {
+    pub(super) fn read(message: Incoming) -> Self {
+        let annotation = |name: &str| {
+            let annotations = message.message_annotations.as_ref()?;
+            annotations.get(&name as &dyn AnnotationKey).and_then(number)
+        };
+        let property = |name: &str| match message.application_properties.as_ref()?.get(name)? {
+            SimpleValue::Long(number) => Some(*number),
+            SimpleValue::Int(number) => Some(i64::from(*number)),
+            _ => None,
+        };
+        let sequence = annotation("x-opt-sequence-number").unwrap_or_default();
+        let enqueued = annotation("x-opt-enqueued-time").map_or_else(SystemTime::now, instant);
+        let header = message.header.as_ref();
+        let ttl = header.and_then(|header| header.ttl).filter(|ttl| *ttl < u32::MAX);
+        let ttl = ttl.and_then(|ttl| enqueued.checked_add(Duration::from_millis(u64::from(ttl))));
+        let delivered_here = header.map_or(0, |header| header.delivery_count);
+        let carried = property(DEQUEUED).and_then(|count| u32::try_from(count).ok()).unwrap_or_default();
+        Self {
+            id: id_of(&message, sequence),
+            inserted: property(INSERTED).map_or(enqueued, instant),
+            expires: property(EXPIRES).map(instant).or(ttl),
+            delivered: delivered_here.saturating_add(carried),
+            delivered_here,
+            sequence,
+            locked_until: annotation("x-opt-locked-until").map(instant),
+            is_active: annotation("x-opt-message-state").unwrap_or_default() == 0,
+            text: text_of(message.body),
+            properties: message.properties,
+            application_properties: message.application_properties,
+        }
+    }
+}
+
+/// Returns the framework's own id of a message, or one that others have given it.
+fn id_of(message: &Incoming, sequence: i64) -> MessageId {
+    let own = message.application_properties.as_ref().and_then(|properties| properties.get(ID));
+    if let Some(SimpleValue::String(id)) = own {
+        return MessageId::new(id);
+    }
+    match message.properties.as_ref().and_then(|properties| properties.message_id.as_ref()) {
+        Some(AmqpId::String(id)) if !id.is_empty() && id.len() <= 128 => {
+            MessageId::new(format!("{sequence}/{id}"))
+        }
+        _ => MessageId::new(sequence.to_string()),
+    }
+}
+
+/// Returns the text of a body, or the reason why there is none.
+fn text_of(body: Body<Value>) -> Result<String, String> {
+    let bytes = match body {
+        Body::Data(parts) => parts.into_iter().flat_map(|part| part.0.into_vec()).collect(),
+        Body::Value(AmqpValue(Value::String(text))) => return Ok(text),
+        Body::Value(AmqpValue(Value::Binary(bytes))) => bytes.into_vec(),
+        Body::Empty => Vec::new(),
+        _ => return Err("the body is neither data nor a text".to_owned()),
+    };
+    String::from_utf8(bytes).map_err(|_| "the body is not UTF-8".to_owned())
+}
+
+fn number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Timestamp(at) => Some(at.milliseconds()),
+        Value::Long(number) => Some(*number),
+        Value::Int(number) => Some(i64::from(*number)),
+        Value::Uint(number) => Some(i64::from(*number)),
+        _ => None,
+    }
+}
+
+/// Returns an instant in milliseconds since 1970.
+pub(super) fn millis(at: SystemTime) -> i64 {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Returns the instant of milliseconds since 1970.
+pub(super) fn instant(millis: i64) -> SystemTime {
+    let since = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
+    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
+}

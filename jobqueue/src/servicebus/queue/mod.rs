@@ -1,0 +1,201 @@
+//! Implements the queue half of the port.
+
+mod get;
+mod manage;
+mod message;
+mod put;
+mod queues;
+mod receipt;
+mod update;
+mod warnings;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+
+use super::amqp::Links;
+use super::amqp::receiver::ReceiveLink;
+use super::entity::Entities;
+use super::held::HeldMessages;
+use super::texts::Beside;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::storage::{
+    Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
+    QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
+};
+use crate::sync::lock;
+
+/// The number of concurrent calls of `put_all` and `delete_all`. They share one link, and do not wait for each other.
+const PARALLEL: usize = 64;
+
+/// The queues of a namespace.
+#[derive(Debug)]
+pub(super) struct ServiceBusQueues {
+    links: Links,
+    entities: Arc<Entities>,
+    beside: Beside,
+    wait: Duration,
+    held: Arc<HeldMessages>,
+    first_gets: Arc<Mutex<HashSet<QueueName>>>,
+    transacting: Mutex<Transacting>,
+}
+
+/// What is known of transactions.
+#[derive(Debug, Default)]
+struct Transacting {
+    /// True once the service has refused them.
+    is_refused: bool,
+    /// The links that have what transactions need.
+    ready: Vec<(QueueName, ReceiveLink)>,
+}
+
+impl ServiceBusQueues {
+    pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside, wait: Duration) -> Self {
+        let (held, first_gets, transacting) = Default::default();
+        Self { links, entities, beside, wait, held, first_gets, transacting }
+    }
+
+    fn is_first_get(&self, queue: &QueueName) -> bool {
+        lock(&self.first_gets).insert(queue.clone())
+    }
+
+    fn forget_first_get(&self, queue: &QueueName) {
+        lock(&self.first_gets).remove(queue);
+    }
+
+    /// Returns the link of a queue, ready for transactions; `None` if it has gone, or if the tier has none.
+    async fn transacting(&self, queue: &QueueName) -> Option<ReceiveLink> {
+        let link = self.links.present_receiver(queue.as_str()).await?;
+        {
+            let mut known = lock(&self.transacting);
+            known.ready.retain(|(_, link)| !link.is_gone());
+            if known.is_refused {
+                return None;
+            }
+            if known.ready.iter().any(|(name, _)| name == queue) {
+                return Some(link);
+            }
+        }
+        if let Err(error) = self.links.prepare_transactions(queue.as_str(), &link).await {
+            tracing::debug!(%queue, %error, "no transactions on Service Bus: copies come first");
+            lock(&self.transacting).is_refused |= error.is_refused();
+            return None;
+        }
+        lock(&self.transacting).ready.push((queue.clone(), link.clone()));
+        Some(link)
+    }
+}
+
+#[async_trait]
+impl QueueStore for ServiceBusQueues {
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
+        queues::create(self, queue, metadata).await
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
+        queues::delete(self, queue).await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+        queues::list(self, prefix).await
+    }
+
+    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
+        queues::properties(self, queue).await
+    }
+
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        queues::metadata(self, queue).await
+    }
+
+    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
+        queues::set_metadata(self, queue, metadata).await
+    }
+
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        put::put(self, queue, &message).await
+    }
+
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        futures_util::stream::iter(messages)
+            .map(|message| self.put(queue, message))
+            .buffered(PARALLEL)
+            .collect()
+            .await
+    }
+
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        get::get(self, queue, options).await
+    }
+
+    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
+        get::peek(self, queue, count).await
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        change: UpdateMessage,
+    ) -> Result<Updated, StoreError> {
+        update::update(self, queue, message, &change).await
+    }
+
+    async fn delete(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        _late: ExpiredReceipt,
+    ) -> Result<(), StoreError> {
+        update::delete(self, queue, message).await
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        _late: ExpiredReceipt,
+    ) -> Vec<Result<(), StoreError>> {
+        futures_util::stream::iter(messages)
+            .map(|message| async move { update::delete(self, queue, &message).await })
+            .buffered(PARALLEL)
+            .collect()
+            .await
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        queues::clear(self, queue).await
+    }
+
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        queues::check_access(self, queue, access).await
+    }
+
+    fn subscribe(&self, _queue: &QueueName) -> Option<Subscription> {
+        None
+    }
+
+    fn checks_expiry(&self) -> bool {
+        true
+    }
+
+    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
+        Arc::new(Self {
+            links: self.links.again(),
+            entities: Arc::clone(&self.entities),
+            beside: Beside { blobs: Arc::clone(&self.beside.blobs).detached() },
+            wait: self.wait,
+            held: Arc::clone(&self.held),
+            first_gets: Arc::clone(&self.first_gets),
+            transacting: Mutex::default(),
+        })
+    }
+}

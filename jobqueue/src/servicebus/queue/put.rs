@@ -1,0 +1,55 @@
+//! Puts messages.
+
+use std::time::SystemTime;
+
+use super::super::error::Fault;
+use super::message::{Outgoing, instant, millis};
+use super::receipt::Receipt;
+use super::{ServiceBusQueues, manage};
+use crate::entropy;
+use crate::name::QueueName;
+use crate::storage::rules::limits;
+use crate::storage::{MessageId, MessageRef, Operation, PutMessage, PutOutcome, StoreError};
+
+pub(super) async fn put(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    message: &PutMessage,
+) -> Result<PutOutcome, StoreError> {
+    let failed = |fault: Fault| fault.of_change(Operation::Put.as_str(), queue);
+    limits::check_put(queue, message)?;
+    // The service counts in milliseconds, and what it is told must come back the same.
+    let inserted = instant(millis(SystemTime::now()));
+    let after = |time| inserted.checked_add(time).map(|at| instant(millis(at)));
+    let (expires, visible) =
+        (message.ttl.and_then(after), after(message.visibility_delay).unwrap_or(inserted));
+    let nonce = entropy::uuid_v4();
+    let id = nonce.to_string();
+    let is_delayed = !message.visibility_delay.is_zero();
+    let outgoing = Outgoing {
+        text: &message.text,
+        id: &id,
+        message_id: message.job.clone().unwrap_or_else(|| id.clone()),
+        inserted,
+        expires,
+        visible: is_delayed.then_some(visible),
+        dequeued: 0,
+    };
+    let sent = outgoing.message(None, None);
+    let receipt = if is_delayed {
+        // By management, which tells the number by which the message can be cancelled.
+        let node = queues.links.node(queue.as_str()).await.map_err(before(failed))?;
+        Receipt::Scheduled(manage::schedule(&node, &outgoing.message_id, &sent).await.map_err(failed)?)
+    } else {
+        let link = queues.links.sender(queue.as_str()).await.map_err(before(failed))?;
+        link.send(sent).await.map_err(failed)?;
+        Receipt::Sent(nonce)
+    };
+    let message = MessageRef { id: MessageId::new(&id), receipt: receipt.write(nonce) };
+    Ok(PutOutcome::new(message, inserted, visible).with_expires(expires))
+}
+
+/// Returns the error of what preceded the request: nothing was changed.
+pub(super) fn before(failed: impl Fn(Fault) -> StoreError) -> impl Fn(Fault) -> StoreError {
+    move |fault| failed(fault).with_ambiguous(false)
+}

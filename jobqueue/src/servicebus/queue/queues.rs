@@ -1,0 +1,172 @@
+//! The operations on whole queues.
+
+use std::time::{Duration, SystemTime};
+
+use super::super::error::Fault;
+use super::{ServiceBusQueues, get, manage};
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::storage::rules::limits;
+use crate::storage::{
+    Access, Created, Operation, PutBlob, QueueProperties, StoreError, StoreErrorKind as Kind,
+};
+
+/// The messages that one request deletes at most.
+const BATCH: i32 = 4000;
+/// The messages on a page of a peek.
+const PAGE: i32 = 250;
+const DAY: Duration = Duration::from_secs(86_400);
+
+pub(super) async fn create(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    metadata: &Metadata,
+) -> Result<Created, StoreError> {
+    let operation = Operation::CreateQueue;
+    limits::check_metadata(operation, queue, metadata)?;
+    // The metadata first: a queue that is seen has them.
+    match queues.beside.write_metadata(queue, metadata, PutBlob::if_absent()).await {
+        Ok(()) => {}
+        Err(error) if error.kind() == Kind::BlobAlreadyExists => {
+            let present = queues.beside.metadata(queue).await?.unwrap_or_default();
+            if present != *metadata {
+                if exists(queues, queue).await? {
+                    return Err(StoreError::new(Kind::QueueAlreadyExists, operation.as_str(), queue));
+                }
+                // Left over from a queue that somebody has deleted otherwise.
+                queues.beside.write_metadata(queue, metadata, PutBlob::new()).await?;
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    match queues.entities.create(queue.as_str()).await {
+        Ok(true) => Ok(Created::New),
+        Ok(false) => Ok(Created::Existed),
+        Err(fault) => {
+            let error = fault.of_change(operation.as_str(), queue);
+            // A caller that may only use an existing queue need not be allowed to create it.
+            let is_refused = error.kind() == Kind::Unauthorized;
+            if is_refused && exists(queues, queue).await? { Ok(Created::Existed) } else { Err(error) }
+        }
+    }
+}
+
+/// Returns whether the queue exists: by its management node, which needs no claim Manage.
+async fn exists(queues: &ServiceBusQueues, queue: &QueueName) -> Result<bool, StoreError> {
+    match queues.links.node(queue.as_str()).await {
+        Ok(_) => Ok(true),
+        Err(fault) if fault.is_missing_entity() => Ok(false),
+        Err(fault) => Err(fault.of_read(Operation::QueueProperties.as_str(), queue)),
+    }
+}
+
+pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
+    let operation = Operation::DeleteQueue.as_str();
+    let deleted = queues.entities.delete(queue.as_str()).await;
+    if !deleted.map_err(|fault| fault.of_change(operation, queue))? {
+        return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
+    }
+    queues.forget_first_get(queue);
+    queues.beside.remove_metadata(queue).await
+}
+
+pub(super) async fn list(queues: &ServiceBusQueues, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
+    let names = queues.entities.names().await;
+    let names = names.map_err(|fault| fault.of_read(Operation::ListQueues.as_str(), ""))?;
+    let names = names.into_iter().filter(|name| name.starts_with(prefix));
+    let mut names: Vec<_> = names.filter_map(|name| QueueName::new(name).ok()).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+pub(super) async fn properties(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+) -> Result<QueueProperties, StoreError> {
+    let operation = Operation::QueueProperties.as_str();
+    let count = match queues.entities.describe(queue.as_str()).await {
+        Ok(Some(description)) => description.messages,
+        Ok(None) => return Err(StoreError::new(Kind::QueueNotFound, operation, queue)),
+        Err(fault) => {
+            let error = fault.of_read(operation, queue);
+            if error.kind() != Kind::Unauthorized {
+                return Err(error);
+            }
+            get::count(queues, queue).await?
+        }
+    };
+    let metadata = queues.beside.metadata(queue).await?.unwrap_or_default();
+    Ok(QueueProperties::new(metadata, count))
+}
+
+pub(super) async fn metadata(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Metadata, StoreError> {
+    must_exist(queues, queue, Operation::QueueMetadata).await?;
+    Ok(queues.beside.metadata(queue).await?.unwrap_or_default())
+}
+
+pub(super) async fn set_metadata(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    metadata: &Metadata,
+) -> Result<(), StoreError> {
+    limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
+    must_exist(queues, queue, Operation::SetQueueMetadata).await?;
+    queues.beside.write_metadata(queue, metadata, PutBlob::new()).await
+}
+
+async fn must_exist(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    operation: Operation,
+) -> Result<(), StoreError> {
+    if exists(queues, queue).await? {
+        return Ok(());
+    }
+    Err(StoreError::new(Kind::QueueNotFound, operation.as_str(), queue))
+}
+
+/// Deletes the messages that are visible or delayed. Those under locks stay.
+pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
+    let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
+    let node = queues.links.node(queue.as_str()).await.map_err(failed)?;
+    while manage::delete_batch(&node, BATCH, SystemTime::now() + DAY).await.map_err(failed)? {}
+    let mut from = 0;
+    loop {
+        let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        from = last.sequence.saturating_add(1);
+        let delayed: Vec<_> = page.iter().filter(|content| !content.is_active).map(|c| c.sequence).collect();
+        for number in delayed {
+            // One by one: a delay that has ended meanwhile must not keep the others.
+            match manage::cancel(&node, &[number]).await.map_err(failed) {
+                Err(error) if error.kind() != Kind::MessageNotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Checks access by attaching the links that it needs; nothing is sent or received.
+pub(super) async fn check_access(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    access: Access,
+) -> Result<(), StoreError> {
+    let (result, claim) = match access {
+        Access::Send => (queues.links.sender(queue.as_str()).await.map(drop), "Send"),
+        Access::Process => (queues.links.receiver(queue.as_str()).await.map(drop), "Listen"),
+    };
+    match result {
+        Err(fault) if !fault.is_missing_entity() => {
+            let error = fault.of_read(Operation::CheckQueueAccess.as_str(), queue);
+            let is_refused = error.kind() == Kind::Unauthorized;
+            Err(if is_refused {
+                error.with_detail(format!("the key lacks the claim {claim}"))
+            } else {
+                error
+            })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,41 @@
+//! Receipts: what a message is changed and deleted by.
+
+use uuid::Uuid;
+
+use crate::storage::PopReceipt;
+
+/// What a receipt stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Receipt {
+    /// A lock.
+    Lock(Uuid),
+    /// A message that is scheduled, by its number.
+    Scheduled(i64),
+    /// A message that was sent without a delay: the service does not tell its number.
+    Sent(Uuid),
+}
+
+impl Receipt {
+    /// Reads a receipt; `None` if it is none of this adapter.
+    pub(super) fn read(receipt: &PopReceipt) -> Option<Self> {
+        let (kind, rest) = receipt.expose().split_once(':')?;
+        match kind {
+            "lock" => Some(Self::Lock(Uuid::try_parse(rest).ok()?)),
+            "scheduled" => {
+                let (number, _) = rest.split_once(':')?;
+                Some(Self::Scheduled(number.parse().ok()?))
+            }
+            "sent" => Some(Self::Sent(Uuid::try_parse(rest).ok()?)),
+            _ => None,
+        }
+    }
+
+    /// Writes a receipt. `nonce` makes that of a scheduled message unguessable; the service knows it by its number only.
+    pub(super) fn write(self, nonce: Uuid) -> PopReceipt {
+        PopReceipt::new(match self {
+            Self::Lock(token) => format!("lock:{token}"),
+            Self::Scheduled(number) => format!("scheduled:{number}:{nonce}"),
+            Self::Sent(id) => format!("sent:{id}"),
+        })
+    }
+}

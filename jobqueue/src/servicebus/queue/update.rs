@@ -1,0 +1,215 @@
+//! Changes and deletes messages by their receipts.
+
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
+
+use super::super::amqp::receiver::Settlement;
+use super::super::error::Fault;
+use super::super::held::Held;
+use super::message::{Outgoing, instant, millis};
+use super::put::before;
+use super::receipt::Receipt;
+use super::{ServiceBusQueues, manage};
+use crate::name::QueueName;
+use crate::storage::rules::limits;
+use crate::storage::{MessageRef, Operation, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated};
+
+const UPDATE: &str = Operation::Update.as_str();
+const DELETE: &str = Operation::Delete.as_str();
+
+pub(super) async fn update(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    message: &MessageRef,
+    change: &UpdateMessage,
+) -> Result<Updated, StoreError> {
+    limits::check_update(queue, change)?;
+    let (token, held) = held(queues, queue, message, UPDATE).await?;
+    let visible = instant(millis(SystemTime::now() + change.visibility));
+    limits::check_before_expiry(queue, visible, held.expires)?;
+    let lock = Lock { queues, queue, token, held };
+    match (&change.text, change.visibility.is_zero()) {
+        (None, true) => lock.abandon().await?,
+        (_, false) if !change.ends_lease => {
+            return lock.keep(message, change.text.as_deref(), change.visibility).await;
+        }
+        (text, is_now) => lock.replace(text.as_deref(), (!is_now).then_some(visible)).await?,
+    }
+    Ok(Updated::new(message.receipt.clone(), visible))
+}
+
+pub(super) async fn delete(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    message: &MessageRef,
+) -> Result<(), StoreError> {
+    let failed = |fault: Fault| fault.of_change(DELETE, queue);
+    if let Some(Receipt::Scheduled(number)) = Receipt::read(&message.receipt) {
+        let node = queues.links.node(queue.as_str()).await.map_err(before(failed))?;
+        return manage::cancel(&node, &[number]).await.map_err(failed);
+    }
+    let (token, held) = held(queues, queue, message, DELETE).await?;
+    let lock = Lock { queues, queue, token, held };
+    lock.settle(Settlement::Complete, DELETE).await?;
+    queues.beside.forget(&lock.held).await;
+    Ok(())
+}
+
+/// Returns the token and the message that a receipt stands for.
+///
+/// # Errors
+/// `MessageNotFound` if this process holds no such message, `QueueNotFound` if there is no such queue.
+async fn held(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    message: &MessageRef,
+    operation: &'static str,
+) -> Result<(Uuid, Held), StoreError> {
+    let receipt = Receipt::read(&message.receipt);
+    if let Some(Receipt::Lock(token)) = receipt {
+        if let Some(held) = queues.held.get(queue, &message.id, token) {
+            return Ok((token, held));
+        }
+    }
+    // Asks for the node, which says whether there is a queue.
+    queues.links.node(queue.as_str()).await.map_err(|fault| fault.of_read(operation, queue))?;
+    let error = StoreError::new(Kind::MessageNotFound, operation, queue);
+    Err(match receipt {
+        Some(Receipt::Sent(_) | Receipt::Scheduled(_)) => {
+            error.with_detail("Service Bus can cancel a message only while its delay lasts")
+        }
+        _ => error,
+    })
+}
+
+/// A message under a lock.
+struct Lock<'a> {
+    queues: &'a ServiceBusQueues,
+    queue: &'a QueueName,
+    token: Uuid,
+    held: Held,
+}
+
+impl Lock<'_> {
+    /// Renews the lock, after saving a text if one is given.
+    async fn keep(
+        &self,
+        message: &MessageRef,
+        text: Option<&str>,
+        asked: Duration,
+    ) -> Result<Updated, StoreError> {
+        let failed = |fault: Fault| self.failed(fault, UPDATE);
+        let node = self.queues.links.node(self.queue.as_str()).await.map_err(before(failed))?;
+        let until = manage::renew(&node, self.token).await.map_err(failed)?;
+        let renewed = SystemTime::now();
+        self.queues.held.renewed(self.token, until);
+        // The lock is held: whoever comes later reads what is written now.
+        if let Some(text) = text {
+            let tag = self.queues.beside.save(&self.held, text).await?;
+            self.queues.held.saved(self.token, text.to_owned(), tag);
+        }
+        let granted = until.duration_since(renewed).unwrap_or_default();
+        let answer = Updated::new(message.receipt.clone(), until);
+        Ok(answer.with_granted((granted < asked).then_some(granted)))
+    }
+
+    /// Makes the message visible at once.
+    async fn abandon(&self) -> Result<(), StoreError> {
+        self.settle(Settlement::Abandon, UPDATE).await
+    }
+
+    /// Settles the message on the link by which it came, or by management if that has gone.
+    async fn settle(&self, how: Settlement, operation: &'static str) -> Result<(), StoreError> {
+        let link = self.queues.links.present_receiver(self.queue.as_str()).await;
+        let by_link = match link {
+            Some(link) => link.settle(self.token, how).await,
+            None => None,
+        };
+        let settled = match by_link {
+            Some(settled) => settled,
+            None => self.settle_by_management(how).await,
+        };
+        settled.map_err(|fault| self.failed(fault, operation))?;
+        self.queues.held.remove(self.token);
+        Ok(())
+    }
+
+    async fn settle_by_management(&self, how: Settlement) -> Result<(), Fault> {
+        let status = match how {
+            Settlement::Complete => "completed",
+            Settlement::Abandon => "abandoned",
+        };
+        let node = self.queues.links.node(self.queue.as_str()).await.map_err(unsent)?;
+        manage::settle(&node, self.token, status).await
+    }
+
+    /// Puts a copy in the message's place: in one transaction, or else the copy first.
+    async fn replace(&self, text: Option<&str>, visible: Option<SystemTime>) -> Result<(), StoreError> {
+        let failed = |fault: Fault| self.failed(fault, UPDATE);
+        let Some(text) = text.or_else(|| self.held.text.as_ref().as_ref().ok().map(String::as_str)) else {
+            // A text that cannot be read cannot be copied either.
+            return self.abandon().await;
+        };
+        let outgoing = self.copy(text, visible);
+        let copy =
+            || outgoing.message(self.held.properties.clone(), self.held.application_properties.clone());
+        if let Some(link) = self.queues.transacting(self.queue).await {
+            if let Some(replaced) = link.replace(self.token, copy()).await {
+                replaced.map_err(failed)?;
+                return self.replaced().await;
+            }
+        }
+        // Says whether the message is still ours, and gives the time for what follows.
+        let node = self.queues.links.node(self.queue.as_str()).await.map_err(before(failed))?;
+        manage::renew(&node, self.token).await.map_err(before(failed))?;
+        let sender = self.queues.links.sender(self.queue.as_str()).await.map_err(before(failed))?;
+        sender.send(copy()).await.map_err(failed)?;
+        self.settle(Settlement::Complete, UPDATE).await.inspect_err(|error| {
+            let queue = self.queue;
+            tracing::warn!(%queue, message = %self.held.id, %error, "a message was given back twice: it may run twice");
+        })?;
+        self.replaced().await
+    }
+
+    async fn replaced(&self) -> Result<(), StoreError> {
+        self.queues.held.remove(self.token);
+        self.queues.beside.forget(&self.held).await;
+        Ok(())
+    }
+
+    fn copy<'t>(&'t self, text: &'t str, visible: Option<SystemTime>) -> Outgoing<'t> {
+        Outgoing {
+            text,
+            id: self.held.id.as_str(),
+            // Another one, because a queue that detects duplicates would drop the copy.
+            message_id: crate::entropy::uuid_v4().to_string(),
+            inserted: self.held.inserted,
+            expires: self.held.expires,
+            visible,
+            dequeued: self.held.dequeue_count,
+        }
+    }
+
+    /// Returns the error of a change. A lock that is lost before its time was ended by an earlier request.
+    fn failed(&self, fault: Fault, operation: &'static str) -> StoreError {
+        if !fault.is_lock_lost() {
+            return fault.of_change(operation, self.queue);
+        }
+        let kind = if SystemTime::now() < self.held.locked_until {
+            Kind::MessageNotFound
+        } else {
+            Kind::LeaseExpired
+        };
+        StoreError::new(kind, operation, self.queue).with_source(fault)
+    }
+}
+
+/// Nothing was sent, whatever went wrong before.
+fn unsent(fault: Fault) -> Fault {
+    match fault {
+        Fault::Lost(reason) => Fault::NotSent(reason),
+        Fault::Late => Fault::NotSent("no answer in time".to_owned()),
+        other => other,
+    }
+}

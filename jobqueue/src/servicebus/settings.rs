@@ -1,0 +1,64 @@
+//! The metadata of queues: in blobs, because that of the service is short and needs the claim Manage.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::texts::{Beside, metadata_blob};
+use crate::name::QueueName;
+use crate::settings::metadata::{MAX_METADATA_BYTES, Metadata};
+use crate::storage::{Operation, PutBlob, StoreError, StoreErrorKind as Kind};
+
+/// JSON doubles some characters, and adds some per entry.
+const MAX_BLOB: u64 = 16 * MAX_METADATA_BYTES as u64;
+
+impl Beside {
+    /// Returns the metadata of a queue; `None` if none was ever written.
+    pub(super) async fn metadata(&self, queue: &QueueName) -> Result<Option<Metadata>, StoreError> {
+        let name = metadata_blob(queue)?;
+        let blob = match self.blobs.get_blob(&name, MAX_BLOB).await {
+            Ok(blob) => blob,
+            Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let entries: BTreeMap<String, String> = serde_json::from_slice(&blob.data).map_err(|error| {
+            StoreError::new(Kind::Corrupt, Operation::QueueMetadata.as_str(), queue)
+                .with_detail("the metadata in the blob is not JSON")
+                .with_source(error)
+        })?;
+        Ok(Some(entries.into_iter().collect()))
+    }
+
+    /// Writes the metadata of a queue, with the given condition.
+    pub(super) async fn write_metadata(
+        &self,
+        queue: &QueueName,
+        metadata: &Metadata,
+        options: PutBlob,
+    ) -> Result<(), StoreError> {
+        let entries: BTreeMap<_, _> = metadata.iter().collect();
+        let data = serde_json::to_vec(&entries).map_err(|error| {
+            StoreError::new(Kind::InvalidInput, Operation::SetQueueMetadata.as_str(), queue)
+                .with_source(error)
+        })?;
+        let (name, data) = (metadata_blob(queue)?, Bytes::from(data));
+        let written = self.blobs.put_blob(&name, data.clone(), options.clone()).await;
+        match written {
+            Err(error) if error.kind() == Kind::ContainerNotFound => {
+                self.create().await?;
+                self.blobs.put_blob(&name, data, options).await.map(drop)
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Removes the metadata of a queue that was deleted.
+    pub(super) async fn remove_metadata(&self, queue: &QueueName) -> Result<(), StoreError> {
+        match self.blobs.delete_blob(&metadata_blob(queue)?, None).await {
+            Err(error) if !matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

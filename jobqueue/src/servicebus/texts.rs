@@ -1,0 +1,135 @@
+//! Texts that were saved under a lock. They are in blobs, because Service Bus cannot change a message.
+//!
+//! The blob begins with the number of the delivery that wrote it. A later delivery never finds its text overwritten by an
+//! earlier one: the write is on condition that the blob is as it was read, and that its number is not greater.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+
+use super::held::Held;
+use crate::name::{BlobName, ContainerName, QueueName};
+use crate::storage::{
+    BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
+};
+
+/// The container of this adapter.
+const CONTAINER: &str = "jobqueue-servicebus";
+/// A number of up to ten digits and a line break precede the text.
+const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 16;
+/// The most rounds against others who write the same blob.
+const ROUNDS: u32 = 5;
+
+/// The blobs beside the queues. Clones share the store.
+#[derive(Clone)]
+pub(super) struct Beside {
+    pub(super) blobs: Arc<dyn BlobStore>,
+}
+
+impl fmt::Debug for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Beside").finish_non_exhaustive()
+    }
+}
+
+/// A text that was saved, with the number of the delivery that saved it.
+#[derive(Debug)]
+pub(super) struct SavedText {
+    pub(super) text: String,
+    pub(super) delivery: u32,
+    pub(super) tag: ETag,
+}
+
+impl Beside {
+    /// Returns the blob of a name.
+    pub(super) fn blob(name: &str) -> Result<BlobName, StoreError> {
+        let refused = |error: crate::name::NameError| {
+            StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
+        };
+        BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
+    }
+
+    /// Creates the container.
+    pub(super) async fn create(&self) -> Result<(), StoreError> {
+        self.blobs.create_container(Self::blob("x")?.container()).await
+    }
+
+    /// Returns the text that was saved for a message; `None` if there is none.
+    pub(super) async fn saved(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
+        read(&*self.blobs, &name_of(held)?).await
+    }
+
+    /// Saves a text for a message whose lock is held.
+    ///
+    /// # Errors
+    /// `LeaseExpired` when a later delivery has saved one; those of the blobs.
+    pub(super) async fn save(&self, held: &Held, text: &str) -> Result<ETag, StoreError> {
+        let name = name_of(held)?;
+        let data = Bytes::from(format!("{}\n{text}", held.dequeue_count));
+        let mut tag = held.saved.clone();
+        for _ in 0..ROUNDS {
+            let condition = tag.take().map_or(Condition::IfAbsent, Condition::IfMatch);
+            let put =
+                self.blobs.put_blob(&name, data.clone(), PutBlob::new().with_condition(condition)).await;
+            let error = match put {
+                Ok(properties) => return Ok(properties.etag),
+                Err(error) => error,
+            };
+            match error.kind() {
+                Kind::ContainerNotFound => self.create().await?,
+                Kind::BlobAlreadyExists | Kind::ConditionNotMet | Kind::BlobNotFound => {
+                    let present = read(&*self.blobs, &name).await?;
+                    if present.as_ref().is_some_and(|present| present.delivery > held.dequeue_count) {
+                        return Err(StoreError::new(Kind::LeaseExpired, "update message", &held.queue));
+                    }
+                    tag = present.map(|present| present.tag);
+                }
+                _ => return Err(error),
+            }
+        }
+        Err(StoreError::new(Kind::Unavailable, "update message", &held.queue)
+            .with_detail("others write the same text all the time"))
+    }
+
+    /// Removes the text of a message that is gone. A failure leaves a blob that nobody reads.
+    pub(super) async fn forget(&self, held: &Held) {
+        if held.saved.is_none() {
+            return;
+        }
+        let Ok(name) = name_of(held) else { return };
+        if let Err(error) = self.blobs.delete_blob(&name, None).await {
+            tracing::debug!(queue = %held.queue, %error, "the saved text of a message was not removed");
+        }
+    }
+}
+
+/// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and made again; ids do not.
+fn name_of(held: &Held) -> Result<BlobName, StoreError> {
+    let digest = Sha256::digest(held.id.as_str().as_bytes());
+    let id: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    Beside::blob(&format!("texts/{}/{}-{id}", held.queue, held.sequence))
+}
+
+async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<SavedText>, StoreError> {
+    let blob = match blobs.get_blob(name, MAX_BLOB).await {
+        Ok(blob) => blob,
+        Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let text = std::str::from_utf8(&blob.data).ok().and_then(|text| text.split_once('\n'));
+    let read = text.and_then(|(number, text)| Some((number.parse().ok()?, text.to_owned())));
+    let (delivery, text) = read.ok_or_else(|| {
+        StoreError::new(Kind::Corrupt, Operation::GetBlob.as_str(), name)
+            .with_detail("the saved text of a message is not of this framework's form")
+    })?;
+    Ok(Some(SavedText { text, delivery, tag: blob.properties.etag }))
+}
+
+/// The name of the blob with a queue's metadata.
+pub(super) fn metadata_blob(queue: &QueueName) -> Result<BlobName, StoreError> {
+    Beside::blob(&format!("queues/{queue}"))
+}

@@ -1,0 +1,84 @@
+//! Joins the queues of one storage with the blobs of another.
+
+use std::sync::Arc;
+
+use super::{BlobStore, QueueStore, Storage};
+use crate::error::{Error, ErrorKind};
+
+/// Joins the queues of one storage with the blobs of another.
+///
+/// All processes that use the queues must use the same blobs: large payloads, leases of leaders, batches and FIFO
+/// groups are there.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::Storage;
+///
+/// let (fast, durable) = (Storage::memory(), Storage::memory());
+/// let storage = Storage::builder().queues_of(&fast).blobs_of(&durable).build()?;
+/// assert_eq!(storage.description(), "memory + blobs of memory");
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "call `build`"]
+pub struct StorageBuilder {
+    queues: Option<(Arc<dyn QueueStore>, String)>,
+    blobs: Option<(Arc<dyn BlobStore>, String)>,
+    description: Option<String>,
+}
+
+impl Storage {
+    /// Returns a builder of a storage from the queues of one and the blobs of another.
+    pub fn builder() -> StorageBuilder {
+        StorageBuilder::default()
+    }
+}
+
+impl StorageBuilder {
+    /// Sets the queues.
+    pub fn queues(mut self, queues: Arc<dyn QueueStore>) -> Self {
+        self.queues = Some((queues, "queues".to_owned()));
+        self
+    }
+
+    /// Uses the queues of a storage.
+    pub fn queues_of(mut self, storage: &Storage) -> Self {
+        self.queues = Some((Arc::clone(storage.queues()), storage.description().to_owned()));
+        self
+    }
+
+    /// Sets the blobs.
+    pub fn blobs(mut self, blobs: Arc<dyn BlobStore>) -> Self {
+        self.blobs = Some((blobs, "another storage".to_owned()));
+        self
+    }
+
+    /// Uses the blobs of a storage.
+    pub fn blobs_of(mut self, storage: &Storage) -> Self {
+        self.blobs = Some((Arc::clone(storage.blobs()), storage.description().to_owned()));
+        self
+    }
+
+    /// Sets the name for logs; it must not contain secrets.
+    pub fn description(mut self, text: impl Into<String>) -> Self {
+        self.description = Some(text.into());
+        self
+    }
+
+    /// Returns the storage.
+    ///
+    /// # Errors
+    /// [`Configuration`](ErrorKind::Configuration) when the queues or the blobs are missing.
+    pub fn build(self) -> Result<Storage, Error> {
+        let missing = |what: &str| {
+            Error::new(
+                ErrorKind::Configuration,
+                format!("a storage needs {what}; call `{what}` of the builder"),
+            )
+        };
+        let (queues, of_queues) = self.queues.ok_or_else(|| missing("queues"))?;
+        let (blobs, of_blobs) = self.blobs.ok_or_else(|| missing("blobs"))?;
+        let description = self.description.unwrap_or_else(|| format!("{of_queues} + blobs of {of_blobs}"));
+        Ok(Storage::new(queues, blobs, description))
+    }
+}
