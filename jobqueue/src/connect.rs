@@ -20,6 +20,7 @@ impl Storage {
     /// | `DefaultEndpointsProtocol=…;AccountName=…;AccountKey=…` | an Azure Storage account, by key | `azure` |
     /// | `QueueEndpoint=…;BlobEndpoint=…;SharedAccessSignature=…` | an Azure Storage account, by SAS | `azure` |
     /// | `https://ACCOUNT.queue.core.windows.net` | an Azure Storage account, by Entra ID | `azure` |
+    /// | `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…;Blobs=STRING` | queues of Azure Service Bus, with the blobs of the storage that `STRING` names; `Blobs` is the last setting | `servicebus` |
     ///
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration) when the string is not one of these, or names a storage whose
@@ -36,6 +37,10 @@ impl Storage {
         if let Some(path) = connection.strip_prefix("sqlite:") {
             return sqlite(path).await;
         }
+        if let Some((queues, blobs)) = service_bus_string(connection) {
+            // Such a string within the string is refused, so that this ends.
+            return Box::pin(service_bus(queues, blobs)).await;
+        }
         let is_azure = connection.starts_with("https://")
             || connection.starts_with("http://")
             || connection.contains('=');
@@ -44,7 +49,7 @@ impl Storage {
         }
         Err(Error::new(
             ErrorKind::Configuration,
-            "unrecognised storage string: expected `sqlite:PATH`, `memory:`, `UseDevelopmentStorage=true`, an Azure connection string, or `https://ACCOUNT.queue.core.windows.net`",
+            "unrecognised storage string: expected `sqlite:PATH`, `memory:`, `UseDevelopmentStorage=true`, a connection string of Azure Storage or Service Bus, or `https://ACCOUNT.queue.core.windows.net`",
         ))
     }
 }
@@ -91,7 +96,44 @@ async fn azure(_: &str) -> Result<Storage, Error> {
     Err(missing_feature("azure"))
 }
 
-#[cfg(any(not(feature = "sqlite"), not(feature = "azure")))]
+/// Returns the parts of a string for Service Bus: that of the namespace, and that of the blobs if there is one.
+fn service_bus_string(connection: &str) -> Option<(&str, Option<&str>)> {
+    let lower = connection.to_ascii_lowercase();
+    let is_namespace = lower.split(';').any(|setting| {
+        setting
+            .split_once('=')
+            .is_some_and(|(name, value)| name.trim() == "endpoint" && value.trim_start().starts_with("sb:"))
+    });
+    // Lower-casing ASCII keeps all places.
+    let blobs = lower.find(";blobs=").map(|at| (at, at + ";blobs=".len()));
+    match blobs {
+        _ if !is_namespace => None,
+        Some((end, start)) => Some((&connection[..end], Some(&connection[start..]))),
+        None => Some((connection, None)),
+    }
+}
+
+#[cfg(feature = "servicebus")]
+async fn service_bus(queues: &str, blobs: Option<&str>) -> Result<Storage, Error> {
+    let missing = || {
+        Error::new(
+            ErrorKind::Configuration,
+            "Service Bus has no blobs: end the storage string with `;Blobs=` and the string of a storage that has, \
+             such as `;Blobs=sqlite:blobs.db` or `;Blobs=https://ACCOUNT.queue.core.windows.net`",
+        )
+    };
+    let blobs = blobs.map(str::trim).filter(|blobs| !blobs.is_empty() && service_bus_string(blobs).is_none());
+    let options = crate::servicebus::Options::from_connection_string(queues)?;
+    let blobs = Storage::connect(blobs.ok_or_else(missing)?).await?;
+    options.storage(&blobs)
+}
+
+#[cfg(not(feature = "servicebus"))]
+async fn service_bus(_: &str, _: Option<&str>) -> Result<Storage, Error> {
+    Err(missing_feature("servicebus"))
+}
+
+#[cfg(any(not(feature = "sqlite"), not(feature = "azure"), not(feature = "servicebus")))]
 fn missing_feature(name: &str) -> Error {
     let text = format!(
         "this program was built without the feature `{name}` of jobqueue; switch it on in Cargo.toml: \

@@ -146,9 +146,7 @@ fn service_bus() -> impl Iterator<Item = Trial> {
                 let options = servicebus::Options::from_connection_string(emulator.connection_string())?;
                 let options = options.lock_duration(LOCK)?.receive_wait(Duration::from_millis(5));
                 let blobs = Storage::memory();
-                let queues = options.open(blobs.blobs().clone());
-                let storage = Storage::builder().queues(queues).blobs_of(&blobs).build()?;
-                let subject = Subject::new(storage, Duration::from_secs(5), |by| {
+                let subject = Subject::new(options.storage(&blobs)?, Duration::from_secs(5), |by| {
                     emulator.advance(by + LOCK);
                     Box::pin(std::future::ready(()))
                 });

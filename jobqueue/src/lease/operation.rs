@@ -221,8 +221,8 @@ impl Lease {
             in_flight.answered();
             let error = match answer {
                 Ok(updated) => {
-                    let granted = updated.granted.map_or(visibility, |granted| granted.min(visibility));
-                    return self.applied(updated, sent + granted);
+                    self.applied(updated, sent, visibility);
+                    return Ok(());
                 }
                 Err(error) if error.is_lease_lost() => return Err(self.not_found()),
                 Err(error) => error,
@@ -251,13 +251,14 @@ impl Lease {
         }
     }
 
-    fn applied(&self, updated: Updated, deadline: Instant) -> Result<(), LeaseError> {
+    fn applied(&self, updated: Updated, sent: Instant, visibility: Duration) {
+        let granted = updated.granted.filter(|granted| *granted < visibility);
         let mut state = self.state();
         state.receipt = updated.receipt;
-        state.deadline = deadline;
+        state.deadline = sent + granted.unwrap_or(visibility);
+        state.length = granted.unwrap_or(self.terms.visibility);
         // The receipt was still valid: no unanswered update was applied.
         state.unanswered_until = None;
-        Ok(())
     }
 
     /// Records that an update has no answer. If it was applied, the message is hidden until `hidden_until`.

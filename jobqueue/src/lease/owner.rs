@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) receipt: PopReceipt,
     /// The time before which nobody else can lease the message, measured from before the request was sent.
     pub(super) deadline: Instant,
+    /// The length of the lease: what was asked for, or less if the storage granted less.
+    pub(super) length: Duration,
     /// The time until which the message is hidden if the unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,
     pub(super) phase: Phase,
@@ -111,6 +113,7 @@ impl Lease {
             state: Mutex::new(State {
                 receipt: leased.message.receipt.clone(),
                 deadline,
+                length: granted,
                 unanswered_until: None,
                 phase: Phase::Held,
                 overrun: false,
@@ -170,7 +173,8 @@ impl Lease {
         if self.terms.expired == ExpiredReceipt::Allow {
             return grace;
         }
-        let last = self.deadline() - self.margin().min(self.terms.visibility / 2) / 10;
+        let state = self.state();
+        let last = state.deadline - margin(&state) / 10;
         grace.min(last.saturating_duration_since(Instant::now()))
     }
 
@@ -191,14 +195,9 @@ impl Lease {
         MessageRef { id: self.id.clone(), receipt: self.state().receipt.clone() }
     }
 
-    /// Returns how long before the deadline the token fires, so that it fires before a successor can start.
-    fn margin(&self) -> Duration {
-        (self.terms.visibility / 20).clamp(Duration::from_millis(5), Duration::from_secs(1))
-    }
-
     /// The moment at which the lease counts as lost if nothing has renewed it.
     fn give_up_at(&self, state: &State) -> Instant {
-        state.deadline - self.margin().min(self.terms.visibility / 2)
+        state.deadline - margin(state)
     }
 
     /// Enters the lease's next deadline into the deadline queue.
@@ -299,4 +298,9 @@ impl Drop for Lease {
             self.renewer.forget(slot);
         }
     }
+}
+
+/// Returns how long before the deadline the token fires, so that it fires before a successor can start.
+fn margin(state: &State) -> Duration {
+    (state.length / 20).clamp(Duration::from_millis(5), Duration::from_secs(1)).min(state.length / 2)
 }

@@ -1,8 +1,7 @@
 //! Azure Service Bus: queues of a namespace, with the blobs of another storage.
 //!
-//! [`Options`] sets the namespace and its key, and opens its queues as a [`QueueStore`](crate::storage::QueueStore). A
-//! [`StorageBuilder`](crate::storage::StorageBuilder) joins them with the blobs of a storage account, of a SQLite file
-//! or of memory; large payloads, leases of leaders, batches and the settings of the queues are there. The crate
+//! [`Options`] sets the namespace and its key, and joins its queues with the blobs of a storage account, of a SQLite file
+//! or of memory: large payloads, leases of leaders, batches and the settings of the queues are there. The crate
 //! `fe2o3-amqp` speaks AMQP 1.0; none of its types are part of this module's interface.
 //!
 //! ```no_run
@@ -13,8 +12,7 @@
 //! let options = servicebus::Options::from_connection_string(
 //!     "Endpoint=sb://my-namespace.servicebus.windows.net/;SharedAccessKeyName=jobs;SharedAccessKey=…",
 //! )?;
-//! let queues = options.open(blobs.blobs().clone());
-//! let storage = Storage::builder().queues(queues).blobs_of(&blobs).build()?;
+//! let storage = options.storage(&blobs)?;
 //! # Ok(()) }
 //! ```
 //!

@@ -9,7 +9,8 @@ use super::connection_string::{self, Namespace};
 use super::entity::Entities;
 use super::queue::ServiceBusQueues;
 use super::texts::Beside;
-use crate::storage::{BlobStore, QueueStore, StoreError, StoreErrorKind};
+use crate::error::{Error, ErrorKind};
+use crate::storage::{BlobStore, QueueStore, Storage};
 
 /// The shortest and the longest lock that the service allows.
 const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
@@ -22,11 +23,11 @@ const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Durati
 ///
 /// let blobs = Storage::connect("https://myaccount.queue.core.windows.net").await?;
 /// let options = servicebus::Options::from_connection_string(&std::env::var("SERVICEBUS")?)?;
-/// let queues = options.lock_duration(std::time::Duration::from_secs(120))?.open(blobs.blobs().clone());
-/// let storage = Storage::builder().queues(queues).blobs_of(&blobs).build()?;
+/// let storage = options.lock_duration(std::time::Duration::from_secs(120))?.storage(&blobs)?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct Options {
     namespace: Namespace,
     trust: Trust,
@@ -42,8 +43,8 @@ impl Options {
     /// `UseDevelopmentEmulator=true` the connection has no TLS.
     ///
     /// # Errors
-    /// `InvalidInput`, naming the wrong setting; the text never quotes a value.
-    pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
+    /// [`Configuration`](ErrorKind::Configuration), naming the wrong setting; the text never quotes a value.
+    pub fn from_connection_string(text: &str) -> Result<Self, Error> {
         let namespace = connection_string::parse(text).map_err(refused)?;
         Ok(Self {
             namespace,
@@ -59,8 +60,8 @@ impl Options {
     /// exist keep theirs.
     ///
     /// # Errors
-    /// `InvalidInput` for another length.
-    pub fn lock_duration(mut self, length: Duration) -> Result<Self, StoreError> {
+    /// [`Configuration`](ErrorKind::Configuration) for another length.
+    pub fn lock_duration(mut self, length: Duration) -> Result<Self, Error> {
         if !LOCK.contains(&length) {
             return Err(refused("a lock lasts 5 seconds to 5 minutes".to_owned()));
         }
@@ -70,14 +71,12 @@ impl Options {
 
     /// Sets how long a get waits for the first message. The default is 50 ms. A longer wait delivers sooner, and costs fewer
     /// requests; the locks of the messages begin when they arrive.
-    #[must_use]
     pub fn receive_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
     /// Sets the validity of the tokens that are made of the key. The default is an hour.
-    #[must_use]
     pub fn token_validity(mut self, validity: Duration) -> Self {
         self.token_validity = Some(validity.max(Duration::from_secs(1)));
         self
@@ -86,8 +85,8 @@ impl Options {
     /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.
     ///
     /// # Errors
-    /// `InvalidInput` when the text is not a certificate.
-    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, StoreError> {
+    /// [`Configuration`](ErrorKind::Configuration) when the text is not a certificate.
+    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, Error> {
         let certificate = reqwest::Certificate::from_pem(pem).ok().filter(|_| self.trust.add(pem));
         let refusal = || refused("the root certificate is not a certificate in PEM".to_owned());
         self.trusted.push(certificate.ok_or_else(refusal)?);
@@ -97,6 +96,17 @@ impl Options {
     /// Returns the name of the namespace, for logs.
     pub fn description(&self) -> String {
         format!("servicebus:{}", self.namespace.host)
+    }
+
+    /// Opens a storage of these queues and of the blobs of another storage. All processes that use the queues must use
+    /// the same blobs. Sends no request: a wrong key or address shows with the first operation.
+    ///
+    /// # Errors
+    /// None today; a later version may check more.
+    pub fn storage(self, blobs: &Storage) -> Result<Storage, Error> {
+        let description = format!("{} + blobs of {}", self.description(), blobs.description());
+        let queues = self.open(Arc::clone(blobs.blobs()));
+        Storage::builder().queues(queues).blobs_of(blobs).description(description).build()
     }
 
     /// Opens the queues. `blobs` keep their settings, and the texts that are saved under a lock; all processes that use the
@@ -120,6 +130,6 @@ impl fmt::Debug for Options {
     }
 }
 
-fn refused(problem: String) -> StoreError {
-    StoreError::new(StoreErrorKind::InvalidInput, "open storage", "Service Bus").with_detail(problem)
+fn refused(problem: String) -> Error {
+    Error::new(ErrorKind::Configuration, format!("Service Bus cannot be used as it is configured: {problem}"))
 }

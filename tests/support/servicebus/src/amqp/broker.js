@@ -140,7 +140,7 @@ class Broker {
     /** Returns the attached links of an entity, or all. */
     links(entity) {
         const all = [...this.connections.keys()].flatMap((connection) => this.linksOf(connection));
-        return entity === undefined ? all : all.filter((link) => link.address === entity.toLowerCase());
+        return entity === undefined || entity === null ? all : all.filter((link) => link.address === entity.toLowerCase());
     }
 }
 

@@ -1,0 +1,126 @@
+//! Workers on Service Bus.
+
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::{Context, JobError, JobInfo, QueueMessage, Worker, WorkerBuilder};
+use jobqueue_tests::example;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Bench;
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "work", kind = "work", poison_threshold = 2, backoff(base = "1s", max = "1s"))]
+struct Work {
+    name: String,
+}
+
+fn work(name: &str) -> Work {
+    Work { name: name.to_owned() }
+}
+
+fn worker(bench: &Bench) -> WorkerBuilder {
+    Worker::builder(bench.storage.clone()).max_idle_delay(Duration::from_millis(200))
+}
+
+#[tokio::test]
+async fn a_failed_job_goes_on_from_its_checkpoint_and_a_bad_one_is_dead_lettered() {
+    let bench = Bench::new();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    for name in ["good", "bad"] {
+        queue.send(&work(name)).await.unwrap();
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let handler = move |job: Work, info: JobInfo, context: Context| {
+        let log = Arc::clone(&log);
+        async move {
+            let step: u32 = context.resume().await?.unwrap_or_default();
+            log.lock().unwrap().push((job.name.clone(), info.attempt, step));
+            context.checkpoint(&(step + 1)).await?;
+            if job.name == "bad" || info.attempt == 1 { Err(JobError::retry("not yet")) } else { Ok(()) }
+        }
+    };
+    let (mut completed, mut dead_lettered) = (0, 0);
+    while completed + dead_lettered < 2 {
+        let worker = worker(&bench).handle(handler.clone()).build().unwrap();
+        let report = worker.run_until_idle().await.unwrap();
+        completed += report.completed;
+        dead_lettered += report.dead_lettered;
+        // The back-off.
+        bench.emulator.advance(Duration::from_secs(2));
+    }
+    assert_eq!((completed, dead_lettered), (1, 1));
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort();
+    let run = |name: &str, attempt, step| (name.to_owned(), attempt, step);
+    assert_eq!(seen, [run("bad", 1, 0), run("bad", 2, 1), run("good", 1, 0), run("good", 2, 1)]);
+    assert_eq!((bench.count("active"), bench.count("scheduled")), (0, 0));
+}
+
+// I8
+#[tokio::test]
+async fn a_job_longer_than_its_lock_runs_once() {
+    let bench = Bench::with(json!({ "LockDuration": "PT1S" }), &[]);
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    queue.send(&work("long")).await.unwrap();
+    let runs = Arc::new(Mutex::new(0));
+    let (count, emulator) = (Arc::clone(&runs), Arc::new(bench.emulator));
+    let renewals = Arc::clone(&emulator);
+    let handler = move |_: Work| {
+        *count.lock().unwrap() += 1;
+        let renewals = Arc::clone(&renewals);
+        async move {
+            // Three renewals at 70 % of a second take longer than two locks.
+            let wait = tokio::task::spawn_blocking(move || renewals.calls("renew-lock", "work", 3));
+            assert!(wait.await.unwrap() >= 3);
+            Ok::<(), JobError>(())
+        }
+    };
+    let worker = Worker::builder(bench.storage.clone()).max_idle_delay(Duration::from_millis(200));
+    let report = worker.handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, *runs.lock().unwrap()), (1, 1), "{report:?}");
+    assert_eq!(emulator.queue("work")["counts"]["active"], 0);
+}
+
+// I6
+#[tokio::test]
+async fn a_job_whose_completion_gets_no_answer_is_done_once() {
+    for end in ["detach", "abort"] {
+        let bench = Bench::new();
+        let queue = bench.storage.queue::<Work>().await.unwrap();
+        queue.send(&work("once")).await.unwrap();
+        bench.emulator.plant("complete", end);
+        let runs = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&runs);
+        let handler = move |_: Work| {
+            *count.lock().unwrap() += 1;
+            async { Ok::<(), JobError>(()) }
+        };
+        let report = worker(&bench).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+        assert_eq!((report.completed, *runs.lock().unwrap()), (1, 1), "{end}: {report:?}");
+        assert_eq!(bench.count("active"), 0, "{end}");
+    }
+}
+
+// S2
+#[test]
+fn the_example_of_the_message_lock_runs() {
+    let bench = Bench::new();
+    let program = example::built("message_lock");
+    let folder = tempfile::tempdir().unwrap();
+    let blobs = folder.path().join("blobs.db");
+    let storage = format!("{};Blobs=sqlite:{}", bench.emulator.connection_string(), blobs.display());
+    let output = Command::new(program).env("JOBQUEUE_STORAGE", storage).output().unwrap();
+    let text = example::text(&output);
+    assert!(output.status.success(), "{text}");
+    for line in [
+        "worked 3.5 s on parcel 1 under a lease of 3 s; nobody else got it",
+        "dropped parcel 2 without a word: it is back, attempt 1, delivery 2",
+        "completed parcel 2 with its progress: weighed",
+    ] {
+        assert!(text.contains(line), "{line:?} is missing in\n{text}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Locks and texts: what the service cannot do, and what stands in for it.
+
+use std::time::Duration;
+
+use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
+use serde_json::json;
+
+use super::{Bench, MINUTE};
+
+#[tokio::test]
+async fn a_saved_text_is_found_by_the_next_delivery() {
+    let bench = Bench::new();
+    let leased = bench.leased("first").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("second".to_owned())).await.unwrap();
+    // The lock ends with its process; another process gets the message.
+    bench.emulator.advance(MINUTE);
+    let other = bench.another();
+    let again = bench.get_from(&other).await.unwrap();
+    assert_eq!((again.text.as_deref(), again.dequeue_count), (Ok("second"), 2));
+    assert_eq!(again.message.id, leased.message.id);
+    other.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
+    let left = bench.blobs.blobs().list_blobs(&container(), "texts/", None).await.unwrap();
+    assert!(left.blobs.is_empty(), "{left:?}");
+}
+
+fn container() -> jobqueue::storage::ContainerName {
+    jobqueue::storage::ContainerName::new("jobqueue-servicebus").unwrap()
+}
+
+// I5
+#[tokio::test]
+async fn a_stale_holder_cannot_save_a_text() {
+    let bench = Bench::new();
+    let stale = bench.leased("first").await;
+    bench.emulator.advance(MINUTE);
+    let other = bench.another();
+    let successor = bench.get_from(&other).await.unwrap();
+    let change = UpdateMessage::new(MINUTE).with_text("stale".to_owned());
+    let error = bench.update(&stale.message, change).await.unwrap_err();
+    assert!(error.is_lease_lost() && !error.is_ambiguous(), "{error:?}");
+    bench.delete(&stale.message).await.unwrap_err();
+    other
+        .queues()
+        .update(&bench.queue, &successor.message, UpdateMessage::new(Duration::ZERO))
+        .await
+        .unwrap();
+    assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("first"));
+}
+
+#[tokio::test]
+async fn a_message_given_back_with_delay_and_text_is_replaced_in_a_transaction() {
+    let bench = Bench::new();
+    let leased = bench.leased("first").await;
+    let change = UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease();
+    bench.update(&leased.message, change).await.unwrap();
+    assert_eq!(bench.emulator.calls("discharge", "", 1), 1);
+    assert_eq!((bench.count("active"), bench.count("scheduled")), (0, 1));
+    assert!(bench.get().await.is_none(), "got before its time");
+    bench.emulator.advance(MINUTE);
+    let again = bench.get().await.unwrap();
+    assert_eq!((again.text.as_deref(), again.dequeue_count), (Ok("second"), 2));
+    assert_eq!((again.message.id, again.inserted), (leased.message.id, leased.inserted));
+}
+
+#[tokio::test]
+async fn a_copy_comes_first_where_there_are_no_transactions() {
+    let bench = Bench::with(json!({}), &["--sku", "Basic"]);
+    let leased = bench.leased("first").await;
+    let change = UpdateMessage::new(Duration::ZERO).with_text("second".to_owned()).ending_lease();
+    bench.update(&leased.message, change).await.unwrap();
+    let again = bench.get().await.unwrap();
+    assert_eq!((again.text.as_deref(), again.dequeue_count), (Ok("second"), 2));
+    assert!(bench.get().await.is_none(), "the original is still there");
+}
+
+#[tokio::test]
+async fn a_copy_is_no_duplicate_in_a_queue_that_detects_duplicates() {
+    let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
+    let send = || bench.put(PutMessage::new("job").with_job("job-1".to_owned()));
+    let (one, two) = (send().await.unwrap(), send().await.unwrap());
+    assert_ne!(one.id, two.id);
+    assert_eq!(bench.count("active"), 1);
+    let leased = bench.get().await.unwrap();
+    let change = UpdateMessage::new(Duration::from_secs(1)).ending_lease();
+    bench.update(&leased.message, change).await.unwrap();
+    assert_eq!(bench.count("scheduled"), 1);
+}
+
+#[tokio::test]
+async fn the_answer_tells_the_length_of_the_lock() {
+    let bench = Bench::with(json!({ "LockDuration": "PT20S" }), &[]);
+    let leased = bench.leased("text").await;
+    let granted = leased.granted.unwrap();
+    assert!(granted <= Duration::from_secs(21), "{granted:?}");
+    let renewed = bench.update(&leased.message, UpdateMessage::new(MINUTE)).await.unwrap();
+    assert!(renewed.granted.unwrap() <= Duration::from_secs(20), "{renewed:?}");
+}
+
+#[tokio::test]
+async fn a_detached_handle_renews_and_saves_over_its_own_connection() {
+    let bench = Bench::new();
+    let leased = bench.leased("first").await;
+    let apart = bench.storage.detached();
+    let change = UpdateMessage::new(MINUTE).with_text("second".to_owned());
+    apart.queues().update(&bench.queue, &leased.message, change).await.unwrap();
+    let links = bench.emulator.links();
+    let mut connections: Vec<_> =
+        links.as_array().unwrap().iter().map(|link| link["connection"].to_string()).collect();
+    connections.sort();
+    connections.dedup();
+    assert_eq!(connections.len(), 2, "{links}");
+    bench.update(&leased.message, UpdateMessage::new(Duration::ZERO)).await.unwrap();
+    assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("second"));
+}
+
+#[tokio::test]
+async fn a_delayed_message_can_be_cancelled_and_another_cannot() {
+    let bench = Bench::new();
+    let delayed = bench.put(PutMessage::new("a").with_visibility_delay(MINUTE)).await.unwrap();
+    bench.delete(&delayed).await.unwrap();
+    assert_eq!(bench.count("scheduled"), 0);
+    let sent = bench.put(PutMessage::new("b")).await.unwrap();
+    let error = bench.delete(&sent).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::MessageNotFound, false));
+    assert_eq!(bench.count("active"), 1);
+}

@@ -1,0 +1,99 @@
+//! Service Bus as a storage, on the emulator: what differs from other storages, and what happens when links, connections and
+//! answers are lost. The promises of the port are tried in `conformance`.
+
+#![allow(clippy::unwrap_used)]
+
+mod faults;
+mod interop;
+mod jobs;
+mod locks;
+mod opening;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::QueueName;
+use jobqueue::servicebus::Options;
+use jobqueue::storage::{
+    GetMessages, LeasedMessage, MessageRef, PutMessage, QueueStore, Storage, StoreError, UpdateMessage,
+    Updated,
+};
+use jobqueue_test_support::servicebus::ServiceBus;
+use serde_json::{Value, json};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A queue on an emulator of its own.
+struct Bench {
+    emulator: ServiceBus,
+    blobs: Storage,
+    storage: Storage,
+    queue: QueueName,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(json!({}), &[])
+    }
+
+    /// Makes the queue with settings, on an emulator with further arguments.
+    fn with(settings: Value, arguments: &[&str]) -> Self {
+        let emulator = ServiceBus::start_with(arguments);
+        emulator.create_queue("work", settings);
+        let blobs = Storage::memory();
+        let storage = options(&emulator).storage(&blobs).unwrap();
+        Self { emulator, blobs, storage, queue: QueueName::new("work").unwrap() }
+    }
+
+    /// Opens the same storage as another process would.
+    fn another(&self) -> Storage {
+        options(&self.emulator).storage(&self.blobs).unwrap()
+    }
+
+    fn store(&self) -> &Arc<dyn QueueStore> {
+        self.storage.queues()
+    }
+
+    async fn put(&self, message: PutMessage) -> Result<MessageRef, StoreError> {
+        self.store().put(&self.queue, message).await.map(|put| put.message)
+    }
+
+    /// Puts a text and gets it.
+    async fn leased(&self, text: &str) -> LeasedMessage {
+        self.put(PutMessage::new(text)).await.unwrap();
+        self.get().await.unwrap()
+    }
+
+    async fn get(&self) -> Option<LeasedMessage> {
+        self.get_from(&self.storage).await
+    }
+
+    /// Gets one message; asks again when a link has ended under the request.
+    async fn get_from(&self, storage: &Storage) -> Option<LeasedMessage> {
+        let options = GetMessages::new(1, MINUTE);
+        for _ in 0..5 {
+            match storage.queues().get(&self.queue, options).await {
+                Ok(received) => return received.messages.into_iter().next(),
+                Err(error) => assert!(error.is_retryable(), "{error:?}"),
+            }
+        }
+        panic!("the queue cannot be asked");
+    }
+
+    async fn update(&self, message: &MessageRef, change: UpdateMessage) -> Result<Updated, StoreError> {
+        self.store().update(&self.queue, message, change).await
+    }
+
+    async fn delete(&self, message: &MessageRef) -> Result<(), StoreError> {
+        self.store().delete(&self.queue, message, Default::default()).await
+    }
+
+    /// Returns the number of messages in a state.
+    fn count(&self, state: &str) -> u64 {
+        self.emulator.queue("work")["counts"][state].as_u64().unwrap()
+    }
+}
+
+fn options(emulator: &ServiceBus) -> Options {
+    Options::from_connection_string(emulator.connection_string()).unwrap()
+}

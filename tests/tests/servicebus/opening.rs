@@ -1,0 +1,93 @@
+//! Connection strings, TLS, and settings of queues that contradict the framework.
+
+use jobqueue::servicebus::Options;
+use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind};
+use jobqueue::{ErrorKind, QueueName, Storage};
+use jobqueue_test_support::servicebus::ServiceBus;
+use jobqueue_tests::log;
+use serde_json::json;
+
+use super::{Bench, MINUTE};
+
+const KEY: &str = "tops3cret";
+
+#[tokio::test]
+async fn one_string_opens_queues_and_blobs() {
+    let emulator = ServiceBus::start();
+    let folder = tempfile::tempdir().unwrap();
+    let blobs = folder.path().join("blobs.db");
+    let text = format!("{};Blobs=sqlite:{}", emulator.connection_string(), blobs.display());
+    let storage = Storage::connect(&text).await.unwrap();
+    assert!(storage.description().starts_with("servicebus:127.0.0.1 + blobs of sqlite:"), "{storage:?}");
+    let queue = QueueName::new("work").unwrap();
+    storage.queues().create_queue(&queue, &Default::default()).await.unwrap();
+    storage.queues().put(&queue, PutMessage::new("text")).await.unwrap();
+    assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 1);
+}
+
+#[tokio::test]
+async fn a_wrong_string_is_refused_without_its_key() {
+    let namespace = format!("Endpoint=sb://a.example/;SharedAccessKeyName=n;SharedAccessKey={KEY}");
+    for (text, hint) in [
+        (namespace.clone(), "Blobs="),
+        (format!("{namespace};Blobs="), "Blobs="),
+        (format!("{namespace};Blobs={namespace};Blobs=memory:"), "Blobs="),
+        (format!("{namespace};EntityPath=q;Blobs=memory:"), "EntityPath"),
+        (format!("Endpoint=sb://a.example/;SharedAccessKey={KEY};Blobs=memory:"), "SharedAccessKeyName"),
+    ] {
+        let error = Storage::connect(&text).await.unwrap_err();
+        let shown = format!("{error:?} {error:#?}");
+        assert_eq!(error.kind(), ErrorKind::Configuration, "{shown}");
+        assert!(shown.contains(hint) && !shown.contains(KEY), "{shown}");
+    }
+    let options = Options::from_connection_string(&namespace).unwrap();
+    assert!(!format!("{options:#?}").contains(KEY));
+}
+
+#[tokio::test]
+async fn tls_trusts_a_given_authority_and_no_other() {
+    let emulator = ServiceBus::start();
+    emulator.create_queue("work", json!({}));
+    let queue = QueueName::new("work").unwrap();
+    let options = || Options::from_connection_string(&emulator.tls_connection_string()).unwrap();
+    let pem = std::fs::read(emulator.certificate_path()).unwrap();
+    let trusting = options().root_certificate(&pem).unwrap().storage(&Storage::memory()).unwrap();
+    trusting.queues().put(&queue, PutMessage::new("text")).await.unwrap();
+    assert_eq!(trusting.queues().queue_properties(&queue).await.unwrap().approximate_count, 1);
+    let wary = options().storage(&Storage::memory()).unwrap();
+    let error = wary.queues().put(&queue, PutMessage::new("text")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_told_and_not_shown() {
+    let emulator = ServiceBus::start();
+    emulator.create_queue("work", json!({}));
+    let right = emulator.connection_string();
+    let (before, _) = right.split_once("SharedAccessKey=").unwrap();
+    let text = format!("{before}SharedAccessKey={KEY};UseDevelopmentEmulator=true;Blobs=memory:");
+    let storage = Storage::connect(&text).await.unwrap();
+    let error =
+        storage.queues().put(&QueueName::new("work").unwrap(), PutMessage::new("text")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unauthorized, false), "{error:?}");
+    assert!(!format!("{error:#?}").contains(KEY));
+}
+
+#[tokio::test]
+async fn settings_that_contradict_the_framework_are_warned_of() {
+    let log = log::record();
+    let bench = Bench::with(json!({ "LockDuration": "PT5S", "MaxDeliveryCount": 10 }), &[]);
+    bench.leased("secret-payload").await;
+    let text = log.text();
+    assert!(text.contains("set LockDuration to PT1M"), "{text}");
+    assert!(text.contains("set MaxDeliveryCount above maxdeliveries"), "{text}");
+    let signature = text.contains("sig=") || text.contains("SharedAccessSignature");
+    assert!(!text.contains("secret-payload") && !signature, "{text}");
+}
+
+#[tokio::test]
+async fn a_queue_that_requires_sessions_is_refused() {
+    let bench = Bench::with(json!({ "RequiresSession": true }), &[]);
+    let got = bench.store().get(&bench.queue, GetMessages::new(1, MINUTE)).await;
+    assert_eq!(got.unwrap_err().kind(), StoreErrorKind::Unsupported);
+}
