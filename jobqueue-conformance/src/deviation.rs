@@ -45,7 +45,7 @@ pub enum Deviation {
     ExpiredNeverAllowed,
     /// The storage goes by a clock that the adapter does not know, so that an expired receipt may be refused as one of a message
     /// that is gone. Service Bus, when a test moves the emulator's clock.
-    ForeignClock,
+    ExternalClock,
 }
 
 impl Deviation {
@@ -81,7 +81,7 @@ impl Deviation {
             Self::ExpiredNeverAllowed => {
                 &["receipt::that_expired_deletes_if_unclaimed", "receipt::that_expired_updates_if_unclaimed"]
             }
-            Self::ForeignClock => &[
+            Self::ExternalClock => &[
                 "ttl::ends_receipts",
                 "receipt::that_expired_does_not_delete",
                 "receipt::that_expired_does_not_update",

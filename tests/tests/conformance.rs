@@ -159,7 +159,7 @@ fn service_bus() -> impl Iterator<Item = Trial> {
                     Deviation::ExpiredNeverAllowed,
                     Deviation::PollOnly,
                     Deviation::NextVisibleUnknown,
-                    Deviation::ForeignClock,
+                    Deviation::ExternalClock,
                 ]);
                 promise.run(&subject).await.map_err(Failed::from)
             })

@@ -30,7 +30,9 @@ impl Key {
     /// Returns a token for `resource`, such as `sb://host/queue`, that is valid until `until`.
     pub(super) fn sign(&self, resource: &str, until: SystemTime) -> Option<String> {
         let resource = encode(&resource.to_lowercase());
-        let expiry = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let since = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // Whole seconds, rounded up: a short life is not cut.
+        let expiry = since.as_secs() + u64::from(since.subsec_nanos() > 0);
         let mut mac = Hmac::<Sha256>::new_from_slice(self.secret.as_bytes()).ok()?;
         mac.update(format!("{resource}\n{expiry}").as_bytes());
         let signature = encode(&BASE64.encode(mac.finalize().into_bytes()));

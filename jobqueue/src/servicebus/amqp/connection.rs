@@ -145,10 +145,12 @@ impl Owner {
         let _dead = self.dead.clone().drop_guard();
         loop {
             tokio::select! {
+                biased;
                 () = self.close.cancelled() => break,
                 command = commands.recv() => match command {
                     Some(command) => {
                         tokio::select! {
+                            biased;
                             () = attach(&mut self.session, command) => {}
                             () = self.close.cancelled() => break,
                             end = self.connection.on_close() => return ended("connection", end.err()),

@@ -77,8 +77,9 @@ impl ReceiveLink {
             received: 0,
             since: 0,
             replacing: None,
+            dead: connection.dead.clone(),
         };
-        drop(task::spawn(link.run(queue, connection.dead.clone(), ended.clone())));
+        drop(task::spawn(link.run(queue, ended.clone())));
         Ok(Self { commands, ended })
     }
 
@@ -169,22 +170,19 @@ struct Link {
     /// The peer's delivery count when the get under way began.
     since: u32,
     replacing: Option<Box<Replacing>>,
+    /// Fires when the connection has ended.
+    dead: CancellationToken,
 }
 
 impl Link {
-    async fn run(
-        mut self,
-        mut commands: mpsc::Receiver<Command>,
-        dead: CancellationToken,
-        ended: CancellationToken,
-    ) {
+    async fn run(mut self, mut commands: mpsc::Receiver<Command>, ended: CancellationToken) {
         let _ended = ended.drop_guard();
         let fault = loop {
             let until = self.getting.as_ref().map(|getting| getting.until);
             let is_draining = self.getting.as_ref().is_some_and(|getting| getting.is_draining);
             let step = tokio::select! {
                 biased;
-                () = dead.cancelled() => break Fault::Lost("the connection has ended".to_owned()),
+                () = self.dead.cancelled() => break Fault::Lost("the connection has ended".to_owned()),
                 command = commands.recv() => match command {
                     Some(command) => self.serve(command).await,
                     None => return,
@@ -246,7 +244,12 @@ impl Link {
         let delivery = self.deliveries.remove(&lock)?;
         let Replacing { controller, sender } = &mut **replacing;
         let replacing = transaction::replace(controller, sender, &mut self.receiver, delivery, copy);
-        Some(timeout(LIMIT, replacing).await.unwrap_or(Err(Fault::Late)))
+        // A transaction waits for ever when its connection ends.
+        Some(tokio::select! {
+            biased;
+            () = self.dead.cancelled() => Err(Fault::Lost("the connection has ended".to_owned())),
+            replaced = timeout(LIMIT, replacing) => replaced.unwrap_or(Err(Fault::Late)),
+        })
     }
 
     /// Begins the next get, if none is under way.

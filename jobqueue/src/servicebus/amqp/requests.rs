@@ -76,14 +76,8 @@ impl Links {
     async fn run(mut self, mut requests: mpsc::Receiver<Sent>, dead: CancellationToken) {
         let reason = loop {
             tokio::select! {
+                biased;
                 () = dead.cancelled() => break "the connection has ended".to_owned(),
-                request = requests.recv() => match request {
-                    Some(sent) => tokio::select! {
-                        () = dead.cancelled() => break "the connection has ended".to_owned(),
-                        sent = self.send(sent) => if let Err(reason) = sent { break reason },
-                    },
-                    None => return,
-                },
                 answer = self.receiver.recv::<Body<Value>>() => match answer {
                     Ok(delivery) => {
                         // Settled by the service; otherwise nobody asks.
@@ -94,6 +88,14 @@ impl Links {
                         tracing::debug!(%error, "an answer of Service Bus could not be read");
                     }
                     Err(error) => break error.to_string(),
+                },
+                request = requests.recv() => match request {
+                    Some(sent) => tokio::select! {
+                        biased;
+                        () = dead.cancelled() => break "the connection has ended".to_owned(),
+                        sent = self.send(sent) => if let Err(reason) = sent { break reason },
+                    },
+                    None => return,
                 },
             }
         };

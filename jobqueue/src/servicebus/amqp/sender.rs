@@ -57,11 +57,20 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
     let mut pending = FuturesUnordered::<Pending>::new();
     loop {
         tokio::select! {
+            biased;
             () = dead.cancelled() => break,
+            Some((outcome, answer)) = pending.next(), if !pending.is_empty() => {
+                let is_usable = outcome.as_ref().map_or_else(|error| error.recovery().link_is_usable(), |_| true);
+                let _ = answer.send(read(outcome));
+                if !is_usable {
+                    break;
+                }
+            }
             message = messages.recv() => {
                 let Some((message, answer)) = message else { break };
                 let sending = timeout(LIMIT, sender.send_batchable(message));
                 let sent = tokio::select! {
+                    biased;
                     () = dead.cancelled() => break,
                     sent = sending => sent,
                 };
@@ -69,7 +78,12 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
                     Ok(Ok(outcome)) => pending.push(Box::pin(async move { (outcome.await, answer) })),
                     Ok(Err(error)) => {
                         let is_usable = error.recovery().link_is_usable();
-                        let _ = answer.send(Err(fault_of(&error)));
+                        // The last frame was not sent, so that there is no message.
+                        let fault = match fault_of(&error) {
+                            Fault::Lost(reason) => Fault::NotSent(reason),
+                            other => other,
+                        };
+                        let _ = answer.send(Err(fault));
                         if !is_usable {
                             break;
                         }
@@ -79,13 +93,6 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
                         let _ = answer.send(Err(Fault::Late));
                         break;
                     }
-                }
-            }
-            Some((outcome, answer)) = pending.next(), if !pending.is_empty() => {
-                let is_usable = outcome.as_ref().map_or_else(|error| error.recovery().link_is_usable(), |_| true);
-                let _ = answer.send(read(outcome));
-                if !is_usable {
-                    break;
                 }
             }
         }
