@@ -9,7 +9,7 @@ use bytes::Bytes;
 use jobqueue::QueueName;
 use jobqueue::azure::Options;
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{BlobName, ContainerName};
+use jobqueue::storage::{BlobName, BlobStore, ContainerName};
 use jobqueue::storage::{
     Condition, Created, ExpiredReceipt, GetMessages, LeaseDuration, LeaseId, LeaseState, PutBlob, PutMessage,
     Storage, StoreErrorKind, UpdateMessage,
@@ -113,29 +113,34 @@ async fn every_blob_operation(storage: &Storage) {
     assert_eq!(listed.blobs.len(), 1);
     assert_eq!(listed.blobs[0].1, blobs.blob_properties(&blob).await.unwrap());
 
-    let (mine, yours) = (LeaseId::random(), LeaseId::random());
-    let finite = LeaseDuration::Finite(Duration::from_secs(15));
-    assert_eq!(blobs.acquire_lease(&blob, finite, &mine).await.unwrap(), mine);
-    assert_eq!(blobs.acquire_lease(&blob, finite, &mine).await.unwrap(), mine);
-    let taken = blobs.acquire_lease(&blob, finite, &yours).await.unwrap_err();
-    assert_eq!(taken.kind(), StoreErrorKind::LeaseAlreadyPresent, "{taken}");
-    assert_eq!(blobs.renew_lease(&blob, &mine).await.unwrap(), mine);
-    assert_eq!(blobs.blob_properties(&blob).await.unwrap().lease, LeaseState::Leased);
-    let unleased = blobs.put_blob(&blob, Bytes::new(), PutBlob::new()).await.unwrap_err();
-    assert_eq!(unleased.kind(), StoreErrorKind::LeaseIdMissing, "{unleased}");
-    assert_eq!(blobs.change_lease(&blob, &mine, &yours).await.unwrap(), yours);
-    blobs.put_blob(&blob, Bytes::new(), PutBlob::new().with_lease(yours)).await.unwrap();
-    blobs.release_lease(&blob, &yours).await.unwrap();
-    blobs.acquire_lease(&blob, LeaseDuration::Infinite, &mine).await.unwrap();
-    assert_eq!(blobs.break_lease(&blob, Some(Duration::ZERO)).await.unwrap(), Duration::ZERO);
-    let broken = blobs.renew_lease(&blob, &mine).await.unwrap_err();
-    assert_eq!(broken.kind(), StoreErrorKind::LeaseBroken, "{broken}");
+    every_lease_operation(blobs.as_ref(), &blob).await;
+
     blobs.delete_blob(&blob, None).await.unwrap();
     let gone = blobs.get_blob(&blob, 10).await.unwrap_err();
     assert_eq!(gone.kind(), StoreErrorKind::BlobNotFound, "{gone}");
     blobs.delete_container(&container).await.unwrap();
     let gone = blobs.get_blob(&blob, 10).await.unwrap_err();
     assert_eq!(gone.kind(), StoreErrorKind::ContainerNotFound, "{gone}");
+}
+
+async fn every_lease_operation(blobs: &dyn BlobStore, blob: &BlobName) {
+    let (mine, yours) = (LeaseId::random(), LeaseId::random());
+    let finite = LeaseDuration::Finite(Duration::from_secs(15));
+    assert_eq!(blobs.acquire_lease(blob, finite, &mine).await.unwrap(), mine);
+    assert_eq!(blobs.acquire_lease(blob, finite, &mine).await.unwrap(), mine);
+    let taken = blobs.acquire_lease(blob, finite, &yours).await.unwrap_err();
+    assert_eq!(taken.kind(), StoreErrorKind::LeaseAlreadyPresent, "{taken}");
+    assert_eq!(blobs.renew_lease(blob, &mine).await.unwrap(), mine);
+    assert_eq!(blobs.blob_properties(blob).await.unwrap().lease, LeaseState::Leased);
+    let unleased = blobs.put_blob(blob, Bytes::new(), PutBlob::new()).await.unwrap_err();
+    assert_eq!(unleased.kind(), StoreErrorKind::LeaseIdMissing, "{unleased}");
+    assert_eq!(blobs.change_lease(blob, &mine, &yours).await.unwrap(), yours);
+    blobs.put_blob(blob, Bytes::new(), PutBlob::new().with_lease(yours)).await.unwrap();
+    blobs.release_lease(blob, &yours).await.unwrap();
+    blobs.acquire_lease(blob, LeaseDuration::Infinite, &mine).await.unwrap();
+    assert_eq!(blobs.break_lease(blob, Some(Duration::ZERO)).await.unwrap(), Duration::ZERO);
+    let broken = blobs.renew_lease(blob, &mine).await.unwrap_err();
+    assert_eq!(broken.kind(), StoreErrorKind::LeaseBroken, "{broken}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Every promise of the port, checked on every storage: `cargo test --test conformance -- --list` names them.
+//! Every promise of the port, checked on every storage: `cargo test -p jobqueue-tests --test conformance -- --list` names them.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

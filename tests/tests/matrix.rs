@@ -20,7 +20,7 @@ fn expected() -> BTreeSet<String> {
     invariants.chain(faults).chain((1..=9).map(|number| format!("Q{number}"))).collect()
 }
 
-/// The roots of the crates that `cargo test` compiles with their tests.
+/// The roots of the crates that `cargo test --workspace` compiles with their tests.
 fn crate_roots() -> Vec<PathBuf> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = manifest.split_once("members = [").unwrap().1.split_once(']').unwrap().0;

@@ -69,6 +69,15 @@ fn without_sqlite_there_is_no_sqlite() {
     assert!(crates("sqlite").contains("rusqlite"), "the test reads the tree wrongly");
 }
 
+/// `cargo run --example …` selects the default members, and Cargo unites the features that they ask for.
+#[test]
+fn examples_are_compiled_without_azure() {
+    let tree = cargo(&["tree", "--locked", "--edges=normal", "--prefix=none", "--format={lib}"]);
+    let found: BTreeSet<String> = tree.lines().map(|name| name.trim().to_owned()).collect();
+    none_of(&found, HTTP_AND_TLS);
+    assert!(found.contains("moxcms"), "the test reads the tree wrongly");
+}
+
 /// With `tower` itself, each feature of it that an application switches on would compile the library again.
 #[test]
 fn features_of_tower_do_not_reach_the_library() {

@@ -42,30 +42,34 @@ pub(crate) fn svg(cells: &[Cell]) -> String {
     put(format_args!(r#"<text x="{middle}" y="{bottom}" text-anchor="middle">shards</text>"#));
     put(format_args!(r#"<text x="8" y="14">jobs a second</text>"#));
 
-    let mut curves = BTreeMap::<u32, Vec<&Cell>>::new();
+    let mut curves = BTreeMap::<u32, Vec<(f64, f64)>>::new();
     for cell in cells {
-        curves.entry(cell.setting.accounts).or_default().push(cell);
+        let place = (x(f64::from(cell.setting.shards)), y(cell.outcome.throughput));
+        curves.entry(cell.setting.accounts).or_default().push(place);
     }
-    for ((accounts, cells), colour) in curves.into_iter().zip(COLOURS.iter().cycle()) {
-        let place = |cell: &Cell| (x(f64::from(cell.setting.shards)), y(cell.outcome.throughput));
-        let points: Vec<String> =
-            cells.iter().map(|cell| place(cell)).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let points = points.join(" ");
-        put(format_args!(r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>"#));
-        for (x, y) in cells.iter().map(|cell| place(cell)) {
-            put(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{colour}"/>"#));
-        }
-        if let Some((x, y)) = cells.last().map(|cell| place(cell)) {
-            let name = if accounts == 1 { "account" } else { "accounts" };
-            put(format_args!(
-                r#"<text x="{:.1}" y="{:.1}" fill="{colour}">{accounts} {name}</text>"#,
-                x + 8.0,
-                y + 4.0
-            ));
-        }
+    for ((accounts, places), colour) in curves.into_iter().zip(COLOURS.iter().cycle()) {
+        curve(accounts, &places, colour, &mut put);
     }
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 740 410\" width=\"740\" height=\"410\" \
          font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{body}</svg>\n"
     )
+}
+
+/// One curve, with the number of its accounts at its end.
+fn curve(accounts: u32, places: &[(f64, f64)], colour: &str, put: &mut impl FnMut(std::fmt::Arguments<'_>)) {
+    let points: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let points = points.join(" ");
+    put(format_args!(r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>"#));
+    for (x, y) in places {
+        put(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{colour}"/>"#));
+    }
+    if let Some((x, y)) = places.last() {
+        let name = if accounts == 1 { "account" } else { "accounts" };
+        put(format_args!(
+            r#"<text x="{:.1}" y="{:.1}" fill="{colour}">{accounts} {name}</text>"#,
+            x + 8.0,
+            y + 4.0
+        ));
+    }
 }

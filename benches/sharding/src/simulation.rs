@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use jobqueue::memory::{self, TokioClock};
 use jobqueue::sharded::Sharded;
-use jobqueue::{JobError, QueueMessage, Storage, Worker};
+use jobqueue::{JobError, Queue, QueueMessage, Storage, Worker};
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::limited::{Counts, Limited, Limits};
@@ -98,12 +98,7 @@ impl Setting {
         let processes = (self.ideal() / 2_000.0).ceil() as u64;
         let mut tasks = Vec::new();
         for _ in 0..processes {
-            let handler = |_: Work| async {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                Ok::<(), JobError>(())
-            };
-            let worker =
-                Worker::builder(open()?).virtual_time(clock.clone()).concurrency(256).handle(handler);
+            let worker = Worker::builder(open()?).virtual_time(clock.clone()).concurrency(256).handle(work);
             let (worker, stop) = (worker.build()?, stop.clone());
             tasks.push(tokio::spawn(async move { drop(worker.run_until(stop.cancelled_owned()).await) }));
         }
@@ -112,19 +107,11 @@ impl Setting {
         for process in 0..processes {
             let queue = open()?.queue::<Work>().await?;
             for producer in 0..PRODUCERS {
-                let (queue, stop, number) = (queue.clone(), stop.clone(), Arc::clone(&number));
                 let place = (process * PRODUCERS + producer) as f64 / (processes * PRODUCERS) as f64;
-                let begin = Instant::now() + period.mul_f64(place);
-                tasks.push(tokio::spawn(async move {
-                    let mut tick = tokio::time::interval_at(begin, period);
-                    tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
-                    while !stop.is_cancelled() {
-                        tick.tick().await;
-                        let work = Work { number: number.fetch_add(1, Ordering::Relaxed) };
-                        // A job that was refused to the end is not sent.
-                        drop(queue.send(&work).await);
-                    }
-                }));
+                let mut tick = tokio::time::interval_at(Instant::now() + period.mul_f64(place), period);
+                tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+                let producing = produce(queue.clone(), tick, stop.clone(), Arc::clone(&number));
+                tasks.push(tokio::spawn(producing));
             }
         }
         let counts = || accounts.iter().map(|(limited, _)| limited.counts()).collect::<Vec<_>>();
@@ -161,3 +148,18 @@ impl Setting {
 
 /// The number of producers in a process.
 const PRODUCERS: u64 = 64;
+
+async fn work(_: Work) -> Result<(), JobError> {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    Ok(())
+}
+
+/// Sends a job at each tick.
+async fn produce(queue: Queue<Work>, mut tick: Interval, stop: CancellationToken, number: Arc<AtomicU64>) {
+    while !stop.is_cancelled() {
+        tick.tick().await;
+        let work = Work { number: number.fetch_add(1, Ordering::Relaxed) };
+        // A job that was refused to the end is not sent.
+        drop(queue.send(&work).await);
+    }
+}

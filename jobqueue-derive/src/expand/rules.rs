@@ -58,7 +58,7 @@ pub(super) fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, 
     calls
 }
 
-/// Returns an assertion about the limits, and the two arguments.
+/// Returns an assertion about the limits, and the argument.
 fn range(bounds: &Bounds, shape: &Shape) -> (Option<TokenStream>, TokenStream) {
     let number = |bound: &Bound| in_type(bound, shape);
     let low = match &bounds.low {
@@ -80,10 +80,10 @@ fn range(bounds: &Bounds, shape: &Shape) -> (Option<TokenStream>, TokenStream) {
         let primitive = Ident::new(primitive, proc_macro2::Span::call_site());
         order(bounds, quote!(::core::primitive::#primitive), number)
     });
-    (order, quote!(#low, #high))
+    (order, quote!((#low, #high)))
 }
 
-/// Returns an assertion about the limits, and the two arguments.
+/// Returns an assertion about the limits, and the argument.
 fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
     let as_written = |bound: &Bound| bound.expr.to_token_stream();
     let min = match &bounds.low {
@@ -99,7 +99,7 @@ fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
         None => quote!(::core::primitive::usize::MAX),
     };
     let order = order(bounds, quote!(::core::primitive::usize), as_written);
-    (order, quote!(#min, #max))
+    (order, quote!((#min, #max)))
 }
 
 /// Returns an assertion about bounds that are constants, whose values the macro cannot see.

@@ -22,7 +22,7 @@ mod renewer;
 mod together;
 
 pub(crate) use operation::LeaseError;
-pub(crate) use owner::{Lease, LeaseTerms, Loss};
+pub(crate) use owner::{Lease, LeaseTerms, LeasedQueue, Loss};
 pub(crate) use renewer::LeaseRenewer;
 pub(crate) use together::delete_all;
 

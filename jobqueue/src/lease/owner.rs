@@ -83,13 +83,21 @@ pub(crate) struct Lease {
     this: Weak<Lease>,
 }
 
+/// The queue of a leased message, and who works on it.
+#[derive(Debug, Clone)]
+pub(crate) struct LeasedQueue {
+    pub(crate) name: QueueName,
+    /// The handle of the runtime that runs the handler.
+    pub(crate) store: Arc<dyn QueueStore>,
+    /// The handle of the renewer's runtime.
+    pub(crate) renewer_store: Arc<dyn QueueStore>,
+    pub(crate) renewer: LeaseRenewer,
+}
+
 impl Lease {
     /// Takes over a message whose request was sent at `requested`. The renewer renews it from now on.
     pub(crate) fn start(
-        renewer: &LeaseRenewer,
-        store: Arc<dyn QueueStore>,
-        renewer_store: Arc<dyn QueueStore>,
-        queue: QueueName,
+        queue: &LeasedQueue,
         leased: &LeasedMessage,
         requested: Instant,
         terms: LeaseTerms,
@@ -97,7 +105,7 @@ impl Lease {
         let granted = leased.granted.map_or(terms.visibility, |granted| granted.min(terms.visibility));
         let deadline = requested + granted;
         let lease = Arc::new_cyclic(|this| Self {
-            queue,
+            queue: queue.name.clone(),
             id: leased.message.id.clone(),
             run_until: requested + terms.max_run_time,
             // The storage's clock set both times; ours count from before the request.
@@ -106,9 +114,9 @@ impl Lease {
                 deadline.checked_add(beyond)
             }),
             terms,
-            store,
-            renewer_store,
-            renewer: renewer.clone(),
+            store: Arc::clone(&queue.store),
+            renewer_store: Arc::clone(&queue.renewer_store),
+            renewer: queue.renewer.clone(),
             turn: tokio::sync::Mutex::new(()),
             state: Mutex::new(State {
                 receipt: leased.message.receipt.clone(),

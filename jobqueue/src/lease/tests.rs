@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss};
+use super::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss};
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
@@ -29,7 +29,12 @@ async fn leased_since(
     let received = storage.queues().get(&queue, GetMessages { count: 1, visibility: TERM }).await.unwrap();
     let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
     let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
-    let lease = Lease::start(&renewer, store, apart, queue.clone(), &received.messages[0], requested, terms);
+    let lease = Lease::start(
+        &LeasedQueue { name: queue.clone(), store, renewer_store: apart, renewer: renewer.clone() },
+        &received.messages[0],
+        requested,
+        terms,
+    );
     (storage, queue, renewer, lease)
 }
 

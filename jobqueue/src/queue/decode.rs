@@ -13,7 +13,7 @@ use crate::claim_check::PayloadError;
 use crate::clock::parse_rfc3339;
 use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
 use crate::job::outcome::{Reason, chain, printable};
-use crate::lease::Lease;
+use crate::lease::{Lease, LeasedQueue};
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 
@@ -124,15 +124,13 @@ impl QueueCore {
     }
 
     fn lease(&self, leased: &LeasedMessage, requested: Instant, settings: &QueueSettings) -> Arc<Lease> {
-        Lease::start(
-            self.renewer(),
-            self.store_handle(),
-            self.renewer_store(),
-            self.name.clone(),
-            leased,
-            requested,
-            self.terms(settings),
-        )
+        let queue = LeasedQueue {
+            name: self.name.clone(),
+            store: self.store_handle(),
+            renewer_store: self.renewer_store(),
+            renewer: self.renewer().clone(),
+        };
+        Lease::start(&queue, leased, requested, self.terms(settings))
     }
 
     fn inspect_event(&self, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {

@@ -15,7 +15,7 @@ use super::dead_letter_hook::DeadLettered;
 use super::event::{Event, Events};
 use super::hook::Hook;
 use super::registry::Registry;
-use super::shared::{Options, Shared};
+use super::shared::{Options, Parts, Shared};
 use super::start::Worker;
 use crate::claim_check::SweptContainer;
 use crate::clock::WITHOUT_END;
@@ -382,9 +382,15 @@ impl WorkerBuilder {
         let registrations = self.registrations.into_iter().map(|(queue, r)| (queue, wrap(r))).collect();
         let registry = Registry::new(registrations)?;
         self.options.limits.check(&registry)?;
-        let states = Arc::new(self.states);
-        let shared =
-            Shared::new(self.storage, registry, self.options, self.core, states, self.events, self.hooks);
+        let shared = Shared::new(Parts {
+            storage: self.storage,
+            registry,
+            options: self.options,
+            core: self.core,
+            states: Arc::new(self.states),
+            events: self.events,
+            hooks: self.hooks,
+        });
         Ok(Worker::new(shared, self.background))
     }
 }

@@ -79,6 +79,17 @@ impl Default for Options {
     }
 }
 
+/// The parts that the builder gives to a worker.
+pub(super) struct Parts {
+    pub(super) storage: Storage,
+    pub(super) registry: Registry,
+    pub(super) options: Options,
+    pub(super) core: QueueCoreOptions,
+    pub(super) states: Arc<States>,
+    pub(super) events: Events,
+    pub(super) hooks: Vec<Arc<dyn Hook>>,
+}
+
 /// The shared parts of a worker.
 pub(super) struct Shared {
     pub(super) storage: Storage,
@@ -107,15 +118,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(
-        storage: Storage,
-        registry: Registry,
-        options: Options,
-        channel_options: QueueCoreOptions,
-        states: Arc<States>,
-        events: Events,
-        hooks: Vec<Arc<dyn Hook>>,
-    ) -> Self {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { storage, registry, options, core, states, events, hooks } = parts;
         Self {
             storage,
             registry,
@@ -126,7 +130,7 @@ impl Shared {
             hooks,
             completed: Completed::default(),
             cancel: CancellationToken::new(),
-            channel_options: Mutex::new(channel_options),
+            channel_options: Mutex::new(core),
             report: Mutex::default(),
             failure: Mutex::default(),
             running: Mutex::default(),

@@ -138,12 +138,7 @@ impl Worker {
         }
         pollers.close();
         start_sweeps(&shared, stop.clone());
-        tokio::select! {
-            biased;
-            () = shutdown => {}
-            () = activity.idle(), if until_idle => {}
-            () = stop.cancelled() => {}
-        }
+        until_stopped(shutdown, &activity, &stop, until_idle).await;
         shared.events.tell(|| Event::Stopping);
         stop.cancel();
         record.iter().for_each(Record::drain);
@@ -151,13 +146,33 @@ impl Worker {
         let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
         tasks.close();
         end_handlers(&shared, &tasks).await;
-        if let Some(record) = record {
-            record.end().await;
-        }
-        if let Some(journal) = journal {
-            journal.end().await;
-        }
+        end_records(record, journal).await;
         stopped(&shared)
+    }
+}
+
+/// Waits until the worker is to stop.
+async fn until_stopped(
+    shutdown: impl Future<Output = ()>,
+    activity: &Activity,
+    stop: &CancellationToken,
+    until_idle: bool,
+) {
+    tokio::select! {
+        biased;
+        () = shutdown => {}
+        () = activity.idle(), if until_idle => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// Ends what tells others of this worker, after its handlers have ended.
+async fn end_records(record: Option<Record>, journal: Option<RunningJournal>) {
+    if let Some(record) = record {
+        record.end().await;
+    }
+    if let Some(journal) = journal {
+        journal.end().await;
     }
 }
 

@@ -93,6 +93,33 @@ impl Side {
             Op::SetMetadata { queue, metadata: kind } => {
                 plain(queues.set_queue_metadata(&name(*queue), &metadata(*kind)).await)
             }
+            Op::Peek { queue, count } => {
+                let peeked = queues.peek(&name(*queue), *count).await;
+                plain(peeked.map(|peeked| {
+                    let show = |m: PeekedMessage| {
+                        (self.number(&m.id), m.text, m.dequeue_count, m.inserted, m.expires)
+                    };
+                    peeked.into_iter().map(show).collect::<Vec<_>>()
+                }))
+            }
+            Op::Clear { queue } => plain(queues.clear(&name(*queue)).await),
+            Op::CreateContainer => plain(self.storage.blobs().create_container(&container()).await),
+            Op::DeleteContainer => plain(self.storage.blobs().delete_container(&container()).await),
+            Op::ListBlobs { prefix } => {
+                let listing = self.storage.blobs().list_blobs(&container(), prefix, None).await;
+                plain(listing.map(|listing| {
+                    let blobs = listing.blobs.into_iter();
+                    (blobs.map(|(name, p)| (name, self.properties(p))).collect::<Vec<_>>(), listing.next)
+                }))
+            }
+            Op::Blob { blob, action } => self.perform_on_blob(&blob_name(*blob), action, leases).await,
+            on_messages => self.perform_on_messages(on_messages).await,
+        }
+    }
+
+    async fn perform_on_messages(&mut self, operation: &Op) -> Answer {
+        let queues = Arc::clone(self.storage.queues());
+        match operation {
             Op::Put { queue, text, delay, ttl } => {
                 let message =
                     PutMessage::new(string(*text)).with_visibility_delay(ms(*delay)).with_ttl(ttl.map(ms));
@@ -110,15 +137,6 @@ impl Side {
                 plain(received.map(|received| {
                     let messages: Vec<_> = received.messages.into_iter().map(|m| self.leased(m)).collect();
                     (messages, received.next_visible_in)
-                }))
-            }
-            Op::Peek { queue, count } => {
-                let peeked = queues.peek(&name(*queue), *count).await;
-                plain(peeked.map(|peeked| {
-                    let show = |m: PeekedMessage| {
-                        (self.number(&m.id), m.text, m.dequeue_count, m.inserted, m.expires)
-                    };
-                    peeked.into_iter().map(show).collect::<Vec<_>>()
                 }))
             }
             Op::Update { queue, message, visibility, text, expired } => {
@@ -140,17 +158,7 @@ impl Side {
                 let answers = queues.delete_all(&name(*queue), messages, lateness(*expired)).await;
                 answers.into_iter().map(|answer| plain(answer) + "; ").collect()
             }
-            Op::Clear { queue } => plain(queues.clear(&name(*queue)).await),
-            Op::CreateContainer => plain(self.storage.blobs().create_container(&container()).await),
-            Op::DeleteContainer => plain(self.storage.blobs().delete_container(&container()).await),
-            Op::ListBlobs { prefix } => {
-                let listing = self.storage.blobs().list_blobs(&container(), prefix, None).await;
-                plain(listing.map(|listing| {
-                    let blobs = listing.blobs.into_iter();
-                    (blobs.map(|(name, p)| (name, self.properties(p))).collect::<Vec<_>>(), listing.next)
-                }))
-            }
-            Op::Blob { blob, action } => self.perform_on_blob(&blob_name(*blob), action, leases).await,
+            other => unreachable!("{other:?} is not an operation on messages"),
         }
     }
 

@@ -90,8 +90,9 @@ impl Scene {
         found: Vec<Option<State>>,
         random: &mut StdRng,
     ) -> Vec<Task> {
-        let task =
-            |(number, found)| Task::new(number, found, random.random(), storage, &self.recorder, self.file());
+        let task = |(number, found)| {
+            Task::new(number, found, random.random(), storage, (&self.recorder, self.file()))
+        };
         found.into_iter().enumerate().map(task).collect()
     }
 

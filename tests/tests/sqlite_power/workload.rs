@@ -70,14 +70,13 @@ pub(crate) fn name_of(text: &str) -> &str {
 }
 
 impl Task {
-    /// Continues from `found`, with a `seed` that no other task has.
+    /// Continues from `found`, with a `seed` that no other task has. The recorder writes the file.
     pub(crate) fn new(
         number: usize,
         found: Option<State>,
         seed: u64,
         storage: &Storage,
-        recorder: &Arc<Recorder>,
-        file: PathBuf,
+        (recorder, file): (&Arc<Recorder>, PathBuf),
     ) -> Self {
         Self {
             storage: storage.clone(),

@@ -9,31 +9,32 @@ use jobqueue::Validate;
 use super::broken;
 use super::ranges::{Ranges, ranges};
 
+type Maybe<T> = Option<T>;
+
+#[derive(Validate)]
+struct Optional {
+    #[message(range(1..=2))]
+    number: Maybe<u8>,
+    #[message(length(2..=2))]
+    text: Option<Box<str>>,
+    #[message(url)]
+    url: Option<Arc<str>>,
+    #[message(pattern = "^x")]
+    pattern: Option<Cow<'static, str>>,
+    #[message(non_empty)]
+    list: Maybe<Vec<u8>>,
+    #[message(range(2..))]
+    non_zero: Option<NonZeroU32>,
+    #[message(with = even)]
+    with: Maybe<u32>,
+    #[message(nested)]
+    nested: Maybe<Box<Ranges>>,
+    #[message(range(..9))]
+    twice: Option<Option<i64>>,
+}
+
 #[test]
 fn what_is_absent_breaks_no_rule_and_what_is_present_is_checked() {
-    type Maybe<T> = Option<T>;
-
-    #[derive(Validate)]
-    struct Optional {
-        #[message(range(1..=2))]
-        number: Maybe<u8>,
-        #[message(length(2..=2))]
-        text: Option<Box<str>>,
-        #[message(url)]
-        url: Option<Arc<str>>,
-        #[message(pattern = "^x")]
-        pattern: Option<Cow<'static, str>>,
-        #[message(non_empty)]
-        list: Maybe<Vec<u8>>,
-        #[message(range(2..))]
-        non_zero: Option<NonZeroU32>,
-        #[message(with = even)]
-        with: Maybe<u32>,
-        #[message(nested)]
-        nested: Maybe<Box<Ranges>>,
-        #[message(range(..9))]
-        twice: Option<Option<i64>>,
-    }
     let none = Optional {
         number: None,
         text: None,

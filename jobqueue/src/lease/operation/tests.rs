@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss, delete_all};
+use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
 use crate::memory::TokioClock;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
@@ -46,7 +46,9 @@ impl Scene {
         let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
         let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
         let requested = Instant::now() - ago;
-        Lease::start(&self.renewer, store, apart, self.queue.clone(), &message, requested, terms)
+        let (name, renewer) = (self.queue.clone(), self.renewer.clone());
+        let queue = LeasedQueue { name, store, renewer_store: apart, renewer };
+        Lease::start(&queue, &message, requested, terms)
     }
 
     async fn waiting(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss, delete_all};
+use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
@@ -33,7 +33,9 @@ async fn many_leased(
     let terms = LeaseTerms { visibility: TERM, max_run_time: Duration::from_secs(86_400), expired };
     let lease = |message: &LeasedMessage| {
         let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
-        Lease::start(&renewer, store, apart, queue.clone(), message, requested, terms.clone())
+        let (name, renewer) = (queue.clone(), renewer.clone());
+        let queue = LeasedQueue { name, store, renewer_store: apart, renewer };
+        Lease::start(&queue, message, requested, terms.clone())
     };
     let leases = received.iter().map(lease).collect();
     (faulty, queue, renewer, leases)

@@ -5,28 +5,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::super::{Path, Violations};
-use super::{Limit, Measured, Ranged, Text};
+use super::number::Limits;
+use super::{Measured, Ranged, Text};
 
 impl<T: Ranged> Ranged for Option<T> {
     type Number = T::Number;
-    fn range(
-        &self,
-        path: &Path<'_>,
-        name: &str,
-        violations: &mut Violations,
-        low: Limit<T::Number>,
-        high: Limit<T::Number>,
-    ) {
+    fn range(&self, path: &Path<'_>, name: &str, violations: &mut Violations, limits: Limits<T::Number>) {
         if let Some(value) = self {
-            value.range(path, name, violations, low, high);
+            value.range(path, name, violations, limits);
         }
     }
 }
 
 impl<T: Measured> Measured for Option<T> {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
         if let Some(value) = self {
-            value.length(path, name, violations, min, max);
+            value.length(path, name, violations, bounds);
         }
     }
 
@@ -52,16 +46,15 @@ macro_rules! pointers {
                 path: &Path<'_>,
                 name: &str,
                 violations: &mut Violations,
-                low: Limit<T::Number>,
-                high: Limit<T::Number>,
+                limits: Limits<T::Number>,
             ) {
-                (**self).range(path, name, violations, low, high);
+                (**self).range(path, name, violations, limits);
             }
         }
 
         impl<T: Measured + ?Sized> Measured for $pointer {
-            fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
-                (**self).length(path, name, violations, min, max);
+            fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
+                (**self).length(path, name, violations, bounds);
             }
 
             fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
@@ -79,8 +72,8 @@ macro_rules! pointers {
 pointers!(&T, Box<T>, Rc<T>, Arc<T>);
 
 impl<B: Measured + ToOwned + ?Sized> Measured for Cow<'_, B> {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
-        (**self).length(path, name, violations, min, max);
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
+        (**self).length(path, name, violations, bounds);
     }
 
     fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {

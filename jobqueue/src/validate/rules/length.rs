@@ -11,9 +11,9 @@ use super::super::{Path, Violations};
     note = "use `range(…)` for a number, or `with = path` for a rule of your own"
 )]
 pub trait Measured {
-    /// Requires a length from `min` to `max`, both allowed, unless the value is absent; `usize::MAX` means no upper
-    /// limit.
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize);
+    /// Requires a length from the first to the second of `bounds`, both allowed, unless the value is absent; `usize::MAX`
+    /// means no upper limit.
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize));
 
     /// Requires at least one character or item, unless the value is absent.
     fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations);
@@ -23,7 +23,8 @@ pub trait Measured {
 struct Found(&'static str, usize);
 
 impl Found {
-    fn length(self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+    fn length(self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
+        let (min, max) = bounds;
         if !(min..=max).contains(&self.1) {
             violations.add(&path.to(name), "length", self.describe(min, max));
         }
@@ -49,11 +50,11 @@ impl Found {
 }
 
 impl Measured for str {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
         // A character has one to four bytes, so that most texts need no counting.
-        let bytes = self.len();
+        let (bytes, (min, max)) = (self.len(), bounds);
         if bytes > max || bytes.div_ceil(4) < min {
-            Found("characters", self.chars().count()).length(path, name, violations, min, max);
+            Found("characters", self.chars().count()).length(path, name, violations, bounds);
         }
     }
 
@@ -63,8 +64,8 @@ impl Measured for str {
 }
 
 impl Measured for String {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
-        self.as_str().length(path, name, violations, min, max);
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
+        self.as_str().length(path, name, violations, bounds);
     }
 
     fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
@@ -75,8 +76,8 @@ impl Measured for String {
 macro_rules! measured {
     ($unit:literal, $count:path: $([$($generics:tt)*] $type:ty),+ $(,)?) => {$(
         impl<$($generics)*> Measured for $type {
-            fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
-                Found($unit, $count(self)).length(path, name, violations, min, max);
+            fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
+                Found($unit, $count(self)).length(path, name, violations, bounds);
             }
 
             fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
@@ -100,8 +101,8 @@ measured!("items", Self::len:
 );
 
 impl<T, const N: usize> Measured for [T; N] {
-    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, min: usize, max: usize) {
-        self.as_slice().length(path, name, violations, min, max);
+    fn length(&self, path: &Path<'_>, name: &str, violations: &mut Violations, bounds: (usize, usize)) {
+        self.as_slice().length(path, name, violations, bounds);
     }
 
     fn non_empty(&self, path: &Path<'_>, name: &str, violations: &mut Violations) {
@@ -119,7 +120,7 @@ mod tests {
         for (text, count) in texts {
             for (min, max) in (0..7).flat_map(|min| (min..7).map(move |max| (min, max))) {
                 let mut found = Violations::default();
-                text.length(&Path::ROOT, "text", &mut found, min, max);
+                text.length(&Path::ROOT, "text", &mut found, (min, max));
                 assert_eq!(found.is_empty(), (min..=max).contains(&count), "{text:?} {min}..={max}");
             }
         }

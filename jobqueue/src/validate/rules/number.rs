@@ -15,16 +15,12 @@ pub trait Ranged {
     /// The primitive type of the bounds.
     type Number;
 
-    /// Requires a number between `low` and `high`, unless it is absent. NaN is in no range.
-    fn range(
-        &self,
-        path: &Path<'_>,
-        name: &str,
-        violations: &mut Violations,
-        low: Limit<Self::Number>,
-        high: Limit<Self::Number>,
-    );
+    /// Requires a number between the low and the high limit, unless it is absent. NaN is in no range.
+    fn range(&self, path: &Path<'_>, name: &str, violations: &mut Violations, limits: Limits<Self::Number>);
 }
+
+/// The low and the high end of a range.
+pub(super) type Limits<N> = (Limit<N>, Limit<N>);
 
 /// One end of a range.
 #[derive(Debug, Clone, Copy)]
@@ -100,9 +96,9 @@ macro_rules! numbers {
                 path: &Path<'_>,
                 name: &str,
                 violations: &mut Violations,
-                low: Limit<$number>,
-                high: Limit<$number>,
+                limits: Limits<$number>,
             ) {
+                let (low, high) = limits;
                 if !(low.is_below(self) && high.is_above(self)) {
                     violations.add(&path.to(name), "range", describe(low.shown(), high.shown()));
                 }
@@ -121,10 +117,9 @@ macro_rules! non_zero {
                 path: &Path<'_>,
                 name: &str,
                 violations: &mut Violations,
-                low: Limit<$number>,
-                high: Limit<$number>,
+                limits: Limits<$number>,
             ) {
-                self.get().range(path, name, violations, low, high);
+                self.get().range(path, name, violations, limits);
             }
         }
     )+};

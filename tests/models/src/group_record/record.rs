@@ -48,6 +48,15 @@ pub struct Record {
     pub dead: Vec<Nonce>,
 }
 
+/// The copy that a worker has leased, and whether it is the copy's first delivery.
+#[derive(Debug, Clone, Copy)]
+pub struct Delivered {
+    /// The number of the copy.
+    pub copy: u8,
+    /// True if nobody has had the copy before.
+    pub first: bool,
+}
+
 /// The answer to a worker about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stand {
@@ -146,15 +155,9 @@ impl Record {
         }
     }
 
-    /// Returns whether copy `copy`, which a worker has leased, may run.
-    pub fn stand(
-        &mut self,
-        job: Job,
-        copy: u8,
-        first_delivery: bool,
-        worker: usize,
-        design: Design,
-    ) -> Stand {
+    /// Returns whether the copy that a worker has leased may run.
+    pub fn stand(&mut self, job: Job, delivery: Delivered, worker: usize, design: Design) -> Stand {
+        let Delivered { copy, first: first_delivery } = delivery;
         if self.done[job] || self.cancelled[job] {
             return Stand::Absorb;
         }

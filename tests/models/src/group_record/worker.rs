@@ -1,7 +1,7 @@
 //! The steps of workers.
 
 use super::Design;
-use super::record::{Job, Stand};
+use super::record::{Delivered, Job, Stand};
 use super::state::{Action, Letter, Message, State, Step, Worker};
 
 impl State {
@@ -113,7 +113,8 @@ impl State {
             self.record.take_over(message.job, message.copy, w);
             return Some(if self.record.done[message.job] { Step::Delete } else { Step::Copy });
         }
-        match self.stand(worker.job, worker.copy, message.deliveries == 1, w, design) {
+        let delivery = Delivered { copy: worker.copy, first: message.deliveries == 1 };
+        match self.stand(worker.job, delivery, w, design) {
             Stand::Run => {
                 self.note_run(worker.job);
                 Some(Step::Run)
@@ -126,14 +127,14 @@ impl State {
         }
     }
 
-    fn stand(&mut self, job: Job, copy: u8, first: bool, w: usize, design: Design) -> Stand {
+    fn stand(&mut self, job: Job, delivery: Delivered, w: usize, design: Design) -> Stand {
         // Worker 1 has a sharded handle, by which every message has another name.
         if design == Design::MatchedByMessageId
-            && self.bound[job].is_some_and(|bound| bound != copy || w == 1)
+            && self.bound[job].is_some_and(|bound| bound != delivery.copy || w == 1)
         {
             return Stand::Absorb;
         }
-        self.record.stand(job, copy, first, w, design)
+        self.record.stand(job, delivery, w, design)
     }
 
     fn put_letter(&mut self, job: Job) {
