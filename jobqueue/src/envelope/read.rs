@@ -133,9 +133,12 @@ fn bare(json: &str) -> Result<Parsed, EnvelopeError> {
     Ok(Parsed::Bare(JsonText::check(Bytes::copy_from_slice(json.as_bytes()))?))
 }
 
-/// Removes the member that Azure Functions adds to the objects it sends.
+/// The member that Azure Functions adds to the objects it sends. It is no name of a CloudEvents attribute: other SDKs refuse an event
+/// that has it.
+const PARENT: &str = "$AzureWebJobsParentId";
+
+/// Removes the member that Azure Functions adds.
 fn without_functions_parent(json: &str) -> Cow<'_, str> {
-    const PARENT: &str = "$AzureWebJobsParentId";
     if !json.contains(PARENT) {
         return Cow::Borrowed(json);
     }
@@ -190,6 +193,7 @@ fn others(
     envelope.history = history(&mut take)?;
     envelope.dead_letter = dead_letter(&mut take)?;
     envelope.extensions = take.rest();
+    envelope.extensions.remove(PARENT);
     if let Some(payload) = elsewhere {
         envelope.payload = payload;
         // The attribute is kept for its producer, though it is not the one that this program reads.

@@ -68,20 +68,35 @@ pub(super) async fn run(
             let text = format!("the handler panicked: {}", panic_text(&*panic));
             failed(info, registration, JobError::retry(text))
         }
-        Ended::Interrupted(Interruption::LeaseLost) => Ending::LeaseLost,
-        Ended::Interrupted(Interruption::Cancelled) => cancelled(shared, &info, None),
         Ended::Cancelled(error) => cancelled(shared, &info, Some(&error)),
-        Ended::Interrupted(Interruption::MaxRunTime) => {
+        Ended::Interrupted(interruption) => {
+            after_interruption(shared, leased_job, interruption, info, registration)
+        }
+    };
+    (ending, ran)
+}
+
+/// Returns the ending of a delivery whose handler was interrupted and did not return in time.
+fn after_interruption(
+    shared: &Shared,
+    leased_job: &LeasedJob,
+    interruption: Interruption,
+    info: Arc<JobInfo>,
+    registration: &Registration,
+) -> Ending {
+    match interruption {
+        Interruption::LeaseLost => Ending::LeaseLost,
+        Interruption::Cancelled => cancelled(shared, &info, None),
+        Interruption::MaxRunTime => {
             let limit = leased_job.core.options.max_run_time;
             let text = format!("the job exceeded its maximum run time of {limit:?}");
             failed(info, registration, JobError::retry(text))
         }
-        Ended::Interrupted(Interruption::Shutdown) => {
+        Interruption::Shutdown => {
             shared.report().cancelled += 1;
             Ending::Released(Duration::ZERO)
         }
-    };
-    (ending, ran)
+    }
 }
 
 fn failed(job: Arc<JobInfo>, registration: &Registration, error: JobError) -> Ending {

@@ -158,12 +158,15 @@ struct Getting {
     is_draining: bool,
 }
 
+/// A get that waits for its turn: the number of messages, the time to wait for them, and who asked.
+type Asked = (u32, Duration, oneshot::Sender<Result<Vec<Taken>, Fault>>);
+
 struct Link {
     receiver: Receiver,
     seen: Seen,
     flows: watch::Receiver<u64>,
     deliveries: HashMap<Uuid, DeliveryInfo>,
-    asked: VecDeque<(u32, Duration, oneshot::Sender<Result<Vec<Taken>, Fault>>)>,
+    asked: VecDeque<Asked>,
     getting: Option<Getting>,
     /// The deliveries that the link has received.
     received: u64,

@@ -67,10 +67,10 @@ async fn held(
     operation: &'static str,
 ) -> Result<(Uuid, Held), StoreError> {
     let receipt = Receipt::read(&message.receipt);
-    if let Some(Receipt::Lock(token)) = receipt {
-        if let Some(held) = queues.held.get(queue, &message.id, token) {
-            return Ok((token, held));
-        }
+    if let Some(Receipt::Lock(token)) = receipt
+        && let Some(held) = queues.held.get(queue, &message.id, token)
+    {
+        return Ok((token, held));
     }
     // Asks for the node, which says whether there is a queue.
     queues.links.node(queue.as_str()).await.map_err(|fault| fault.of_read(operation, queue))?;
@@ -154,11 +154,11 @@ impl Lock<'_> {
         let outgoing = self.copy(text, visible);
         let copy =
             || outgoing.message(self.held.properties.clone(), self.held.application_properties.clone());
-        if let Some(link) = self.queues.transacting(self.queue).await {
-            if let Some(replaced) = link.replace(self.token, copy()).await {
-                replaced.map_err(failed)?;
-                return self.replaced().await;
-            }
+        if let Some(link) = self.queues.transacting(self.queue).await
+            && let Some(replaced) = link.replace(self.token, copy()).await
+        {
+            replaced.map_err(failed)?;
+            return self.replaced().await;
         }
         // Says whether the message is still ours, and gives the time for what follows.
         let node = self.queues.links.node(self.queue.as_str()).await.map_err(before(failed))?;

@@ -15,11 +15,9 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut fences: BTreeSet<(String, u64)> = BTreeSet::new();
     for (number, note) in evidence.diary.notes() {
         match note {
-            Note::Fence { id, fence } if is_single(evidence, &id) => {
-                if !fences.insert((id.clone(), fence)) {
-                    let detail = format!("{fence} was another run's before (entry {number})");
-                    found.push(finding("two runs of a job have one fence", &id, detail));
-                }
+            Note::Fence { id, fence } if is_single(evidence, &id) && !fences.insert((id.clone(), fence)) => {
+                let detail = format!("{fence} was another run's before (entry {number})");
+                found.push(finding("two runs of a job have one fence", &id, detail));
             }
             Note::Saved { id, value } if is_single(evidence, &id) => {
                 let newest = saved.entry(id).or_default();
