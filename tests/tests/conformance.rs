@@ -141,6 +141,7 @@ fn service_bus() -> impl Iterator<Item = Trial> {
         trial("servicebus", promise, move || {
             let emulator = ServiceBus::shared();
             let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+            emulator.stop_clock();
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let options = servicebus::Options::from_connection_string(emulator.connection_string())?;

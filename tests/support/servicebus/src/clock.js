@@ -6,18 +6,26 @@ const LONGEST_TIMEOUT = 2 ** 31 - 1;
 class Clock {
     constructor() {
         this.offset = 0;
+        this.stopped = undefined;
         this.alarms = new Set();
     }
 
     /** Returns the emulator's time in milliseconds since 1970. */
     now() {
-        return Date.now() + this.offset;
+        return (this.stopped ?? Date.now()) + this.offset;
     }
 
-    /** Moves the time forward and rings every alarm that this makes due. */
+    /** Stops the time at the machine's: from now on it passes only when it is moved forward, however slow the machine is. */
+    stop() {
+        this.stopped = Date.now();
+        this.offset = 0;
+        for (const alarm of [...this.alarms]) alarm.arm();
+    }
+
+    /** Moves the time forward and rings every alarm that this makes due, before it returns. */
     advance(milliseconds) {
         this.offset += milliseconds;
-        for (const alarm of [...this.alarms]) alarm.arm();
+        for (const alarm of [...this.alarms]) alarm.elapsed();
     }
 
     /** Returns an alarm that calls `ring` when its time comes. */
@@ -53,6 +61,8 @@ class Alarm {
         }
         this.clock.alarms.add(this);
         const wait = Math.max(0, this.at - this.clock.now());
+        // Moving the time arms it again.
+        if (wait > 0 && this.clock.stopped !== undefined) return;
         this.timer = setTimeout(() => this.elapsed(), Math.min(wait, LONGEST_TIMEOUT));
     }
 

@@ -161,6 +161,14 @@ impl ServiceBus {
         answer["struck"].as_u64().expect("a number")
     }
 
+    /// Stops the emulator's clock at the machine's time: it passes only by [`advance`](Self::advance), however slow the machine is.
+    ///
+    /// # Panics
+    /// When the emulator has ended.
+    pub fn stop_clock(&self) {
+        self.control.call("POST", "clock", &json!({ "stop": true }));
+    }
+
     /// Moves the emulator's clock forward: locks expire, scheduled messages appear.
     ///
     /// # Panics

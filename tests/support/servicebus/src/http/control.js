@@ -91,6 +91,7 @@ const ROUTES = {
         })),
 
     'POST clock': ({ clock }, { body }) => {
+        if (body.stop) clock.stop();
         clock.advance(Number(body.advance ?? 0));
         return { now: clock.now() };
     },
