@@ -166,6 +166,6 @@ fn packages_have_what_readers_need_and_no_tests() {
         // What rustdoc includes must be in the package; what tests need must not make it large.
         assert!(package != "jobqueue" || files.contains("src/docs/guarantees.md"), "{files}");
         assert!(!files.lines().any(|line| line.starts_with("tests/")), "{package} has tests");
-        assert!(files.lines().count() < 400, "{package} has {} files", files.lines().count());
+        assert!(files.lines().count() < 600, "{package} has {} files", files.lines().count());
     }
 }
