@@ -9,7 +9,7 @@
 //! | 1 | The command failed. |
 //! | 2 | The arguments or the configuration are wrong. |
 //! | 3 | Nothing matched: there is no such queue or job. |
-//! | 4 | The change was refused: the access is read-only, or the change was not confirmed. |
+//! | 4 | The change was refused: the access does not allow it, or the change was not confirmed. |
 //! | 130 | The command was interrupted. |
 #![forbid(unsafe_code)]
 
