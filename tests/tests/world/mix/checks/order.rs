@@ -3,6 +3,7 @@
 
 use jobqueue::testing::world::{Fact, Finding, Verdict};
 
+use super::progress::is_single;
 use super::{Evidence, finding};
 use crate::mix::spec::Spec;
 
@@ -45,7 +46,12 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             let died = evidence.died(&earlier.spec.id);
             let died = died.and_then(|died| evidence.ended_before(&earlier.spec.id, died).or(Some(died)));
             let ends = [evidence.done(&earlier.spec.id), died];
-            let over = ends.into_iter().flatten().min();
+            // A second message of a job that has died runs behind the others, as if it were redriven.
+            let copy_came_later = (!is_single(evidence, &earlier.spec.id)
+                && (earlier.spec.script.reject || earlier.spec.script.fail > 0))
+                .then(|| evidence.ended_before(&earlier.spec.id, run))
+                .flatten();
+            let over = ends.into_iter().chain([copy_came_later]).flatten().min();
             // Its worker may have died before it could tell that the job is dead.
             let died_untold = over.is_none() && evidence.dead.contains(&earlier.spec.id);
             if !died_untold && over.is_none_or(|over| over > run) {

@@ -52,7 +52,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 }
 
 /// Returns whether there is one message of the job: copies have checkpoints of their own.
-fn is_single(evidence: &Evidence, id: &str) -> bool {
+pub(super) fn is_single(evidence: &Evidence, id: &str) -> bool {
     let mut sends = 0;
     let mut certain = true;
     for entry in &evidence.history {
