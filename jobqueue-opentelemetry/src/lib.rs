@@ -1,0 +1,1 @@
+//! OpenTelemetry for `jobqueue`: spans, links and metrics.
