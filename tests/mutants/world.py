@@ -59,7 +59,7 @@ def tree(target, mutants):
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True)
     changed = mutated(mutants)
     library = "jobqueue/src/lib.rs"
-    changed[library] = (ROOT / library).read_text().replace("\nmod message;", "\nmod message;\nmod mutant;", 1)
+    changed[library] = (ROOT / library).read_text() + "\nmod mutant;\n"
     changed["jobqueue/src/mutant.rs"] = SWITCH
     for path in set(listed.stdout.split("\n")) | set(changed):
         source = ROOT / path
@@ -74,7 +74,7 @@ def tree(target, mutants):
 
 
 def build(copy, target, level):
-    command = ["cargo", "test", "-p", "jobqueue-tests", "--all-features", "--test", "world", "--no-run"]
+    command = ["cargo", "test", "--locked", "--workspace", "--all-features", "--test", "world", "--no-run"]
     command += ["--config", f"profile.dev.package.jobqueue.opt-level={level}"]
     command += ["--config", f"profile.dev.package.jobqueue-tests.opt-level={level}"]
     environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}

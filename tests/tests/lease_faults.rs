@@ -5,11 +5,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::admin::{AccessLevel, Admin, JobReference};
 use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::worker::CircuitBreaker;
-use jobqueue::{Context, JobError, QueueMessage};
+use jobqueue::{Context, Event, JobError, Outcome, QueueMessage, Storage, WorkerBuilder};
 use jobqueue_tests::jobs::{Log, Task, after, clock, in_memory, outcomes, task, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -244,44 +245,102 @@ fn refuse_renewals(faulty: &Faulty) {
     faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
 }
 
+/// Counts the handlers that run at once.
+#[derive(Clone, Default)]
+struct AtOnce {
+    running: Arc<Mutex<u32>>,
+    runs: Log,
+}
+
+/// A handler that runs.
+struct Running(Arc<Mutex<u32>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap() -= 1;
+    }
+}
+
+impl AtOnce {
+    /// Runs for longer than any lease lasts, whether its token fires or not.
+    async fn run(self) -> Result<(), JobError> {
+        *self.running.lock().unwrap() += 1;
+        self.runs.lock().unwrap().push(self.running.lock().unwrap().to_string());
+        let _running = Running(self.running);
+        after(3_600).await;
+        Ok(())
+    }
+
+    /// Adds the handler to a worker, which gives it a grace of 60 s.
+    fn worker(&self, storage: &Storage) -> WorkerBuilder {
+        let counts = self.clone();
+        worker(storage).cancel_grace(Duration::from_secs(60)).handle(move |_: Task| counts.clone().run())
+    }
+
+    fn assert_one_at_a_time(&self) {
+        let runs = self.runs.lock().unwrap();
+        assert!(runs.len() > 1, "the lease was lost");
+        assert!(runs.iter().all(|at_once| at_once == "1"), "{runs:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handler_is_dropped_before_another_worker_has_its_message() {
-    let storage = in_memory();
+    let (storage, counts) = (in_memory(), AtOnce::default());
     let faulty = Faulty::new(&storage);
     let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
     refuse_renewals(&faulty);
-    // It ignores that its lease is lost, for longer than the lease lasts.
-    let (running, runs) = (Arc::new(Mutex::new(0)), Log::default());
-    let handler = || {
-        let (running, runs) = (Arc::clone(&running), Arc::clone(&runs));
-        move |_: Task| {
-            let (running, runs) = (Arc::clone(&running), Arc::clone(&runs));
-            async move {
-                struct Running(Arc<Mutex<u32>>);
-                impl Drop for Running {
-                    fn drop(&mut self) {
-                        *self.0.lock().unwrap() -= 1;
-                    }
-                }
-                *running.lock().unwrap() += 1;
-                runs.lock().unwrap().push(running.lock().unwrap().to_string());
-                let _running = Running(running);
-                tokio::time::sleep(Duration::from_secs(3_600)).await;
-                Ok::<(), JobError>(())
-            }
-        }
-    };
-    let grace = Duration::from_secs(20);
-    let workers = [&faulty.storage(), &storage].map(|storage| {
-        let built = worker(storage).cancel_grace(grace).handle(handler()).build().unwrap();
-        tokio::spawn(built.run_until(after(90)))
-    });
+    let workers = [&faulty.storage(), &storage]
+        .map(|storage| tokio::spawn(counts.worker(storage).build().unwrap().run_until(after(90))));
     for worker in workers {
         let _ = worker.await.unwrap().unwrap();
     }
-    assert!(runs.lock().unwrap().len() > 1, "the lease was lost");
-    assert!(runs.lock().unwrap().iter().all(|at_once| at_once == "1"), "{runs:?}");
+    counts.assert_one_at_a_time();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdowns_grace_ends_with_the_lease() {
+    let (storage, counts) = (in_memory(), AtOnce::default());
+    let faulty = Faulty::new(&storage);
+    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    refuse_renewals(&faulty);
+    let stopping = counts.worker(&faulty.storage()).shutdown_timeout(Duration::ZERO).build().unwrap();
+    let stopping = tokio::spawn(stopping.run_until(after(5)));
+    after(1).await;
+    let _ = counts.worker(&storage).build().unwrap().run_until(after(90)).await.unwrap();
+    let _ = stopping.await.unwrap().unwrap();
+    counts.assert_one_at_a_time();
+}
+
+/// Whoever gets the message of the cancelled job next makes a dead letter of it, without a run.
+#[tokio::test(start_paused = true)]
+async fn a_cancellations_grace_ends_with_the_lease() {
+    let (storage, counts) = (in_memory(), AtOnce::default());
+    let faulty = Faulty::new(&storage);
+    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
+    let _ = queue.send(&task("a")).id("a").await.unwrap();
+    let running_at_its_end = Arc::new(Mutex::new(Vec::new()));
+    let start = |storage: &Storage| {
+        let (running, sink) = (Arc::clone(&counts.running), Arc::clone(&running_at_its_end));
+        let listener = move |event: &Event| {
+            if let Event::Finished { outcome: Outcome::DeadLettered(_), .. } = event {
+                sink.lock().unwrap().push(*running.lock().unwrap());
+            }
+        };
+        let built = counts.worker(storage).presence(Duration::from_secs(5)).on_event(listener).build();
+        tokio::spawn(built.unwrap().run_until(after(120)))
+    };
+    let first = start(&faulty.storage());
+    after(7).await;
+    let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).clock(clock()).build();
+    assert_eq!(admin.cancel(&JobReference::new("tasks", "a")).await.unwrap().workers, 1);
+    refuse_renewals(&faulty);
+    for worker in [first, start(&storage)] {
+        let _ = worker.await.unwrap().unwrap();
+    }
+    assert_eq!(*running_at_its_end.lock().unwrap(), [0]);
 }
 
 #[tokio::test(start_paused = true)]

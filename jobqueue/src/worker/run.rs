@@ -1,6 +1,7 @@
 //! Runs a handler until it returns or must stop.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::shared::Shared;
 use crate::handler::{Job, Registration, recover};
 use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Reason, chain};
+use crate::lease::Loss;
 use crate::presence::Run;
 use crate::queue::{LeasedJob, Rejection};
 
@@ -159,7 +161,7 @@ enum Interruption {
     Shutdown,
 }
 
-/// Runs the handler until it returns or must stop; in the latter case gives it the cancel grace.
+/// Runs the handler until it returns or must stop; in the latter case gives it the cancel grace, as long as nobody else has the job.
 async fn supervise(
     shared: &Shared,
     leased_job: &LeasedJob,
@@ -187,16 +189,36 @@ async fn supervise(
         () = cancelled => Interruption::Cancelled,
     };
     token.cancel();
-    let grace = match interruption {
-        // The lease is renewed no more.
-        Interruption::LeaseLost | Interruption::MaxRunTime => {
-            leased_job.lease.grace(shared.options.cancel_grace)
+    let returned = in_grace(leased_job, shared.options.cancel_grace, handler).await;
+    let interruption = match (interruption, leased_job.lease.loss()) {
+        // The lease was held when the handler was interrupted, and is lost since.
+        (Interruption::Shutdown | Interruption::Cancelled, Some(Loss::Taken | Loss::Expired)) => {
+            Interruption::LeaseLost
         }
-        Interruption::Shutdown | Interruption::Cancelled => shared.options.cancel_grace,
+        _ => interruption,
     };
-    match tokio::time::timeout(grace, &mut handler).await {
-        Ok(returned) => interrupted(leased_job, interruption, returned),
-        Err(_) => Ended::Interrupted(interruption),
+    match returned {
+        Some(returned) => interrupted(leased_job, interruption, returned),
+        None => Ended::Interrupted(interruption),
+    }
+}
+
+/// Waits for a handler whose token has fired, for its grace at most. During a shutdown or a cancellation the lease is still renewed. As
+/// soon as it is lost, however, the handler has time until shortly before another worker can get the message.
+async fn in_grace(
+    leased_job: &LeasedJob,
+    grace: Duration,
+    handler: Pin<&mut impl Future<Output = Returned>>,
+) -> Option<Returned> {
+    let lost = async {
+        leased_job.lease.lost().cancelled().await;
+        tokio::time::sleep(leased_job.lease.grace(grace)).await;
+    };
+    tokio::select! {
+        biased;
+        returned = handler => Some(returned),
+        () = tokio::time::sleep(grace) => None,
+        () = lost => None,
     }
 }
 
@@ -217,7 +239,7 @@ fn interrupted(leased_job: &LeasedJob, interruption: Interruption, returned: Ret
 
 fn interruption(leased_job: &LeasedJob) -> Option<Interruption> {
     leased_job.lease.loss().map(|loss| match loss {
-        crate::lease::Loss::MaxRunTime => Interruption::MaxRunTime,
-        crate::lease::Loss::Taken | crate::lease::Loss::Expired => Interruption::LeaseLost,
+        Loss::MaxRunTime => Interruption::MaxRunTime,
+        Loss::Taken | Loss::Expired => Interruption::LeaseLost,
     })
 }
