@@ -1,1 +1,68 @@
 //! The dashboard of `jobqueue` in the browser, with its metrics, its figures for autoscalers and its health checks.
+//!
+//! [`Dashboard`] is made of a [`jobqueue::admin::Admin`] and becomes an [`axum::Router`], to nest under any path:
+//!
+//! ```
+//! # #[cfg(feature = "pages")] fn app() -> axum::Router {
+//! use axum::Router;
+//! use jobqueue::Storage;
+//! use jobqueue::admin::{AccessLevel, Admin};
+//! use jobqueue_dashboard::{Access, Dashboard};
+//!
+//! let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+//! let dashboard = Dashboard::new(admin).access(|parts| match parts.headers.get("x-user") {
+//!     Some(name) => Access::new(name.to_str().unwrap_or("somebody"), AccessLevel::Operate),
+//!     None => Access::forbidden(),
+//! });
+//! Router::new().nest_service("/ops/jobs", dashboard.router())
+//! # }
+//! ```
+//!
+//! The pages need no JavaScript; with it they follow what happens. They load nothing from other hosts.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "pages")]
+mod access;
+#[cfg(feature = "pages")]
+mod app;
+#[cfg(feature = "pages")]
+mod assets;
+#[cfg(feature = "pages")]
+mod base;
+#[cfg(feature = "pages")]
+mod basic_auth;
+#[cfg(feature = "pages")]
+mod cached;
+#[cfg(feature = "pages")]
+mod chart;
+#[cfg(feature = "pages")]
+mod dashboard;
+#[cfg(feature = "pages")]
+mod fields;
+#[cfg(feature = "pages")]
+mod guard;
+#[cfg(feature = "pages")]
+mod live;
+#[cfg(feature = "pages")]
+mod operations;
+#[cfg(feature = "pages")]
+mod origin;
+#[cfg(feature = "pages")]
+mod pages;
+#[cfg(feature = "pages")]
+mod poller;
+#[cfg(feature = "pages")]
+mod redact;
+#[cfg(feature = "pages")]
+mod routes;
+#[cfg(feature = "pages")]
+mod text;
+#[cfg(feature = "pages")]
+mod throughput;
+
+#[cfg(feature = "pages")]
+pub use access::Access;
+#[cfg(feature = "pages")]
+pub use dashboard::Dashboard;
+#[cfg(feature = "pages")]
+pub use redact::{Field, Shown};

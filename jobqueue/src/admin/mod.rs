@@ -156,6 +156,22 @@ impl Admin {
         result
     }
 
+    /// Fails unless the access allows `action`, and then tells that it was refused. For programs that ask an operator for more before
+    /// they act.
+    ///
+    /// # Errors
+    /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow it.
+    pub fn require(&self, action: Action, subject: &str) -> Result<(), Error> {
+        if self.access.allows(action) {
+            return Ok(());
+        }
+        let result = Err(self.forbidden(action));
+        let pending =
+            Pending::new(&self.listeners, &*self.clock, (&self.operator, action, subject.to_owned()));
+        pending.ended(&result, |()| String::new());
+        result
+    }
+
     fn forbidden(&self, action: Action) -> Error {
         let text = format!("the access level of `{}` does not allow the action `{action}`", self.operator);
         Error::new(ErrorKind::Forbidden, text)

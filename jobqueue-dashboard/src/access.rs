@@ -1,0 +1,56 @@
+//! Who sends a request, and what they may do.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::http::request::Parts;
+use jobqueue::admin::{AccessLevel, Admin};
+
+/// The operator who sends a request, and what they may do. [`Dashboard::access`](crate::Dashboard::access) asks for it.
+///
+/// The rights of the dashboard's [`Admin`] are the most that anybody gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access(Option<(Arc<str>, AccessLevel)>);
+
+impl Access {
+    /// Returns the access of the operator with this name. Events and audit lines show the name.
+    pub fn new(operator: impl Into<Arc<str>>, level: AccessLevel) -> Self {
+        Self(Some((operator.into(), level)))
+    }
+
+    /// Returns the access of an operator who only looks.
+    pub fn read_only(operator: impl Into<Arc<str>>) -> Self {
+        Self::new(operator, AccessLevel::ReadOnly)
+    }
+
+    /// Returns the access of somebody who sees nothing: the answer is 403 to every request.
+    pub fn forbidden() -> Self {
+        Self(None)
+    }
+}
+
+/// Returns the access of a request.
+type Resolve = dyn Fn(&Parts) -> Access + Send + Sync;
+
+/// The function of the embedding program that tells the access of a request.
+#[derive(Clone, Default)]
+pub(crate) struct Resolver(Option<Arc<Resolve>>);
+
+impl Resolver {
+    pub(crate) fn new(resolve: impl Fn(&Parts) -> Access + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(resolve)))
+    }
+
+    /// Returns the view of who sends the request; `None` if they may see nothing. Without a function it is `admin` itself.
+    pub(crate) fn view(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
+        let Some(resolve) = &self.0 else { return Some(admin.clone()) };
+        let (operator, level) = resolve(parts).0?;
+        Some(admin.acting_as(operator, &level))
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Resolver").field(&self.0.is_some()).finish()
+    }
+}

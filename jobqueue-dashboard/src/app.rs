@@ -1,0 +1,44 @@
+//! What all requests share, and what one request has of its own.
+
+use std::sync::Arc;
+
+use jobqueue::admin::Admin;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Resolver;
+use crate::basic_auth::Credentials;
+use crate::cached::Reads;
+use crate::operations::Operations;
+use crate::poller::Poller;
+use crate::redact::Redactor;
+
+/// The dashboard while it runs.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) admin: Admin,
+    pub(crate) resolver: Resolver,
+    pub(crate) redactor: Redactor,
+    pub(crate) credentials: Option<Credentials>,
+    pub(crate) poller: Arc<Poller>,
+    pub(crate) reads: Reads,
+    pub(crate) operations: Operations,
+    pub(crate) stop: CancellationToken,
+}
+
+/// A request that was let through.
+#[derive(Debug, Clone)]
+pub(crate) struct Visit {
+    pub(crate) app: Arc<App>,
+    /// The view of the operator, with what they may do.
+    pub(crate) admin: Admin,
+    /// The relative path to the root of the dashboard.
+    pub(crate) base: String,
+}
+
+impl App {
+    /// Makes the next page show what the storage holds now.
+    pub(crate) fn changed(&self) {
+        self.poller.expire();
+        self.reads.clear();
+    }
+}

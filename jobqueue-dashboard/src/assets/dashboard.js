@@ -1,0 +1,73 @@
+// Times in the viewer's zone, and updates that stop while nobody looks. The pages work without it.
+(() => {
+  "use strict";
+  const format = new Intl.DateTimeFormat(undefined, {
+    year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  });
+
+  function localise(root) {
+    for (const element of root.querySelectorAll("time[datetime]:not([title])")) {
+      const at = new Date(element.dateTime);
+      if (!Number.isNaN(at.getTime())) {
+        element.title = element.textContent;
+        element.textContent = format.format(at);
+      }
+    }
+  }
+
+  const place = document.getElementById("stream");
+  const button = document.getElementById("updates");
+  let paused = false;
+
+  // Removing the element closes the connection.
+  function listen() {
+    const wanted = place && window.htmx && !paused && document.visibilityState === "visible";
+    const current = place && place.firstElementChild;
+    if (!wanted && current) {
+      window.htmx.remove(current);
+    }
+    if (wanted && !current) {
+      const stream = document.createElement("div");
+      stream.setAttribute("hx-ext", "sse");
+      stream.setAttribute("sse-connect", place.dataset.events);
+      const refresh = document.createElement("div");
+      for (const [name, value] of [
+        ["hx-get", ""], ["hx-trigger", "sse:refresh"], ["hx-select", "#live"], ["hx-target", "#live"],
+        ["hx-swap", "outerHTML"], ["hx-sync", "this:drop"],
+      ]) {
+        refresh.setAttribute(name, value);
+      }
+      stream.append(refresh);
+      place.append(stream);
+      window.htmx.process(stream);
+    }
+  }
+
+  // What somebody reads, fills in or has opened is not taken away under their hands.
+  function isInUse(live) {
+    const active = document.activeElement;
+    const selection = window.getSelection();
+    return (active && active !== document.body && live.contains(active) && active.matches("input, select, textarea"))
+      || (selection && !selection.isCollapsed && live.contains(selection.anchorNode))
+      || live.querySelector("details[open]") !== null;
+  }
+
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const live = document.getElementById("live");
+    if (live && isInUse(live)) {
+      event.detail.shouldSwap = false;
+    }
+  });
+  document.addEventListener("htmx:afterSwap", () => localise(document));
+  document.addEventListener("visibilitychange", listen);
+  if (button) {
+    button.parentElement.hidden = false;
+    button.addEventListener("click", () => {
+      paused = !paused;
+      button.setAttribute("aria-pressed", String(paused));
+      listen();
+    });
+  }
+  localise(document);
+  listen();
+})();

@@ -1,0 +1,98 @@
+//! The dashboard before it runs: what the embedding program decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::request::Parts;
+use jobqueue::admin::Admin;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::{Access, Resolver};
+use crate::app::App;
+use crate::basic_auth::Credentials;
+use crate::cached::Reads;
+use crate::operations::Operations;
+use crate::poller::Poller;
+use crate::redact::{Redactor, Shown};
+use crate::routes;
+
+/// The default time between two looks at the storage while somebody looks at the dashboard.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// The dashboard of a storage. [`router`](Self::router) makes it a part of a web service.
+///
+/// Whoever reaches it may do what the [`Admin`] may do, unless [`access`](Self::access) or [`credentials`](Self::credentials) say
+/// otherwise. An `Admin` of [`Admin::new`] only reads.
+#[derive(Debug)]
+#[must_use = "a dashboard is served by its `router`"]
+pub struct Dashboard {
+    admin: Admin,
+    resolver: Resolver,
+    redactor: Redactor,
+    credentials: Option<Credentials>,
+    refresh: Duration,
+    stop: CancellationToken,
+}
+
+impl Dashboard {
+    /// Returns the dashboard of the storage of `admin`.
+    pub fn new(admin: Admin) -> Self {
+        Self {
+            admin,
+            resolver: Resolver::default(),
+            redactor: Redactor::default(),
+            credentials: None,
+            refresh: REFRESH,
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Asks `resolve` for each request who sends it and what they may do, by its headers or by what layers of the embedding program
+    /// have put into its extensions.
+    pub fn access(mut self, resolve: impl Fn(&Parts) -> Access + Send + Sync + 'static) -> Self {
+        self.resolver = Resolver::new(resolve);
+        self
+    }
+
+    /// Demands this name and this password, by HTTP basic authentication. Use it behind TLS only.
+    pub fn credentials(mut self, user: &str, password: &str) -> Self {
+        self.credentials = Some(Credentials::new(user, password));
+        self
+    }
+
+    /// Asks `hook` before it shows a text that may be personal: `Some` is shown instead, `None` shows the text as it is.
+    ///
+    /// Payloads and checkpoints are shown after a click only, with or without a hook. With a hook, dead letters cannot be
+    /// searched by text, which would tell what is hidden.
+    pub fn redact(mut self, hook: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
+        self.redactor = Redactor::new(hook);
+        self
+    }
+
+    /// Sets the time between two looks at the storage while somebody looks at the dashboard. The default is 5 seconds, the least is
+    /// 100 milliseconds.
+    ///
+    /// One look costs two requests, three for each queue and one for each worker, however many people look. When nobody looks, there
+    /// is one look a minute for another hour, and then none.
+    pub fn refresh(mut self, interval: Duration) -> Self {
+        self.refresh = interval.max(Duration::from_millis(100));
+        self
+    }
+
+    /// Ends the streams of open pages, and bulk operations between two dead letters, once `token` fires. A server that waits for
+    /// its connections when it stops needs this.
+    pub fn stop_when(mut self, token: CancellationToken) -> Self {
+        self.stop = token;
+        self
+    }
+
+    /// Returns the routes, for [`Router::nest_service`] or as the whole service.
+    pub fn router(self) -> Router {
+        let Self { admin, resolver, redactor, credentials, refresh, stop } = self;
+        let poller = Poller::new(admin.clone(), refresh, stop.clone());
+        let (reads, operations) = (Reads::new(refresh), Operations::new(stop.clone()));
+        let app = App { admin, resolver, redactor, credentials, poller, reads, operations, stop };
+        routes::router(Arc::new(app))
+    }
+}

@@ -1,0 +1,54 @@
+//! The values that a request carries: of its path, its query or its form.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+
+use crate::pages::PageError;
+
+/// The values by their names. A value that is given twice counts once.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Fields(BTreeMap<String, String>);
+
+impl Fields {
+    pub(crate) fn new(values: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self(values.into_iter().collect())
+    }
+
+    pub(crate) fn insert(&mut self, name: &str, value: &str) {
+        self.0.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Returns a value without blanks around it; `None` if it is missing or empty.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// Returns a value exactly as it was sent; `None` if it is missing or empty.
+    pub(crate) fn exact(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn required(&self, name: &str) -> Result<&str, PageError> {
+        self.exact(name).ok_or_else(|| PageError::invalid(format!("the field `{name}` is missing")))
+    }
+
+    pub(crate) fn number<N: std::str::FromStr>(&self, name: &str) -> Result<Option<N>, PageError> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let problem = |_| PageError::invalid(format!("`{name}` is not a number that can be used"));
+        text.parse().map(Some).map_err(problem)
+    }
+
+    /// Returns a length of time such as `90s`, `2h 30m` or `7d`.
+    pub(crate) fn duration(&self, name: &str) -> Result<Option<Duration>, PageError> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let problem = || {
+            let text = format!("`{name}` is not a length of time; write for example 90s, 2h30m or 7d");
+            PageError::new(StatusCode::BAD_REQUEST, text)
+        };
+        let span: jiff::Span = text.parse().map_err(|_| problem())?;
+        let signed = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| problem())?;
+        Duration::try_from(signed).map(Some).map_err(|_| problem())
+    }
+}

@@ -1,0 +1,70 @@
+//! What holds for every request and every answer: credentials, origin, access, headers.
+
+use std::sync::Arc;
+
+use axum::extract::{OriginalUri, Request, State};
+use axum::http::header::{CACHE_CONTROL, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::app::{App, Visit};
+use crate::base::base;
+use crate::origin;
+
+/// The headers of every answer. Nothing is loaded from elsewhere, nothing runs that is not a file of the dashboard, and no other
+/// page frames it.
+pub(crate) const HEADERS: &[(&str, &str)] = &[
+    (
+        "content-security-policy",
+        "default-src 'self'; base-uri 'none'; form-action 'self'; object-src 'none'; frame-ancestors 'none'",
+    ),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    // Not `no-referrer`: with it browsers send `Origin: null`, which is how requests of other sites look.
+    ("referrer-policy", "same-origin"),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+];
+
+/// Lets a request through if its credentials, its origin and its access allow, and sets the headers of the answer.
+pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let mut response = match admit(&app, request) {
+        Ok(request) => next.run(request).await,
+        Err(refusal) => refusal,
+    };
+    set_headers(response.headers_mut());
+    response
+}
+
+#[allow(clippy::result_large_err, reason = "the error is the answer")]
+fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
+    let (mut parts, body) = request.into_parts();
+    if app.credentials.as_ref().is_some_and(|credentials| !credentials.are_in(&parts.headers)) {
+        let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"jobqueue\", charset=\"UTF-8\"")];
+        return Err((StatusCode::UNAUTHORIZED, challenge, "name and password, please\n").into_response());
+    }
+    let Some(admin) = app.resolver.view(&app.admin, &parts) else {
+        return Err((StatusCode::FORBIDDEN, "you may not see this dashboard\n").into_response());
+    };
+    let operator = admin.operator().escape_debug();
+    if !origin::may_change(&parts.method, &parts.uri, &parts.headers) {
+        let path = parts.uri.path().escape_debug();
+        tracing::warn!(%operator, %path, "refused a change that another site may have sent");
+        let text = "refused: this change does not come from a page of the dashboard (Sec-Fetch-Site, Origin and Host of the request \
+            say so); a proxy must pass the Host of the browser on\n";
+        return Err((StatusCode::FORBIDDEN, text).into_response());
+    }
+    let original = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
+    let base = base(parts.uri.path(), original.path());
+    let visit = Visit { app: Arc::clone(app), admin, base };
+    parts.extensions.insert(visit);
+    Ok(Request::from_parts(parts, body))
+}
+
+fn set_headers(headers: &mut HeaderMap) {
+    for (name, value) in HEADERS {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}

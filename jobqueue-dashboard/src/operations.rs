@@ -1,0 +1,165 @@
+//! Bulk operations on dead letters: they run in the background, tell their progress and can be stopped.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use jobqueue::admin::{Action, Admin, BulkReport};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::pages::PageError;
+use crate::pages::selection::Selection;
+
+/// The most operations that run at once.
+const AT_ONCE: usize = 8;
+
+/// The number of operations whose reports are kept.
+const KEPT: usize = 50;
+
+/// What is done to the dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Redrive,
+    Purge,
+    /// Counts what a redrive or a purge would take.
+    Preview,
+}
+
+/// What an operator has asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    pub(crate) verb: Verb,
+    pub(crate) queue: String,
+    pub(crate) selection: Selection,
+    pub(crate) per_second: Option<u32>,
+}
+
+/// How far an operation is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    pub(crate) done: u64,
+    pub(crate) total: u64,
+    /// The report, or the reason why there is none.
+    pub(crate) ended: Option<Result<Arc<BulkReport>, String>>,
+}
+
+/// An operation that runs or has ended.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(crate) id: String,
+    pub(crate) order: Order,
+    pub(crate) operator: String,
+    pub(crate) started: SystemTime,
+    progress: watch::Sender<Progress>,
+    stop: CancellationToken,
+}
+
+impl Operation {
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress.borrow().clone()
+    }
+
+    pub(crate) fn watch(this: &Arc<Self>) -> watch::Receiver<Progress> {
+        this.progress.subscribe()
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.progress.borrow().ended.is_none()
+    }
+
+    /// Ends it before the next dead letter.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    async fn run(&self, admin: &Admin) -> Result<BulkReport, jobqueue::Error> {
+        let Order { verb, queue, selection, per_second } = &self.order;
+        let bulk = match verb {
+            Verb::Redrive | Verb::Preview => admin.redrive(queue),
+            Verb::Purge => admin.purge(queue),
+        };
+        let mut bulk = bulk
+            .filter(selection.filter())
+            .dry_run(*verb == Verb::Preview)
+            .stop_when(self.stop.clone())
+            .on_progress(|at| {
+                self.progress.send_modify(|progress| (progress.done, progress.total) = (at.done, at.total));
+            });
+        if let Some(rate) = per_second {
+            bulk = bulk.per_second(*rate);
+        }
+        bulk.run().await
+    }
+}
+
+impl Verb {
+    pub(crate) fn action(self) -> Action {
+        match self {
+            Self::Redrive => Action::Redrive,
+            Self::Purge => Action::Purge,
+            Self::Preview => Action::Inspect,
+        }
+    }
+}
+
+/// The operations of this process.
+#[derive(Debug)]
+pub(crate) struct Operations {
+    all: Mutex<Vec<Arc<Operation>>>,
+    stop: CancellationToken,
+}
+
+impl Operations {
+    pub(crate) fn new(stop: CancellationToken) -> Self {
+        Self { all: Mutex::default(), stop }
+    }
+
+    /// Starts an operation in the background. `ended` is called when it has ended.
+    pub(crate) fn start(
+        &self,
+        admin: &Admin,
+        order: Order,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> Result<Arc<Operation>, PageError> {
+        let operation = Arc::new(Operation {
+            id: uuid::Uuid::new_v4().simple().to_string(),
+            order,
+            operator: admin.operator().to_owned(),
+            started: SystemTime::now(),
+            progress: watch::Sender::default(),
+            stop: self.stop.child_token(),
+        });
+        {
+            let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.iter().filter(|other| other.is_running()).count() >= AT_ONCE {
+                return Err(PageError::busy(format!(
+                    "{AT_ONCE} operations are running; wait until one has ended"
+                )));
+            }
+            if all.len() >= KEPT
+                && let Some(oldest) = all.iter().position(|other| !other.is_running())
+            {
+                all.remove(oldest);
+            }
+            all.push(Arc::clone(&operation));
+        }
+        let (running, admin) = (Arc::clone(&operation), admin.clone());
+        tokio::spawn(async move {
+            let result = running.run(&admin).await.map(Arc::new).map_err(|error| format!("{error:?}"));
+            ended();
+            running.progress.send_modify(|progress| progress.ended = Some(result));
+        });
+        Ok(operation)
+    }
+
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<Operation>> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().find(|operation| operation.id == id).cloned()
+    }
+
+    /// Returns the operations on a queue, the newest first.
+    pub(crate) fn of_queue(&self, queue: &str) -> Vec<Arc<Operation>> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().rev().filter(|operation| operation.order.queue == queue).cloned().collect()
+    }
+}

@@ -1,0 +1,59 @@
+//! Refuses changes that another site makes the browser send.
+
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, Uri};
+
+/// Returns whether the request may change something: it comes from a page of the same origin, or from no page at all.
+///
+/// Browsers say in `Sec-Fetch-Site` where a request comes from, and no page can change that. Where it is absent, `Origin` must name
+/// the host that the request is for. A request with neither is refused.
+pub(crate) fn may_change(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    if method.is_safe() {
+        return true;
+    }
+    match headers.get("sec-fetch-site") {
+        Some(site) => matches!(site.as_bytes(), b"same-origin" | b"none"),
+        None => match headers.get(ORIGIN) {
+            Some(origin) => origin.to_str().is_ok_and(|origin| is_host(origin, uri, headers)),
+            None => false,
+        },
+    }
+}
+
+fn is_host(origin: &str, uri: &Uri, headers: &HeaderMap) -> bool {
+    let Some((_, origin)) = origin.split_once("://") else { return false };
+    let header = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = header.or_else(|| uri.authority().map(Authority::as_str));
+    host.is_some_and(|host| host.eq_ignore_ascii_case(origin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(headers: &[(&'static str, &str)]) -> bool {
+        let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        may_change(&Method::POST, &Uri::from_static("/pause"), &headers.collect())
+    }
+
+    #[test]
+    fn requests_of_other_sites_are_refused() {
+        let host = ("host", "jobs.example:8080");
+        assert!(
+            allowed(&[host, ("sec-fetch-site", "same-origin")]) && allowed(&[("sec-fetch-site", "none")])
+        );
+        assert!(allowed(&[host, ("origin", "http://jobs.example:8080")]));
+        for site in ["cross-site", "same-site", "Same-Origin ", ""] {
+            let headers = [host, ("sec-fetch-site", site), ("origin", "http://jobs.example:8080")];
+            assert!(!allowed(&headers), "{site}");
+        }
+        for origin in
+            ["null", "http://evil.example", "http://jobs.example", "http://jobs.example:8080.evil", ""]
+        {
+            assert!(!allowed(&[host, ("origin", origin)]), "{origin}");
+        }
+        assert!(!allowed(&[host]) && !allowed(&[("origin", "http://jobs.example:8080")]));
+        assert!(may_change(&Method::GET, &Uri::from_static("/"), &HeaderMap::new()));
+    }
+}

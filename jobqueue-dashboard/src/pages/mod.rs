@@ -1,0 +1,189 @@
+//! The pages. Each reads, shows what it found, and changes nothing.
+
+pub(crate) mod overview;
+pub(crate) mod selection;
+
+use askama::Template;
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse, Response};
+use jobqueue::ErrorKind;
+
+use crate::app::Visit;
+use crate::assets::{ASSETS, Assets};
+use crate::poller::Snapshot;
+use crate::text::{When, line};
+
+/// The answer to a request that succeeded.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// A page.
+    Page(String),
+    /// Another page of the dashboard, by its path from the root.
+    Go(String),
+}
+
+/// The answer to a request that failed.
+#[derive(Debug)]
+pub(crate) struct PageError {
+    status: StatusCode,
+    text: String,
+}
+
+impl PageError {
+    pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    pub(crate) fn forbidden(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, text)
+    }
+
+    pub(crate) fn missing(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, text)
+    }
+
+    pub(crate) fn busy(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, text)
+    }
+}
+
+impl From<jobqueue::Error> for PageError {
+    fn from(error: jobqueue::Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::Forbidden => StatusCode::FORBIDDEN,
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::Invalid | ErrorKind::Configuration => StatusCode::BAD_REQUEST,
+            ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ErrorKind::Conflict => StatusCode::CONFLICT,
+            _ => StatusCode::BAD_GATEWAY,
+        };
+        // With all causes, in one line.
+        Self::new(status, format!("{error:?}"))
+    }
+}
+
+impl From<askama::Error> for PageError {
+    fn from(error: askama::Error) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the page cannot be written: {error}"))
+    }
+}
+
+/// What all pages show around their own content.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    base: String,
+    title: String,
+    /// The entry of the navigation that the page belongs to.
+    here: &'static str,
+    storage: String,
+    operator: String,
+    read_only: bool,
+    assets: &'static Assets,
+    /// The number of dead letters, for the navigation; `None` if it is not known.
+    dead: Option<u64>,
+    at: Option<When>,
+    problem: Option<String>,
+    notice: Option<&'static str>,
+    /// The stream on which the page refreshes itself; `None` for a page that does not.
+    events: Option<String>,
+    cost: Option<String>,
+}
+
+impl Layout {
+    pub(crate) fn new(visit: &Visit, here: &'static str, title: impl Into<String>) -> Self {
+        let admin = &visit.admin;
+        let read_only = !jobqueue::admin::Action::ALL.iter().any(|action| admin.access().allows(*action));
+        Self {
+            base: visit.base.clone(),
+            title: title.into(),
+            here,
+            storage: line(admin.storage().description()),
+            operator: line(admin.operator()),
+            read_only,
+            assets: &ASSETS,
+            dead: None,
+            at: None,
+            problem: None,
+            notice: None,
+            events: None,
+            cost: None,
+        }
+    }
+
+    /// Shows how old the numbers are, and what is wrong with them.
+    pub(crate) fn with_snapshot(mut self, snapshot: &Snapshot) -> Self {
+        self.dead = Some(snapshot.queues.iter().map(|queue| queue.dead_letters).sum());
+        self.at = Some(When::of(snapshot.at));
+        self.problem = snapshot.error.as_deref().map(line);
+        self
+    }
+
+    /// Refreshes the page while it is open. `requests` is what that costs beside the look that all pages share.
+    pub(crate) fn live(mut self, visit: &Visit, snapshot: &Snapshot, requests: u64) -> Self {
+        self.events = Some("events".to_owned());
+        self.cost = Some(cost(visit, snapshot.requests(), requests));
+        self
+    }
+
+    /// Shows what the change before this page has done.
+    pub(crate) fn noticed(mut self, code: Option<&str>) -> Self {
+        self.notice = code.and_then(notice);
+        self
+    }
+}
+
+/// Says what it costs to keep a page open.
+fn cost(visit: &Visit, shared: u64, own: u64) -> String {
+    let seconds = visit.app.poller.interval.as_secs_f64();
+    let all = shared + own;
+    let text =
+        format!("A refresh costs {all} requests to the storage, every {seconds} s while a page is open");
+    if !visit.admin.storage().description().starts_with("azure") {
+        return text;
+    }
+    // The price of queue operations of class 2 in most regions, late in 2026: 0.0004 dollars for 1,000.
+    let an_hour = f64::from(u32::try_from(all).unwrap_or(u32::MAX)) * 3600.0 / seconds;
+    format!("{text}: about {an_hour:.0} transactions an hour, or ${:.3}", an_hour * 0.000_000_4)
+}
+
+/// Returns the text for a code. The code comes from the address, so it is never shown itself.
+fn notice(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "created" => "The queue was created.",
+        "exists" => "There is a queue of this name already.",
+        "paused" => "Paused. Workers notice it within their polling interval; running jobs run on.",
+        "resumed" => "Resumed.",
+        "unchanged" => "Nothing was to be changed.",
+        "settings" => "The settings were changed. Workers read them within a minute.",
+        "sent" => "The job was sent.",
+        "cancel" => {
+            "The cancellation was requested. A running job is told within 15 seconds; a waiting job when it is next received."
+        }
+        "triggered" => "Requested. The leading worker sends the job within 30 seconds.",
+        "stopping" => "It stops after the dead letter under way.",
+        _ => return None,
+    })
+}
+
+#[derive(Template)]
+#[template(path = "error.html")]
+struct ErrorPage {
+    layout: Layout,
+    status: StatusCode,
+    text: String,
+}
+
+/// Answers with an error.
+pub(crate) fn error_page(visit: &Visit, error: PageError) -> Response {
+    let PageError { status, text } = error;
+    let layout = Layout::new(visit, "", status.canonical_reason().unwrap_or("Error"));
+    let page = ErrorPage { layout, status, text: line(&text) };
+    match page.render() {
+        Ok(html) => (status, Html(html)).into_response(),
+        Err(_) => status.into_response(),
+    }
+}

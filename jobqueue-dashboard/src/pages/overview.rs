@@ -1,0 +1,90 @@
+//! The first page: all queues, the last hour, and how many workers there are.
+
+use askama::Template;
+use jobqueue::admin::{Action, QueueOverview};
+
+use super::{Answer, Layout, PageError};
+use crate::app::Visit;
+use crate::chart::Chart;
+use crate::fields::Fields;
+use crate::poller::Snapshot;
+use crate::text::{age, amount, line};
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct Overview {
+    layout: Layout,
+    waiting: String,
+    running: String,
+    dead: String,
+    oldest: String,
+    workers: usize,
+    draining: usize,
+    slots: u32,
+    chart: Chart,
+    queues: Vec<Row>,
+    may_create: bool,
+}
+
+/// A queue in the table.
+struct Row {
+    name: String,
+    paused: bool,
+    circuit_open: bool,
+    warnings: usize,
+    error: Option<String>,
+    length: String,
+    running: String,
+    oldest: String,
+    dead: u64,
+    dead_text: String,
+    chart: Option<Chart>,
+}
+
+pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let snapshot = visit.app.poller.latest().await;
+    let sum = |of: fn(&QueueOverview) -> u64| snapshot.queues.iter().map(of).sum::<u64>();
+    let running: u64 = snapshot.present().map(|worker| worker.record.running_total).sum();
+    let oldest = snapshot.queues.iter().filter(|queue| !queue.paused).filter_map(|queue| queue.oldest).max();
+    let page = Overview {
+        layout: Layout::new(&visit, "overview", "Overview")
+            .with_snapshot(&snapshot)
+            .live(&visit, &snapshot, 0)
+            .noticed(fields.text("done")),
+        waiting: amount(sum(|queue| queue.length).saturating_sub(running)),
+        running: amount(running),
+        dead: amount(sum(|queue| queue.dead_letters)),
+        oldest: oldest.map_or_else(|| "-".to_owned(), age),
+        workers: snapshot.present().count(),
+        draining: snapshot.present().filter(|worker| worker.record.draining).count(),
+        slots: snapshot.present().map(|worker| worker.record.slots).sum(),
+        chart: Chart::hour(&visit.app.poller.hour()),
+        queues: snapshot.queues.iter().map(|queue| row(&visit, &snapshot, queue)).collect(),
+        may_create: visit.admin.access().allows(Action::CreateQueue),
+    };
+    Ok(Answer::Page(page.render()?))
+}
+
+fn row(visit: &Visit, snapshot: &Snapshot, queue: &QueueOverview) -> Row {
+    let minutes = visit.app.poller.throughput(|throughput| throughput.of_queue(&queue.name));
+    let mut listening = snapshot.present().flat_map(|worker| &worker.record.queues);
+    let oldest = match queue.oldest {
+        // The oldest of those that a peek shows; there may be older ones.
+        Some(oldest) if !queue.visible_is_exact => format!("≥ {}", age(oldest)),
+        Some(oldest) => age(oldest),
+        None => "-".to_owned(),
+    };
+    Row {
+        name: queue.name.clone(),
+        paused: queue.paused,
+        circuit_open: listening.any(|listening| listening.name == queue.name && listening.circuit_open),
+        warnings: queue.warnings.len(),
+        error: queue.error.as_deref().map(line),
+        length: amount(queue.length.saturating_sub(snapshot.running(&queue.name))),
+        running: amount(snapshot.running(&queue.name)),
+        oldest,
+        dead: queue.dead_letters,
+        dead_text: amount(queue.dead_letters),
+        chart: (!minutes.is_empty()).then(|| Chart::small(&minutes)),
+    }
+}

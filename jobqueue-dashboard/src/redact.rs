@@ -1,0 +1,65 @@
+//! Hides what the embedding program does not want to show.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A text of a job that is about to be shown. [`Dashboard::redact`](crate::Dashboard::redact) decides what is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shown<'a> {
+    /// The queue.
+    pub queue: &'a str,
+    /// The kind of the job.
+    pub kind: &'a str,
+    /// The field of the job.
+    pub field: Field<'a>,
+    /// The text as it lies in the storage.
+    pub text: &'a str,
+}
+
+/// A field of a job that may hold personal data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Field<'a> {
+    /// The payload.
+    Payload,
+    /// The checkpoint.
+    Checkpoint,
+    /// The header with this name.
+    Header(&'a str),
+    /// The key.
+    Key,
+    /// The text of an error.
+    Error,
+    /// The text that a handler reported with its progress.
+    Progress,
+}
+
+type Hook = dyn Fn(&Shown<'_>) -> Option<String> + Send + Sync;
+
+/// The function of the embedding program that replaces texts.
+#[derive(Clone, Default)]
+pub(crate) struct Redactor(Option<Arc<Hook>>);
+
+impl Redactor {
+    pub(crate) fn new(hook: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(hook)))
+    }
+
+    /// Returns what is shown instead of a text.
+    pub(crate) fn apply(&self, shown: &Shown<'_>) -> String {
+        let replaced = self.0.as_ref().and_then(|hook| hook(shown));
+        replaced.unwrap_or_else(|| shown.text.to_owned())
+    }
+
+    /// Returns whether something may be hidden: then a search by text must not tell what it is.
+    pub(crate) fn hides(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Redactor").field(&self.0.is_some()).finish()
+    }
+}

@@ -1,0 +1,154 @@
+//! All routes, as tables: the router and the tests are made from them.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::FormRejection;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, RawPathParams};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Form, Router, middleware};
+use futures_util::future::BoxFuture;
+use jobqueue::admin::Action;
+
+use crate::app::{App, Visit};
+use crate::fields::Fields;
+use crate::pages::{self, Answer, PageError, overview};
+use crate::{assets, guard, live};
+
+/// The most bytes of a form. A payload in it is percent-encoded: a megabyte of any bytes fits.
+const MAX_FORM: usize = 4 * 1024 * 1024;
+
+type Handler = fn(Visit, Fields) -> BoxFuture<'static, Result<Answer, PageError>>;
+
+/// A page.
+#[derive(Clone, Copy)]
+pub(crate) struct Page {
+    pub(crate) path: &'static str,
+    show: Handler,
+}
+
+/// A change: the answer to a POST.
+#[derive(Clone, Copy)]
+pub(crate) struct Change {
+    pub(crate) path: &'static str,
+    /// The actions of which the operator must be allowed one.
+    pub(crate) needs: &'static [Action],
+    make: Handler,
+}
+
+macro_rules! pages {
+    ($($path:literal => $handler:path),* $(,)?) => {
+        &[$(Page { path: $path, show: |visit, fields| Box::pin($handler(visit, fields)) }),*]
+    };
+}
+
+macro_rules! changes {
+    ($($path:literal, [$($action:ident),+] => $handler:path),* $(,)?) => {
+        &[$(Change {
+            path: $path,
+            needs: &[$(Action::$action),+],
+            make: |visit, fields| Box::pin($handler(visit, fields)),
+        }),*]
+    };
+}
+
+/// All pages.
+pub(crate) const PAGES: &[Page] = pages![
+    "/" => overview::show,
+];
+
+/// All changes. They have a prefix of their own, so that no queue's name can be one of theirs.
+pub(crate) const CHANGES: &[Change] = changes![];
+
+/// Returns the router of all routes.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let mut router = Router::new();
+    for page in PAGES {
+        let page = *page;
+        let handler = move |visit: Visit, Values(fields): Values| async move {
+            let shown = (page.show)(visit.clone(), fields).await;
+            respond(&visit, shown)
+        };
+        router = router.route(page.path, get(handler));
+    }
+    for change in CHANGES {
+        let change = *change;
+        let handler = move |visit: Visit, form: Result<Form<Vec<(String, String)>>, FormRejection>| async move {
+            let made = make(change, &visit, form).await;
+            respond(&visit, made)
+        };
+        router = router.route(change.path, post(handler));
+    }
+    let events = |visit: Visit, Values(fields): Values| live::events(visit, fields);
+    let asset = |Path(name): Path<String>| async move { assets::serve(&name) };
+    let missing =
+        |visit: Visit| async move { respond(&visit, Err(PageError::missing("there is no such page"))) };
+    router
+        .route("/events", get(events))
+        .route("/assets/{name}", get(asset))
+        .fallback(missing)
+        .layer(DefaultBodyLimit::max(MAX_FORM))
+        .layer(middleware::from_fn_with_state(app, guard::guard))
+}
+
+/// Makes a change if the operator may.
+async fn make(
+    change: Change,
+    visit: &Visit,
+    form: Result<Form<Vec<(String, String)>>, FormRejection>,
+) -> Result<Answer, PageError> {
+    let access = visit.admin.access();
+    if !change.needs.iter().any(|action| access.allows(*action)) {
+        // The first one tells the listeners.
+        for action in change.needs.iter().take(1) {
+            visit.admin.require(*action, change.path)?;
+        }
+        return Err(PageError::forbidden("you may not do this"));
+    }
+    let Form(values) = form.map_err(|rejection| PageError::new(rejection.status(), rejection.body_text()))?;
+    let made = (change.make)(visit.clone(), Fields::new(values)).await;
+    // Also after an error: it may have been made.
+    visit.app.changed();
+    made
+}
+
+fn respond(visit: &Visit, answer: Result<Answer, PageError>) -> Response {
+    match answer {
+        Ok(Answer::Page(html)) => Html(html).into_response(),
+        Ok(Answer::Go(target)) => match HeaderValue::from_str(&format!("{}{target}", visit.base)) {
+            Ok(location) => (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response(),
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        },
+        Err(error) => pages::error_page(visit, error),
+    }
+}
+
+/// The values of the path and of the query.
+struct Values(Fields);
+
+impl<S: Send + Sync> FromRequestParts<S> for Values {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, StatusCode> {
+        let bad = StatusCode::BAD_REQUEST;
+        let query =
+            Query::<Vec<(String, String)>>::from_request_parts(parts, state).await.map_err(|_| bad)?;
+        let mut fields = Fields::new(query.0);
+        let path = RawPathParams::from_request_parts(parts, state).await.map_err(|_| bad)?;
+        for (name, value) in &path {
+            fields.insert(name, value);
+        }
+        Ok(Self(fields))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Visit {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, StatusCode> {
+        let visit = Extension::<Self>::from_request_parts(parts, state).await;
+        visit.map(|Extension(visit)| visit).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}

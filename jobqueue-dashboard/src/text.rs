@@ -1,0 +1,207 @@
+//! Texts for a page: visible, bounded, and in units that people read. Anybody may have written them.
+
+use std::time::{Duration, SystemTime};
+
+use askama::Template;
+use jiff::Timestamp;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// The most characters of a text in one line.
+const LINE: usize = 200;
+
+/// The most bytes of a payload or a checkpoint that are shown.
+pub(crate) const BLOCK: usize = 64 * 1024;
+
+/// Everything but what RFC 3986 calls unreserved.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Returns a text as a part of a query.
+pub(crate) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
+/// Returns whether a character changes how others are shown, or is not seen itself.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Makes what cannot be seen visible: control characters, and those that change the direction of writing.
+fn visible(text: &str, keeps_lines: bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' if keeps_lines => shown.push(c),
+            c if is_hidden(c) => shown.extend(c.escape_debug()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Returns a text for one line, cut where it is too long.
+pub(crate) fn line(text: &str) -> String {
+    match text.char_indices().nth(LINE) {
+        None => visible(text, false),
+        Some((end, _)) => format!("{}…", visible(&text[..end], false)),
+    }
+}
+
+/// Returns a text with its lines, cut after 64 KiB, and the number of bytes that are missing.
+pub(crate) fn block(text: &str) -> (String, usize) {
+    let end = (0..=BLOCK.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    (visible(&text[..end], true), text.len() - end)
+}
+
+/// Returns JSON text with line breaks and indentation. Nothing else changes: numbers keep all their digits.
+pub(crate) fn indented(json: &str) -> String {
+    let mut out = String::with_capacity(json.len() * 2);
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    let mut rest = json.chars().peekable();
+    while let Some(c) = rest.next() {
+        if quoted {
+            out.push(c);
+            (quoted, escaped) = (escaped || c != '"', !escaped && c == '\\');
+            continue;
+        }
+        match c {
+            '"' => {
+                quoted = true;
+                out.push(c);
+            }
+            '{' | '[' => {
+                out.push(c);
+                while rest.peek().is_some_and(|next| next.is_ascii_whitespace()) {
+                    rest.next();
+                }
+                match rest.peek() {
+                    Some('}' | ']') => out.extend(rest.next()),
+                    _ => {
+                        depth += 1;
+                        new_line(&mut out, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                new_line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                new_line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c if c.is_ascii_whitespace() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn new_line(out: &mut String, depth: usize) {
+    out.push('\n');
+    // Deeply nested JSON must not grow without bound.
+    for _ in 0..depth.min(32) {
+        out.push_str("  ");
+    }
+}
+
+/// Returns a length of time with its two largest units, such as `3h 12m`.
+pub(crate) fn age(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m {}s", seconds % 60),
+        (0, ..) => format!("{hours}h {minutes}m"),
+        _ => format!("{days}d {hours}h"),
+    }
+}
+
+/// Returns an amount with thin gaps between the thousands.
+pub(crate) fn amount(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A point of time: UTC, and the viewer's zone where scripts run.
+#[derive(Debug, Clone, PartialEq, Eq, Template)]
+#[template(
+    source = "{% if iso.is_empty() %}{{ text }}{% else %}<time datetime=\"{{ iso }}\">{{ text }}</time>{% endif %}",
+    ext = "html"
+)]
+pub(crate) struct When {
+    iso: String,
+    text: String,
+}
+
+impl askama::filters::HtmlSafe for When {}
+
+impl When {
+    /// Returns the time of an RFC 3339 text; a text that is none is shown as it is.
+    pub(crate) fn read(text: &str) -> Self {
+        text.parse::<Timestamp>().map_or_else(|_| Self { iso: String::new(), text: line(text) }, Self::at)
+    }
+
+    pub(crate) fn of(time: SystemTime) -> Self {
+        Timestamp::try_from(time).map_or_else(|_| Self { iso: String::new(), text: "-".to_owned() }, Self::at)
+    }
+
+    fn at(time: Timestamp) -> Self {
+        let seconds = time.round(jiff::Unit::Second).unwrap_or(time);
+        Self { iso: seconds.to_string(), text: format!("{} UTC", seconds.strftime("%Y-%m-%d %H:%M:%S")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_are_not_seen_are_made_visible() {
+        assert_eq!(line("a\u{202e}b\u{0}c\nd\u{200b}"), "a\\u{202e}b\\0c\\nd\\u{200b}");
+        assert_eq!(line("Grüße, नमस्ते"), "Grüße, नमस्ते");
+        assert_eq!(block("a\n\tb\u{1b}[2J").0, "a\n\tb\\u{1b}[2J");
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(line(&"ä".repeat(300)).chars().count(), LINE + 1);
+        let (shown, missing) = block(&"ä".repeat(BLOCK));
+        assert_eq!((shown.len(), missing), (BLOCK, BLOCK));
+    }
+
+    #[test]
+    fn indentation_changes_neither_numbers_nor_strings() {
+        let json = r#"{"n":12345678901234567890,"s":"a{\"b\":[1,2]}\\","e":[],"o":{ }}"#;
+        let text = "{\n  \"n\": 12345678901234567890,\n  \"s\": \"a{\\\"b\\\":[1,2]}\\\\\",\n  \"e\": [],\n  \"o\": {}\n}";
+        assert_eq!(indented(json), text);
+    }
+
+    #[test]
+    fn amounts_and_ages_are_short() {
+        assert_eq!(
+            (amount(999), amount(1_234_567)),
+            ("999".to_owned(), "1\u{202f}234\u{202f}567".to_owned())
+        );
+        assert_eq!(age(Duration::from_secs(11_530)), "3h 12m");
+    }
+
+    #[test]
+    fn times_are_shown_in_utc_for_scripts_to_change() {
+        let when = When::read("2026-11-22T08:20:01.5Z").render().unwrap();
+        assert_eq!(when, "<time datetime=\"2026-11-22T08:20:02Z\">2026-11-22 08:20:02 UTC</time>");
+        assert_eq!(When::read("<b>").render().unwrap(), "&#60;b&#62;");
+    }
+}
