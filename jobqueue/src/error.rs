@@ -67,6 +67,26 @@ pub enum ErrorKind {
     Forbidden,
 }
 
+impl ErrorKind {
+    /// Returns the code of the kind, for metrics: lower-case letters and underscores.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Rejected => "rejected",
+            Self::Unknown => "unknown",
+            Self::LeaseLost => "lease_lost",
+            Self::LeaseUncertain => "lease_uncertain",
+            Self::Undecodable => "undecodable",
+            Self::TooLarge => "too_large",
+            Self::Storage => "storage",
+            Self::Configuration => "configuration",
+            Self::Conflict => "conflict",
+            Self::NotFound => "not_found",
+            Self::Forbidden => "forbidden",
+        }
+    }
+}
+
 impl Error {
     /// Returns an error with a text of its own.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {

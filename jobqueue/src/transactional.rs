@@ -2,10 +2,11 @@
 //! queues.
 
 use rusqlite::Transaction;
+use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue::{One, SendRequest, Sent};
+use crate::queue::{One, Purpose, SendRequest, Sent};
 use crate::sqlite::{put_blob_in, put_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
@@ -46,16 +47,17 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let core = queue.core();
-        let prepared = core.prepare(message, options)?;
+        let started = Instant::now();
+        let mut prepared = core.prepare(message, options, Purpose::One)?;
         if prepared.announcement.is_some() {
             let text = "a message cannot be sent in order within a transaction: its position would not be part of it";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        if let Some((reference, data)) = prepared.blob.map(|blob| *blob) {
+        if let Some((reference, data)) = prepared.blob.take().map(|blob| *blob) {
             let (name, put) = core.claim_checks.blob(&reference, prepared.expires)?;
             put_blob_in(transaction, &name, data, put)?;
         }
-        let outcome = put_in(transaction, &core.name, prepared.put)?;
-        Ok(Sent::new(prepared.id, outcome.message))
+        let outcome = put_in(transaction, &core.name, prepared.take_put())?;
+        Ok(core.sent_in_transaction(prepared, started, outcome.message))
     }
 }

@@ -91,7 +91,6 @@ impl std::error::Error for Failure {
 }
 
 /// Returns whether a handler's error asks for a later delivery without counting an attempt.
-#[cfg(feature = "testing")]
 pub(crate) fn is_snooze(error: &BoxError) -> bool {
     let failure = error.downcast_ref::<Failure>();
     failure.is_some_and(|failure| matches!(failure.0.verdict(), Verdict::Snooze(_)))

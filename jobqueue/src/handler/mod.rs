@@ -14,6 +14,5 @@ pub use function::Handler;
 pub use job::Job;
 pub use service::JobService;
 
-#[cfg(feature = "testing")]
 pub(crate) use erased::is_snooze;
 pub(crate) use erased::{Registration, recover};

@@ -5,6 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::owner::{Lease, Loss, Phase};
+use crate::event::Event;
+use crate::job::outcome::chain;
 use crate::storage::{ExpiredReceipt, QueueStore, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated};
 
 /// The maximum duration of a single request, whatever the length of the lease.
@@ -41,15 +43,19 @@ impl Lease {
         let tries = self.few_tries();
         let outcome =
             self.change(&*self.renewer_store, Change::keeping(self.terms.visibility, None), tries).await;
-        let mut state = self.state();
+        // Refused or unanswered: schedule another attempt after a part of the remaining time.
+        self.schedule(&mut self.state());
+        let queue = &self.queue;
         match outcome {
-            Ok(()) => tracing::trace!(queue = %self.queue, message = %self.id, "lease renewed"),
+            Ok(()) => {
+                tracing::trace!(%queue, message = %self.id, "lease renewed");
+                self.observers.tell(|| Event::Renewed { queue: queue.clone() });
+            }
             Err(error) => {
-                tracing::debug!(queue = %self.queue, message = %self.id, %error, "lease not renewed");
+                tracing::debug!(%queue, message = %self.id, %error, "lease not renewed");
+                self.observers.tell(|| Event::NotRenewed { queue: queue.clone(), error: chain(&error) });
             }
         }
-        // Refused or unanswered: schedule another attempt after a part of the remaining time.
-        self.schedule(&mut state);
     }
 
     /// Replaces the text and renews the lease. Runs to its end on the renewer's runtime, even if the caller is

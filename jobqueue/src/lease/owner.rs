@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
 use crate::entropy;
+use crate::event::{Event, LossCause, Observers};
 use crate::name::QueueName;
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
 use crate::sync::lock;
@@ -73,6 +74,7 @@ pub(crate) struct Lease {
     /// For the renewer's operations on its own runtime.
     pub(super) renewer_store: Arc<dyn QueueStore>,
     pub(super) renewer: LeaseRenewer,
+    pub(super) observers: Arc<Observers>,
     /// Locked by the running operation.
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
@@ -92,6 +94,8 @@ pub(crate) struct LeasedQueue {
     /// The handle of the renewer's runtime.
     pub(crate) renewer_store: Arc<dyn QueueStore>,
     pub(crate) renewer: LeaseRenewer,
+    /// Those who hear of renewals and losses.
+    pub(crate) observers: Arc<Observers>,
 }
 
 impl Lease {
@@ -117,6 +121,7 @@ impl Lease {
             store: Arc::clone(&queue.store),
             renewer_store: Arc::clone(&queue.renewer_store),
             renewer: queue.renewer.clone(),
+            observers: Arc::clone(&queue.observers),
             turn: tokio::sync::Mutex::new(()),
             state: Mutex::new(State {
                 receipt: leased.message.receipt.clone(),
@@ -281,6 +286,8 @@ impl Lease {
             state.phase = Phase::Lost(loss);
             self.lost.cancel();
             tracing::debug!(queue = %self.queue, message = %self.id, ?loss, "lease lost");
+            let cause = if loss == Loss::Taken { LossCause::Taken } else { LossCause::Expired };
+            self.observers.tell(|| Event::LeaseLost { queue: self.queue.clone(), cause });
         }
     }
 

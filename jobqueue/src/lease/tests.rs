@@ -30,7 +30,13 @@ async fn leased_since(
     let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
     let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
     let lease = Lease::start(
-        &LeasedQueue { name: queue.clone(), store, renewer_store: apart, renewer: renewer.clone() },
+        &LeasedQueue {
+            name: queue.clone(),
+            store,
+            renewer_store: apart,
+            renewer: renewer.clone(),
+            observers: Arc::default(),
+        },
         &received.messages[0],
         requested,
         terms,

@@ -3,6 +3,7 @@
 //! If the process crashes between the two, the job is in both queues, but never in neither. The next delivery finds
 //! the copy and only deletes the message.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use crate::envelope::{
     parse,
 };
 use crate::error::{Error, ErrorKind};
+use crate::event::Event;
 use crate::job::outcome::{chain, printable};
 use crate::lease::LeaseError;
 use crate::name::QueueName;
@@ -110,12 +112,25 @@ impl LeasedJob {
         };
         match self.lease.delete().await {
             Ok(()) => {
+                self.tell_dead(rejection);
                 self.core.remove_blobs(&self.core.name, obsolete).await;
                 Ok(Certainty::Applied)
             }
-            Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
+            Err(LeaseError::Uncertain(_)) => {
+                self.tell_dead(rejection);
+                Ok(Certainty::Unknown)
+            }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Tells the observers of a stored dead letter.
+    fn tell_dead(&self, rejection: &Rejection) {
+        self.core.observers().tell(|| Event::DeadLettered {
+            job: self.info().map(Arc::new),
+            queue: self.core.name.clone(),
+            reason: rejection.reason.clone(),
+        });
     }
 
     pub(super) fn dead_envelope(&self, rejection: &Rejection, attempts: u32) -> Result<Envelope, Error> {

@@ -129,6 +129,7 @@ impl QueueCore {
             store: self.store_handle(),
             renewer_store: self.renewer_store(),
             renewer: self.renewer().clone(),
+            observers: Arc::clone(self.observers()),
         };
         Lease::start(&queue, leased, requested, self.terms(settings))
     }

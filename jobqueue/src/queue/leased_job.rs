@@ -1,7 +1,7 @@
 //! A leased message and its content.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
@@ -89,6 +89,22 @@ impl LeasedJob {
     /// clocks agree on how long a message has waited.
     pub(super) fn received_at(&self) -> SystemTime {
         self.received
+    }
+
+    /// Returns the time from the insertion of the message until this delivery, by the storage's clock.
+    pub(crate) fn waited(&self) -> Duration {
+        self.received.duration_since(self.inserted).unwrap_or_default()
+    }
+
+    /// Returns the context of the message, its `tracestate`, and whether no attempt was made before, also not before a redrive.
+    pub(crate) fn sender(&self) -> (Option<TraceContext>, Option<String>, bool) {
+        let sender = |envelope: &Envelope| {
+            let context = envelope.traceparent.as_deref().and_then(TraceContext::parse);
+            let history = &envelope.history;
+            let is_first = history.attempts == 0 && history.past.is_none() && envelope.fence_base == 0;
+            (context, super::trace::state_of(envelope), is_first)
+        };
+        self.with_envelope(sender).unwrap_or((None, None, true))
     }
 
     pub(super) fn content(&self) -> MutexGuard<'_, Content> {

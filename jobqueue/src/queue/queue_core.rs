@@ -7,6 +7,7 @@ use super::settings::{REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
+use crate::event::Observers;
 use crate::fifo::GroupLogs;
 use crate::lease::{LeaseRenewer, LeaseTerms};
 use crate::message::MessageDefaults;
@@ -157,6 +158,11 @@ impl QueueCore {
 
     pub(crate) fn store_handle(&self) -> Arc<dyn QueueStore> {
         Arc::clone(self.storage.queues())
+    }
+
+    /// Returns those who observe the queue.
+    pub(crate) fn observers(&self) -> &Arc<Observers> {
+        self.storage.observers()
     }
 
     pub(crate) fn renewer(&self) -> &LeaseRenewer {

@@ -1,14 +1,16 @@
 //! Leases messages, and waits for them without polling all the time.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
 use super::queue_core::QueueCore;
 use crate::entropy;
+use crate::event::Event;
 use crate::settings::QueueSettings;
 use crate::storage::{GetMessages, MAX_MESSAGES, Received, StoreError, Subscription};
+use crate::trace::Step;
 
 /// The first pause after an empty answer.
 pub(crate) const FIRST_IDLE_DELAY: Duration = Duration::from_millis(100);
@@ -22,8 +24,28 @@ impl QueueCore {
     ) -> Result<(Received, Instant), StoreError> {
         let options = GetMessages { count: count.clamp(1, MAX_MESSAGES), visibility: settings.timeout };
         let requested = Instant::now();
-        let received = self.store().get(&self.name, options).await?;
-        Ok((received, requested))
+        let since = self.observers().trace().then(SystemTime::now);
+        let received = self.store().get(&self.name, options).await;
+        self.tell_received(requested, since, received.as_ref());
+        Ok((received?, requested))
+    }
+
+    /// Tells the observers of the answer to a request for messages.
+    fn tell_received(
+        &self,
+        requested: Instant,
+        since: Option<SystemTime>,
+        received: Result<&Received, &StoreError>,
+    ) {
+        let (queue, observers) = (&self.name, self.observers());
+        let messages = received.map_or(0, |received| received.messages.len());
+        if let Some(since) = since {
+            let error = received.err().map(|error| error.kind().as_str());
+            observers.span(|| Step::Receive { queue, since, messages }).end(None, error);
+        }
+        if received.is_ok() {
+            observers.tell(|| Event::Received { queue: queue.clone(), messages, took: requested.elapsed() });
+        }
     }
 
     /// Returns a pause between requests to an empty queue, of at most `max` each.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::queue_core::QueueCore;
-use super::send::{Draft, Sent};
+use super::send::{Draft, Purpose, Sent};
 use super::send_all::{Drafts, SendItem};
 use super::send_options::SendOptions;
 use super::typed::Queue;
@@ -252,7 +252,7 @@ impl<M: QueueMessage> IntoFuture for SendRequest<One<'_, M>> {
         Box::pin(async move {
             let draft = draft?;
             core.ready_to_send(below).await?;
-            let prepared = core.render::<M>(draft)?;
+            let prepared = core.render::<M>(draft, Purpose::One)?;
             core.dispatch(prepared).await
         })
     }

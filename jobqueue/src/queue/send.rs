@@ -22,11 +22,12 @@ use crate::envelope::{
     Envelope, JsonText, MAX_ID_BYTES, Payload, StoredReference, fits, may_fit, repeated, to_wire,
 };
 use crate::error::{Error, ErrorKind};
+use crate::event::Event;
 use crate::fifo::{Announced, Announcement, EntryRef};
 use crate::message::QueueMessage;
 use crate::settings::MessageEncoding;
 use crate::storage::{Certainty, MAX_VISIBILITY, MessageRef, PutMessage};
-use crate::trace::TraceContext;
+use crate::trace::{OpenSpan, Step, TraceContext};
 
 /// A sent message. [`Queue::cancel`](super::Queue::cancel) can cancel its job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,11 +111,31 @@ pub(crate) struct Prepared {
     pub(crate) announcement: Option<Announcement>,
     /// The time until which the storage hides the message, by this process's clock.
     hidden_until: Option<SystemTime>,
+    pub(super) kind: Arc<str>,
+    /// The span in which the message is sent, or created if it is one of a list.
+    pub(super) span: OpenSpan,
+}
+
+/// The purpose for which a message is written, which decides about its span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It is sent alone.
+    One,
+    /// It is sent with others, or later.
+    OneOfMany,
+    /// It is only checked.
+    Check,
 }
 
 impl Prepared {
     pub(super) fn sent(self, stored: Option<Stored>) -> Sent {
         Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry) }
+    }
+
+    /// Takes the message out, to store it in another way.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn take_put(&mut self) -> PutMessage {
+        std::mem::replace(&mut self.put, PutMessage::new(String::new()))
     }
 
     pub(super) fn stored(&self, message: MessageRef, perhaps_twice: bool) -> Stored {
@@ -128,12 +149,13 @@ impl QueueCore {
         &self,
         message: &M,
         options: SendOptions,
+        purpose: Purpose,
     ) -> Result<Prepared, Error> {
-        self.render::<M>(Draft::new(message, options)?)
+        self.render::<M>(Draft::new(message, options)?, purpose)
     }
 
     /// Writes the event for a draft.
-    pub(super) fn render<M: QueueMessage>(&self, draft: Draft) -> Result<Prepared, Error> {
+    pub(super) fn render<M: QueueMessage>(&self, draft: Draft, purpose: Purpose) -> Result<Prepared, Error> {
         let Draft { data, key, mut options } = draft;
         let id = options.id.take().map_or_else(new_id, Into::into);
         let payload = payload::<M::Codec>(data.clone())?;
@@ -142,7 +164,7 @@ impl QueueCore {
         envelope.version = Some(M::VERSION);
         envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
         envelope.subject = key;
-        self.prepare_envelope(envelope, data, options)
+        self.prepare_envelope(envelope, data, options, purpose)
     }
 
     /// Writes the text for an envelope. `data` is the payload, in case it must go into a blob.
@@ -151,6 +173,7 @@ impl QueueCore {
         mut envelope: Envelope,
         data: Bytes,
         options: SendOptions,
+        purpose: Purpose,
     ) -> Result<Prepared, Error> {
         let now = self.options.clock.now();
         let delay = delay(&options, now)?;
@@ -168,8 +191,7 @@ impl QueueCore {
         }
         let nonce = options.in_order.then(|| Announcement::mark(&mut envelope, options.ttl)).transpose()?;
         envelope.time = Some(stamp(now)?);
-        let trace = super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
-        envelope.traceparent.get_or_insert_with(|| trace.traceparent());
+        let span = self.span_of(&mut envelope, purpose);
 
         let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
         let (bytes, encoding) = (data.len(), self.settings().encoding);
@@ -181,7 +203,29 @@ impl QueueCore {
         let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
         let put = put.with_shard_key(envelope.subject).with_job(envelope.id.to_string());
         let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
-        Ok(Prepared { id: envelope.id, put, blob: blob.map(Box::new), expires, announcement, hidden_until })
+        let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));
+        Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
+    }
+
+    /// Starts the span in which a message is sent or created, and gives the message its context. A message that has a context keeps it.
+    fn span_of(&self, envelope: &mut Envelope, purpose: Purpose) -> OpenSpan {
+        let (queue, id) = (&self.name, &*envelope.id);
+        let span = match purpose {
+            _ if envelope.traceparent.is_some() => OpenSpan::none(),
+            Purpose::One => {
+                self.observers().span(|| Step::Send { queue, id: Some(id), messages: 1, created: &[] })
+            }
+            Purpose::OneOfMany => self.observers().span(|| Step::Create { queue, id }),
+            Purpose::Check => OpenSpan::none(),
+        };
+        if envelope.traceparent.is_none() {
+            let own = || super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
+            envelope.traceparent = Some(span.context().unwrap_or_else(own).traceparent());
+            if let Some(state) = span.tracestate() {
+                super::trace::keep_state(envelope, &state);
+            }
+        }
+        span
     }
 
     /// Renders the envelope. If the text is too large, the payload moves to a blob, which is not written yet.
@@ -217,8 +261,42 @@ impl QueueCore {
     }
 
     /// Stores a prepared message: first its blob, then its position in its FIFO group, then the message.
-    pub(crate) async fn dispatch(&self, prepared: Prepared) -> Result<Sent, Error> {
-        let started = Instant::now();
+    pub(crate) async fn dispatch(&self, mut prepared: Prepared) -> Result<Sent, Error> {
+        let mut span = std::mem::replace(&mut prepared.span, OpenSpan::none());
+        let (started, kind) = (Instant::now(), Arc::clone(&prepared.kind));
+        let sent = span.run(self.store_prepared(prepared, started)).await;
+        let error = sent.as_ref().err().map(|error| error.kind().as_str());
+        span.end(None, error);
+        self.tell_sent(Some(kind), (1, sent.is_err().into()), started, error);
+        sent
+    }
+
+    /// Tells the observers of a send of some messages, of which some failed.
+    pub(super) fn tell_sent(
+        &self,
+        kind: Option<Arc<str>>,
+        (messages, failed): (usize, usize),
+        started: Instant,
+        error: Option<&'static str>,
+    ) {
+        let (queue, took) = (&self.name, started.elapsed());
+        self.observers().tell(|| Event::Sent { queue: queue.clone(), kind, messages, failed, took, error });
+    }
+
+    /// Tells the observers of a message that the application's transaction stores when it commits.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn sent_in_transaction(
+        &self,
+        mut sent: Prepared,
+        started: Instant,
+        message: MessageRef,
+    ) -> Sent {
+        sent.span.end(None, None);
+        self.tell_sent(Some(sent.kind), (1, 0), started, None);
+        Sent::new(sent.id, message)
+    }
+
+    async fn store_prepared(&self, prepared: Prepared, started: Instant) -> Result<Sent, Error> {
         self.store_blob(&prepared, started).await?;
         match prepared.announcement {
             // Boxed, because few messages need it.

@@ -1,5 +1,6 @@
 //! Sends many messages with as few requests and commits as the storage allows.
 
+use std::sync::Arc;
 use std::task::Poll;
 
 use futures_util::StreamExt;
@@ -8,11 +9,12 @@ use tokio::time::Instant;
 
 use super::put::unanswered;
 use super::queue_core::QueueCore;
-use super::send::{Draft, Prepared, Sent};
+use super::send::{Draft, Prepared, Purpose, Sent};
 use super::send_options::SendOptions;
 use crate::error::{Error, ErrorKind};
 use crate::fifo::Announced;
 use crate::message::QueueMessage;
+use crate::trace::{OpenSpan, Step};
 
 /// The maximum number of messages in a chunk. While the storage stores one chunk, the next is written.
 const CHUNK: usize = 128;
@@ -137,7 +139,7 @@ impl QueueCore {
             && bytes < CHUNK_BYTES
             && let Some(draft) = drafts.next()
         {
-            let prepared = self.render::<M>(draft);
+            let prepared = self.render::<M>(draft, Purpose::OneOfMany);
             bytes += prepared.as_ref().map_or(0, |prepared| prepared.put.text.len());
             chunk.push(prepared);
         }
@@ -150,6 +152,33 @@ impl QueueCore {
         mut prepared: Vec<Result<Prepared, Error>>,
     ) -> Vec<Result<Sent, Error>> {
         let started = Instant::now();
+        let kind = prepared.iter().flatten().next().map(|one| Arc::clone(&one.kind));
+        let mut span = self.span_of_all(&mut prepared);
+        let answers = span.run(self.store_all(prepared, started)).await;
+        let error =
+            answers.iter().find_map(|answer| answer.as_ref().err()).map(|error| error.kind().as_str());
+        span.end(None, error);
+        let failed = answers.iter().filter(|answer| answer.is_err()).count();
+        self.tell_sent(kind, (answers.len(), failed), started, error);
+        answers
+    }
+
+    /// Ends the spans in which the messages were written, and starts that of their sending.
+    fn span_of_all(&self, prepared: &mut [Result<Prepared, Error>]) -> OpenSpan {
+        if !self.observers().trace() {
+            return OpenSpan::none();
+        }
+        let created: Vec<_> = prepared.iter().flatten().filter_map(|one| one.span.context()).collect();
+        prepared.iter_mut().flatten().for_each(|one| one.span.end(None, None));
+        let (queue, messages) = (&self.name, prepared.len());
+        self.observers().span(|| Step::Send { queue, id: None, messages, created: &created })
+    }
+
+    async fn store_all(
+        &self,
+        mut prepared: Vec<Result<Prepared, Error>>,
+        started: Instant,
+    ) -> Vec<Result<Sent, Error>> {
         for one in &mut prepared {
             // A message must not be stored without its blob.
             if let Ok(ready) = one

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use crate::envelope::Envelope;
 use crate::trace::TraceContext;
 
 tokio::task_local! {
@@ -16,4 +17,20 @@ pub(crate) fn current() -> Option<TraceContext> {
 /// Runs a future as part of a trace.
 pub(crate) fn scope<F: Future>(context: TraceContext, future: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(context, future)
+}
+
+/// The extension attribute with the `tracestate`, as CloudEvents' extension for distributed tracing names it.
+const STATE: &str = "tracestate";
+
+/// Writes the `tracestate` into a message, unless it has one.
+pub(super) fn keep_state(envelope: &mut Envelope, state: &str) {
+    if !envelope.extensions.contains_key(STATE) {
+        // The name is allowed, and every text can be written.
+        drop(envelope.insert_header(STATE, state));
+    }
+}
+
+/// Returns the `tracestate` of a message.
+pub(crate) fn state_of(envelope: &Envelope) -> Option<String> {
+    serde_json::from_str(envelope.extensions.get(STATE)?.get()).ok()
 }

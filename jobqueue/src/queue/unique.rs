@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::queue_core::QueueCore;
-use super::send::{Draft, Sent};
+use super::send::{Draft, Purpose, Sent};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 pub(crate) use record::CONTAINER;
@@ -84,14 +84,14 @@ impl QueueCore {
         window: Duration,
     ) -> Result<SendUniqueOutcome, Error> {
         // Mistakes in the message show before the key is claimed.
-        self.render::<M>(draft.clone())?;
+        self.render::<M>(draft.clone(), Purpose::Check)?;
         let records = Records::new(self, M::KIND, draft.key().unwrap_or_default())?;
         let id = draft.id().unwrap_or_default().to_owned();
         let claim = match self.claim_unique(&records, id, window).await? {
             Claim::Joined { id } => return Ok(SendUniqueOutcome::Joined { id }),
             Claim::Owned(claim) => claim,
         };
-        let prepared = self.render::<M>(draft.with_id(&claim.value.id)?)?;
+        let prepared = self.render::<M>(draft.with_id(&claim.value.id)?, Purpose::One)?;
         let taken_over = claim.value.taken_over;
         match self.dispatch(prepared).await {
             Ok(mut sent) => {

@@ -102,6 +102,40 @@ pub enum StoreErrorKind {
 }
 
 impl StoreErrorKind {
+    /// Returns the code of the kind, for metrics: lower-case letters and underscores.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueNotFound => "queue_not_found",
+            Self::QueueAlreadyExists => "queue_already_exists",
+            Self::QueueBeingDeleted => "queue_being_deleted",
+            Self::QueueDisabled => "queue_disabled",
+            Self::MessageNotFound => "message_not_found",
+            Self::PopReceiptMismatch => "pop_receipt_mismatch",
+            Self::LeaseExpired => "lease_expired",
+            Self::ContainerNotFound => "container_not_found",
+            Self::ContainerBeingDeleted => "container_being_deleted",
+            Self::BlobNotFound => "blob_not_found",
+            Self::BlobAlreadyExists => "blob_already_exists",
+            Self::ConditionNotMet => "condition_not_met",
+            Self::LeaseAlreadyPresent => "lease_already_present",
+            Self::LeaseIdMismatch => "lease_id_mismatch",
+            Self::LeaseIdMissing => "lease_id_missing",
+            Self::LeaseNotPresent => "lease_not_present",
+            Self::LeaseBroken => "lease_broken",
+            Self::TooLarge => "too_large",
+            Self::InvalidInput => "invalid_input",
+            Self::Unauthorized => "unauthorized",
+            Self::Throttled => "throttled",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Stopped => "stopped",
+            Self::Full => "full",
+            Self::Corrupt => "corrupt",
+            Self::Protocol => "protocol",
+            Self::Unsupported => "unsupported",
+        }
+    }
+
     fn sentence(self) -> &'static str {
         match self {
             Self::QueueNotFound => "the queue does not exist; create it first",

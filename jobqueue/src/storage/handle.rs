@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use super::instrumented::Instrumented;
 use super::throttle::Throttle;
 use super::{BlobStore, QueueStore};
+use crate::event::{Event, Observers};
+use crate::trace::Tracer;
 
 /// A storage: queues and blobs in one place. Cheap to clone; all clones use the same storage.
 ///
@@ -30,6 +32,8 @@ pub struct Storage {
     throttle: Arc<Throttle>,
     /// Queues and blobs over separate connections; all clones share them.
     apart: Arc<Apart>,
+    /// The listeners and the tracer of this handle, its clones, queues and workers.
+    observers: Arc<Observers>,
 }
 
 #[derive(Default)]
@@ -47,7 +51,59 @@ impl Storage {
     ) -> Self {
         let throttle = Arc::new(Throttle::new(queues.throttles_by_shard()));
         let queues = Arc::new(Instrumented::measured(queues, Arc::clone(&throttle)));
-        Self { queues, blobs, description: description.into(), throttle, apart: Arc::default() }
+        Self {
+            queues,
+            blobs,
+            description: description.into(),
+            throttle,
+            apart: Arc::default(),
+            observers: Arc::default(),
+        }
+    }
+
+    /// Returns this storage with a listener, which is called for every [`Event`] of its queues and workers, and of the storage itself. The
+    /// listener must return quickly. If it panics, that is logged and the work continues.
+    ///
+    /// Queues and workers that were made before, or of another clone, are not heard. With
+    /// [`queues_of`](super::StorageBuilder::queues_of), listen to the storage that is built.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{Event, QueueMessage, Storage}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// let storage = Storage::memory().on_event(|event| {
+    ///     if let Event::Sent { queue, took, .. } = event {
+    ///         println!("sent to {queue} in {took:?}");
+    ///     }
+    /// });
+    /// storage.queue::<Mail>().await?.send(&Mail { to: "ada@example.org".into() }).await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn on_event(self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        let mut only = Observers::default();
+        only.add(listener);
+        let (queues, blobs) = Instrumented::observed(&self, Arc::new(only.clone()));
+        self.wrapped(queues, blobs).heard_by(only)
+    }
+
+    /// Returns this storage with a tracer, which makes the spans of its queues and workers. It replaces an earlier one.
+    #[must_use]
+    pub fn with_tracer(mut self, tracer: Arc<dyn Tracer>) -> Self {
+        Arc::make_mut(&mut self.observers).set_tracer(tracer);
+        self
+    }
+
+    /// Returns this storage with listeners that do not hear its requests.
+    pub(crate) fn heard_by(mut self, listeners: Observers) -> Self {
+        Arc::make_mut(&mut self.observers).add_all(listeners);
+        self
+    }
+
+    /// Returns the listeners and the tracer.
+    pub(crate) fn observers(&self) -> &Arc<Observers> {
+        &self.observers
     }
 
     /// Returns this storage behind wrappers of its halves: the same load, under the same description.
@@ -58,6 +114,7 @@ impl Storage {
             description: Arc::clone(&self.description),
             throttle: Arc::clone(&self.throttle),
             apart: Arc::default(),
+            observers: Arc::clone(&self.observers),
         }
     }
 
@@ -85,11 +142,17 @@ impl Storage {
             description: Arc::clone(&self.description),
             throttle: Arc::clone(&self.throttle),
             apart: Arc::default(),
+            observers: Arc::clone(&self.observers),
         }
     }
 
     /// Returns the load of the storage, for callers that can wait.
     pub(crate) fn throttle(&self) -> &Throttle {
+        &self.throttle
+    }
+
+    /// Returns the load, for a wrapper.
+    pub(super) fn shared_throttle(&self) -> &Arc<Throttle> {
         &self.throttle
     }
 

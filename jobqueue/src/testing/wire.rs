@@ -2,14 +2,14 @@
 
 use crate::error::Error;
 use crate::message::QueueMessage;
-use crate::queue::{Queue, SendOptions};
+use crate::queue::{Purpose, Queue, SendOptions};
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///
 /// # Errors
 /// Those of [`Queue::send`], except for the storage's.
 pub fn text_of<M: QueueMessage>(queue: &Queue<M>, message: &M) -> Result<String, Error> {
-    Ok(queue.core().prepare(message, SendOptions::new())?.put.text)
+    Ok(queue.core().prepare(message, SendOptions::new(), Purpose::Check)?.put.text)
 }
 
 /// Returns the message in a text of the queue, decoded and validated. Asks the storage only if the payload is in a

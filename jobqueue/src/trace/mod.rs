@@ -1,16 +1,21 @@
 //! W3C trace context, by which a job belongs to its sender's trace.
 //!
-//! The framework carries the text form ([W3C Trace Context]); the application exports spans.
+//! The framework carries the text form ([W3C Trace Context]). A [`Tracer`] makes spans and exports them; the crate
+//! `jobqueue-opentelemetry` has one.
 //!
 //! [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 
 pub(crate) mod digits;
+mod open_span;
+mod tracer;
 
 use std::fmt;
 use std::num::{NonZeroU64, NonZeroU128};
 
 use crate::entropy;
 use crate::trace::digits::{read_hex, write_hex};
+pub(crate) use open_span::OpenSpan;
+pub use tracer::{Span, Step, Tracer};
 
 /// The number of bytes of a `traceparent` of version 00.
 const LENGTH: usize = 55;
@@ -29,6 +34,16 @@ impl TraceContext {
         // Zero is not a valid id in either place.
         let trace_id: NonZeroU128 = entropy::random();
         Self { trace_id: trace_id.get(), span_id: new_span(), flags: 1 }
+    }
+
+    /// Returns the context of these ids and flags; `None` if an id is zero.
+    pub fn new(trace_id: u128, span_id: u64, flags: u8) -> Option<Self> {
+        (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, flags })
+    }
+
+    /// Returns the trace's id, the span's id and the flags as numbers.
+    pub fn to_parts(&self) -> (u128, u64, u8) {
+        (self.trace_id, self.span_id, self.flags)
     }
 
     /// Returns a new span in the same trace.

@@ -12,7 +12,6 @@ use tower_service::Service;
 use super::background::{Background, BackgroundContext};
 use super::circuit::CircuitBreaker;
 use super::dead_letter_hook::DeadLettered;
-use super::event::{Event, Events};
 use super::hook::Hook;
 use super::registry::Registry;
 use super::shared::{Options, Parts, Shared};
@@ -20,6 +19,7 @@ use super::start::Worker;
 use crate::claim_check::SweptContainer;
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
+use crate::event::{Event, Observers};
 use crate::handler::{Handler, Job, JobService, Registration, States};
 use crate::job::JobInfo;
 use crate::job::outcome::{BoxError, JobError, Verdict};
@@ -71,7 +71,7 @@ pub struct WorkerBuilder {
     layers: Vec<Wrap>,
     pub(super) options: Options,
     core: QueueCoreOptions,
-    events: Events,
+    events: Observers,
     background: Vec<Background>,
     /// The names of the background work; each may occur once.
     #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
@@ -91,7 +91,7 @@ impl WorkerBuilder {
             layers: Vec::new(),
             options: Options { swept, ..Options::default() },
             core: QueueCoreOptions::default(),
-            events: Events::default(),
+            events: Observers::default(),
             background: Vec::new(),
             names: BTreeSet::new(),
             mistake: None,
@@ -264,8 +264,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Calls `listener` for every [`Event`] of the worker. The listener must return quickly. If it panics, the worker
-    /// logs that and continues.
+    /// Calls `listener` for every [`Event`] of the worker, and for what its handlers send. The listener must return quickly. If it
+    /// panics, the worker logs that and continues. [`Storage::on_event`] also hears the requests to the storage.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events.add(listener);
         self
@@ -383,12 +383,11 @@ impl WorkerBuilder {
         let registry = Registry::new(registrations)?;
         self.options.limits.check(&registry)?;
         let shared = Shared::new(Parts {
-            storage: self.storage,
+            storage: self.storage.heard_by(self.events),
             registry,
             options: self.options,
             core: self.core,
             states: Arc::new(self.states),
-            events: self.events,
             hooks: self.hooks,
         });
         Ok(Worker::new(shared, self.background))

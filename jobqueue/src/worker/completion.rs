@@ -18,6 +18,7 @@ use crate::job::outcome::{Outcome, chain};
 use crate::lease::LeaseError;
 use crate::queue::LeasedJob;
 use crate::sync::lock;
+use crate::trace::{OpenSpan, Step};
 
 /// The maximum number of messages to delete by one request. A larger number would delay the first for little gain.
 const MAX_TOGETHER: usize = 1_024;
@@ -72,13 +73,38 @@ impl Completions {
                 waiting.completions.drain(..count).collect::<Vec<_>>()
             };
             let done = completions.iter().map(|one| (&*one.leased_job, &*one.job));
-            let settled = complete_all(shared, done).await;
+            let mut span = span_of(shared, &completions);
+            let settled = span.run(complete_all(shared, done)).await;
+            span.end(Some(Outcome::Completed.name()), settled.iter().find_map(settle_error));
             for (Completion { leased_job, job, ran, place }, settled) in completions.into_iter().zip(settled)
             {
                 conclude(Finished::of(&leased_job, Some(job), settled, ran, None), &place);
                 drop((leased_job, place));
             }
         }
+    }
+}
+
+/// Starts the tracer's span of a common deletion.
+fn span_of(shared: &Shared, completions: &[Completion]) -> OpenSpan {
+    let (Some(first), true) = (completions.first(), shared.events.trace()) else { return OpenSpan::none() };
+    let contexts: Vec<_> = completions.iter().map(|one| one.job.trace).collect();
+    let alone = completions.len() == 1;
+    shared.events.span(|| Step::Settle {
+        queue: &first.leased_job.core.name,
+        id: alone.then_some(&*first.job.id),
+        messages: completions.len(),
+        process: alone.then_some(first.job.trace),
+        messages_of: if alone { &[] } else { &contexts },
+    })
+}
+
+/// Returns the code of a completion that failed or is in doubt.
+fn settle_error(settled: &Result<Outcome, Error>) -> Option<&'static str> {
+    match settled {
+        Err(error) => Some(error.kind().as_str()),
+        Ok(Outcome::CompletedUncertain) => Some("uncertain"),
+        Ok(_) => None,
     }
 }
 

@@ -9,8 +9,8 @@ use super::circuit::Change;
 use super::completion::{Completion, Completions};
 use super::delivery::{self, Delivered};
 use super::ending::Finished;
-use super::event::Event;
 use super::queue_worker::{Place, QueueWorker};
+use crate::event::Event;
 use crate::job::outcome::Outcome;
 use crate::queue::Incoming;
 use crate::task;
@@ -67,7 +67,7 @@ impl Deliveries {
         let queue = &core.name;
         shared.report().count(&finished.outcome);
         self.log(&finished);
-        let Finished { job, outcome, ran, error } = finished;
+        let Finished { job, outcome, ran, waited, error } = finished;
         shared.note_end(job.as_deref(), &outcome, ran, error.as_deref());
         if let Some(tracker) = shared.tracker() {
             tracker.count(queue.as_str(), job.as_deref(), &outcome, ran);
@@ -77,6 +77,7 @@ impl Deliveries {
             queue: queue.clone(),
             outcome: outcome.clone(),
             ran,
+            waited,
             error,
         });
         match circuit.record(job.as_ref().map(|job| &job.id), &outcome, place.probe()) {

@@ -9,7 +9,8 @@ use futures_util::FutureExt;
 use super::decide::{self, Decided};
 use super::ending::{Ending, Failure, Finished};
 use super::queue_worker::{Place, QueueWorker};
-use super::{completion, run, settle};
+use super::run::{self, Ran};
+use super::{completion, settle};
 use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Outcome};
 use crate::queue::{Incoming, LeasedJob};
@@ -47,36 +48,37 @@ async fn travel(
     place.ends(&leased_job.lease);
     let decided = decide::decide(worker, &leased_job, decoded, place).await;
     worker.unknown.note(decided.is_for_others());
-    let (ending, ran) = match decided {
+    let ran = match decided {
         Decided::Run(ready) => match run::run(worker, &leased_job, ready, place).await {
-            (Ending::Done(job), ran) if completion::together(worker, &leased_job) => {
+            Ran { ending: Ending::Done(job), ran, .. } if completion::together(worker, &leased_job) => {
                 return Delivered::Done { leased_job, job, ran };
             }
             ended => ended,
         },
-        Decided::End(ending) => (*ending, Duration::ZERO),
+        Decided::End(ending) => Ran::not(*ending),
     };
-    Delivered::Finished(settle::settle(&worker.shared, &leased_job, ending, ran).await)
+    Delivered::Finished(settle::settle(&worker.shared, &leased_job, ran).await)
 }
 
 /// Settles a delivery whose application code panicked, without calling such code again.
 async fn after_panic(worker: &QueueWorker, leased_job: Option<Arc<LeasedJob>>, text: String) -> Finished {
     let Some(leased_job) = leased_job else {
         // The message becomes visible again when its lease runs out.
-        return Finished { job: None, outcome: Outcome::LeaseLost, ran: Duration::ZERO, error: Some(text) };
+        let (ran, waited) = (Duration::ZERO, Duration::ZERO);
+        return Finished { job: None, outcome: Outcome::LeaseLost, ran, waited, error: Some(text) };
     };
     let ending = match leased_job.info().map(Arc::new) {
         Some(job) => Ending::Failed(job, Failure::panicked(JobError::retry(text))),
         None => Ending::Released(Duration::ZERO),
     };
-    settle::settle(&worker.shared, &leased_job, ending, Duration::ZERO).await
+    settle::settle(&worker.shared, &leased_job, Ran::not(ending)).await
 }
 
 /// Puts back a message that was leased by a request under way when the worker was told to stop.
 pub(super) async fn put_back(worker: &QueueWorker, incoming: Incoming) {
     let leased_job = worker.core.take(incoming, &*worker.handlers);
     let ending = Ending::Released(Duration::ZERO);
-    let finished = settle::settle(&worker.shared, &leased_job, ending, Duration::ZERO).await;
+    let finished = settle::settle(&worker.shared, &leased_job, Ran::not(ending)).await;
     worker.shared.report().count(&finished.outcome);
 }
 

@@ -62,11 +62,22 @@ pub(super) struct Finished {
     pub(super) job: Option<Arc<JobInfo>>,
     pub(super) outcome: Outcome,
     pub(super) ran: Duration,
+    /// The time until the delivery.
+    pub(super) waited: Duration,
     /// The error in one line.
     pub(super) error: Option<String>,
 }
 
 impl Finished {
+    /// Returns the code of a failed attempt to settle the delivery.
+    pub(super) fn settle_error(&self) -> Option<&'static str> {
+        match self.outcome {
+            Outcome::LeaseLost => Some("lease_lost"),
+            Outcome::CompletedUncertain => Some("uncertain"),
+            _ => None,
+        }
+    }
+
     /// Returns the result of a delivery after an attempt to settle it. `told` is the error that occurred before.
     pub(super) fn of(
         leased_job: &LeasedJob,
@@ -75,14 +86,15 @@ impl Finished {
         ran: Duration,
         told: Option<String>,
     ) -> Self {
+        let waited = leased_job.waited();
         match settled {
-            Ok(outcome) => Self { job, outcome, ran, error: told },
+            Ok(outcome) => Self { job, outcome, ran, waited, error: told },
             Err(error) => {
                 // Settling failed: the message becomes visible again when its lease runs out.
                 leased_job.lease.abandon();
                 let text = chain(&error);
                 tracing::warn!(queue = %leased_job.core.name, error = %text, "settling the delivery failed");
-                Self { job, outcome: Outcome::LeaseLost, ran, error: told.or(Some(text)) }
+                Self { job, outcome: Outcome::LeaseLost, ran, waited, error: told.or(Some(text)) }
             }
         }
     }

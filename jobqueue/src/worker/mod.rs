@@ -23,7 +23,6 @@ mod deliveries;
 mod delivery;
 mod durable;
 mod ending;
-mod event;
 mod fetch;
 mod history;
 mod hook;
@@ -43,13 +42,13 @@ mod single_message_fallback;
 mod start;
 mod unknown_share;
 
+pub use crate::event::Event;
 #[cfg(feature = "schedule")]
 pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;
 pub use circuit::CircuitBreaker;
 pub use context::Context;
 pub use dead_letter_hook::DeadLettered;
-pub use event::Event;
 pub use limits::{HandlerLimits, QueueLimits, RateLimit};
 pub use report::Report;
 pub use shutdown::shutdown_signal;

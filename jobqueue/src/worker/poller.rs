@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::circuit::Permit;
 use super::deliveries::Deliveries;
-use super::event::Event;
 use super::fetch::{MAX_REQUESTS, fetch};
 use super::limits::{QueueSlots, Slot};
 use super::queue_worker::{Place, QueueWorker};
 use super::single_message_fallback::SingleMessageFallback;
+use crate::event::Event;
 use crate::job::outcome::chain;
 use crate::job::retry::Backoff;
 use crate::queue::{Idle, Incoming};

@@ -8,22 +8,38 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::context::{Context, HandlerOutput};
 use super::decide::Ready;
 use super::delivery::panic_text;
 use super::ending::{Ending, Failure};
-use super::event::Event;
 use super::hooks;
 use super::queue_worker::{Place, QueueWorker};
 use super::shared::Shared;
-use crate::handler::{Job, Registration, recover};
+use crate::event::Event;
+use crate::handler::{Job, Registration, is_snooze, recover};
 use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Reason, chain};
 use crate::lease::Loss;
 use crate::presence::Run;
 use crate::queue::{LeasedJob, Rejection};
+use crate::trace::{OpenSpan, Step, TraceContext};
+
+/// A run of a handler, or the end of a delivery without one.
+pub(super) struct Ran {
+    pub(super) ending: Ending,
+    pub(super) ran: Duration,
+    /// The context in which the handler has run, if a tracer has made it.
+    pub(super) process: Option<TraceContext>,
+}
+
+impl Ran {
+    /// Returns the end of a delivery whose handler did not run.
+    pub(super) fn not(ending: Ending) -> Self {
+        Self { ending, ran: Duration::ZERO, process: None }
+    }
+}
 
 /// Runs the handler. Returns how the delivery ends and how long the handler ran.
 pub(super) async fn run(
@@ -31,12 +47,17 @@ pub(super) async fn run(
     leased_job: &Arc<LeasedJob>,
     ready: Ready<'_>,
     place: &Place,
-) -> (Ending, Duration) {
-    let Ready { job: info, registration, message } = ready;
+) -> Ran {
+    let Ready { job: mut info, registration, message } = ready;
     let shared = &worker.shared;
     if !leased_job.lease.may_begin() {
         // What it did could not be settled, and the job runs again elsewhere.
-        return (Ending::LeaseLost, Duration::ZERO);
+        return Ran::not(Ending::LeaseLost);
+    }
+    let mut traced = open_span(shared, leased_job, &info);
+    let process = traced.context();
+    if let Some(context) = process {
+        Arc::make_mut(&mut info).trace = context;
     }
     let token = CancellationToken::new();
     let _cancelled_when_dropped = token.clone().drop_guard();
@@ -46,18 +67,20 @@ pub(super) async fn run(
     let mut job = Job::new(Arc::clone(&info), Arc::clone(&shared.states), message);
     job.insert(context.clone());
 
-    shared.events.tell(|| Event::Started { job: Arc::clone(&info) });
+    shared.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
     let number = shared.enter(leased_job);
     let started = Instant::now();
     let handler = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
-    let handler = crate::queue::trace::scope(info.trace, handler).instrument(span(&info));
-    let ended = supervise(shared, leased_job, (&token, run.as_deref()), handler).await;
+    let log_span = if process.is_none() || shared.events.log_spans() { span(&info) } else { Span::none() };
+    let handler = crate::queue::trace::scope(info.trace, handler).instrument(log_span);
+    let ended = supervise(shared, leased_job, (&token, run.as_deref()), traced.run(handler)).await;
     let ran = started.elapsed();
+    traced.end(None, ended.error());
     drop(shown);
     if shared.leave(number).is_none() {
         // A shutdown has taken over the message and released it.
         place.is_taken_over();
-        return (Ending::TakenOver(info), ran);
+        return Ran { ending: Ending::TakenOver(info), ran, process };
     }
     let ending = match ended {
         Ended::Returned(Ok(Ok(()))) => {
@@ -75,7 +98,17 @@ pub(super) async fn run(
             after_interruption(shared, leased_job, interruption, info, registration)
         }
     };
-    (ending, ran)
+    Ran { ending, ran, process }
+}
+
+/// Starts the tracer's span of a handler.
+fn open_span(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) -> OpenSpan {
+    if !shared.events.trace() {
+        return OpenSpan::none();
+    }
+    let (sender, state, is_first) = leased_job.sender();
+    let is_first = is_first && job.attempt == 1;
+    shared.events.span(|| Step::Process { job, sender, tracestate: state.as_deref(), is_first })
 }
 
 /// Returns the ending of a delivery whose handler was interrupted and did not return in time.
@@ -151,6 +184,21 @@ enum Ended {
     /// An operator has cancelled the job, and the handler has returned this error then.
     Cancelled(String),
     Interrupted(Interruption),
+}
+
+impl Ended {
+    /// Returns the code of the failure; `None` after a success and for a handler that comes back later.
+    fn error(&self) -> Option<&'static str> {
+        match self {
+            Self::Returned(Ok(Ok(()))) => None,
+            Self::Returned(Ok(Err(error))) => (!is_snooze(error)).then_some("handler_error"),
+            Self::Returned(Err(_)) => Some("panic"),
+            Self::Cancelled(_) | Self::Interrupted(Interruption::Cancelled) => Some("cancelled"),
+            Self::Interrupted(Interruption::LeaseLost) => Some("lease_lost"),
+            Self::Interrupted(Interruption::MaxRunTime) => Some("max_run_time"),
+            Self::Interrupted(Interruption::Shutdown) => Some("shutdown"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

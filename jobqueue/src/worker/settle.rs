@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::dead_letter_hook::DeadLettered;
 use super::ending::{Ending, Failure, Finished};
+use super::run::Ran;
 use super::shared::Shared;
 use super::{completion, hooks};
 use crate::error::{Error, ErrorKind};
@@ -13,14 +14,39 @@ use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason, Verdict, chain};
 use crate::job::retry::MAX_DELAY;
 use crate::queue::{Cause, DEAD_LETTER_RETRY, Deferred, LeasedJob, Rejection};
+use crate::trace::{Step, TraceContext};
 
-/// Settles a delivery.
-pub(super) async fn settle(
+/// Settles a delivery, in a span of the tracer if there is one.
+pub(super) async fn settle(shared: &Shared, leased_job: &LeasedJob, ran: Ran) -> Finished {
+    let Ran { ending, ran, process } = ran;
+    if !shared.events.trace() || matches!(ending, Ending::LeaseLost | Ending::TakenOver(_)) {
+        return settle_untraced(shared, leased_job, ending, ran).await;
+    }
+    // Boxed for the same reason as below.
+    Box::pin(settle_traced(shared, leased_job, ending, (ran, process))).await
+}
+
+async fn settle_traced(
     shared: &Shared,
     leased_job: &LeasedJob,
     ending: Ending,
-    ran: Duration,
+    (ran, process): (Duration, Option<TraceContext>),
 ) -> Finished {
+    let sender = if process.is_some() { None } else { leased_job.sender().0 };
+    let id = leased_job.with_envelope(|event| Arc::clone(&event.id));
+    let mut span = shared.events.span(|| Step::Settle {
+        queue: &leased_job.core.name,
+        id: id.as_deref(),
+        messages: 1,
+        process,
+        messages_of: sender.as_slice(),
+    });
+    let finished = span.run(settle_untraced(shared, leased_job, ending, ran)).await;
+    span.end(Some(finished.outcome.name()), finished.settle_error());
+    finished
+}
+
+async fn settle_untraced(shared: &Shared, leased_job: &LeasedJob, ending: Ending, ran: Duration) -> Finished {
     if let Ending::Done(job) = ending {
         let settled = completion::complete(shared, leased_job, &job).await;
         return Finished::of(leased_job, Some(job), settled, ran, None);

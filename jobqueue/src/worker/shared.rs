@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use super::circuit::CircuitBreaker;
 use super::completed::Completed;
 use super::dead_letter_hook::DeadLetterHooks;
-use super::event::Events;
 use super::hook::Hook;
 use super::limits::LimitSettings;
 use super::presence::Presence;
@@ -20,6 +19,7 @@ use super::rejections::Rejections;
 use super::report::Report;
 use crate::claim_check::SweptContainer;
 use crate::error::Error;
+use crate::event::Observers;
 use crate::handler::States;
 use crate::history::Journal;
 use crate::job::JobInfo;
@@ -86,7 +86,6 @@ pub(super) struct Parts {
     pub(super) options: Options,
     pub(super) core: QueueCoreOptions,
     pub(super) states: Arc<States>,
-    pub(super) events: Events,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
 }
 
@@ -96,7 +95,7 @@ pub(super) struct Shared {
     pub(super) registry: Registry,
     pub(super) options: Options,
     pub(super) states: Arc<States>,
-    pub(super) events: Events,
+    pub(super) events: Arc<Observers>,
     pub(super) completed: Completed,
     pub(super) rejections: Rejections,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
@@ -119,14 +118,14 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { storage, registry, options, core, states, events, hooks } = parts;
+        let Parts { storage, registry, options, core, states, hooks } = parts;
         Self {
+            events: Arc::clone(storage.observers()),
             storage,
             registry,
             rejections: Rejections::new(options.rejections_per_second),
             options,
             states,
-            events,
             hooks,
             completed: Completed::default(),
             cancel: CancellationToken::new(),

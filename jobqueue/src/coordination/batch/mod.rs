@@ -48,7 +48,7 @@ pub use sweep::{BatchSweepOptions, sweep_batches};
 
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue::{QueueCore, SendOptions};
+use crate::queue::{Purpose, QueueCore, SendOptions};
 use crate::storage::Storage;
 use crate::worker::Context;
 use ledger::{Ledger, Plan};
@@ -237,7 +237,9 @@ impl Batch {
         let digests = chunk.iter().map(digest).collect::<Result<Vec<_>, Error>>()?;
         self.ledger().announce(first, &digests).await?;
         let new = (first..).zip(&chunk).filter(|(index, _)| *index >= self.sent_before);
-        let prepare = |(index, child): (u64, &M)| core.prepare(child, self.child_options(index, &token));
+        let prepare = |(index, child): (u64, &M)| {
+            core.prepare(child, self.child_options(index, &token), Purpose::OneOfMany)
+        };
         let prepared: Vec<_> = new.map(|child| prepare(child).map(Ok)).collect::<Result<_, Error>>()?;
         if !prepared.is_empty() {
             for sent in core.dispatch_all(prepared).await {
@@ -288,7 +290,7 @@ impl Batch {
         let core = self.core::<C>().await?;
         core.fresh_settings().await;
         let token = self.token().await?;
-        let prepared = core.prepare(continuation, self.continuation_options(&token))?;
+        let prepared = core.prepare(continuation, self.continuation_options(&token), Purpose::OneOfMany)?;
         if prepared.blob.is_some() {
             let text = "the continuation of a batch must fit into one message; keep what is large in a blob";
             return Err(Error::new(ErrorKind::TooLarge, text));

@@ -47,7 +47,7 @@ impl Scene {
         let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
         let requested = Instant::now() - ago;
         let (name, renewer) = (self.queue.clone(), self.renewer.clone());
-        let queue = LeasedQueue { name, store, renewer_store: apart, renewer };
+        let queue = LeasedQueue { name, store, renewer_store: apart, renewer, observers: Arc::default() };
         Lease::start(&queue, &message, requested, terms)
     }
 

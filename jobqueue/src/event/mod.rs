@@ -1,0 +1,163 @@
+//! The events of workers, queues and storages, and those who observe them.
+
+mod observers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::job::JobInfo;
+use crate::job::outcome::{Outcome, Reason};
+use crate::name::QueueName;
+
+pub(crate) use observers::Observers;
+
+/// An event in a worker, a queue or a storage, for metrics, tests and dashboards.
+///
+/// [`WorkerBuilder::on_event`](crate::WorkerBuilder::on_event) hears what its worker does, and what handlers send.
+/// [`Storage::on_event`](crate::Storage::on_event) hears that of all queues and workers of the storage, and the requests to the storage
+/// besides. No event contains a payload, a receipt or a key. Where nobody listens, no event is made.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event {
+    /// The worker has started polling this queue.
+    Listening {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// A send has ended: of one message, or of as many as one request took.
+    Sent {
+        /// The queue.
+        queue: QueueName,
+        /// The kind of the messages; `None` if the list had no message that could be written.
+        kind: Option<Arc<str>>,
+        /// The number of messages.
+        messages: usize,
+        /// The number of messages that were not stored, or of which that is unknown.
+        failed: usize,
+        /// The duration of the send, waiting and repetitions included.
+        took: Duration,
+        /// The code of the first error, such as `storage`: [`ErrorKind::as_str`](crate::ErrorKind::as_str).
+        error: Option<&'static str>,
+    },
+    /// A request for messages was answered, perhaps with none.
+    Received {
+        /// The queue.
+        queue: QueueName,
+        /// The number of messages.
+        messages: usize,
+        /// The duration of the request.
+        took: Duration,
+    },
+    /// A handler starts.
+    Started {
+        /// The job.
+        job: Arc<JobInfo>,
+        /// The time from the insertion of the message until this delivery, by the storage's clock. It includes a delay that the sender has
+        /// set, and earlier attempts.
+        waited: Duration,
+    },
+    /// The lease of a message was renewed.
+    Renewed {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// A renewal failed. It is tried again as long as the lease lasts.
+    NotRenewed {
+        /// The queue.
+        queue: QueueName,
+        /// The error in one line.
+        error: String,
+    },
+    /// A lease was lost: the handler's token fires, and another worker may get the message.
+    LeaseLost {
+        /// The queue.
+        queue: QueueName,
+        /// The cause.
+        cause: LossCause,
+    },
+    /// A delivery has ended.
+    Finished {
+        /// The job, with the number of its attempt; `None` if the message could not be read as one.
+        job: Option<Arc<JobInfo>>,
+        /// The queue.
+        queue: QueueName,
+        /// The outcome.
+        outcome: Outcome,
+        /// The time that the handler ran; zero if it did not.
+        ran: Duration,
+        /// The time from the insertion of the message until this delivery, by the storage's clock.
+        waited: Duration,
+        /// The error in one line, if there was one.
+        error: Option<String>,
+    },
+    /// A dead letter was stored, by a worker or by a program that received the message by hand.
+    DeadLettered {
+        /// The job; `None` if the message could not be read as one.
+        job: Option<Arc<JobInfo>>,
+        /// The queue from which the message came.
+        queue: QueueName,
+        /// The reason.
+        reason: Reason,
+    },
+    /// A request to a queue failed; the worker tries again later.
+    PollFailed {
+        /// The queue.
+        queue: QueueName,
+        /// The error of the storage.
+        error: String,
+        /// The time until the next attempt.
+        retry_in: Duration,
+    },
+    /// Every job on a queue fails: the worker fetches nothing from it for a while.
+    CircuitOpened {
+        /// The queue.
+        queue: QueueName,
+        /// The time until one message is tried.
+        retry_in: Duration,
+    },
+    /// Jobs on the queue succeed again: the worker fetches from it as before.
+    CircuitClosed {
+        /// The queue.
+        queue: QueueName,
+    },
+    /// The storage asked to slow down. Polling and sending wait; leases are kept. Only listeners of the storage hear it.
+    Throttled {
+        /// The time for which they wait.
+        wait: Duration,
+    },
+    /// An operation of the storage has ended. Only listeners of the storage hear it.
+    StorageRequest {
+        /// The operation: [`Operation::as_str`](crate::storage::Operation::as_str).
+        operation: &'static str,
+        /// The queue; `None` for operations on blobs and on lists of queues.
+        queue: Option<QueueName>,
+        /// The number of requests that the storage bills: 1, or the number of messages where each is a request.
+        requests: usize,
+        /// The duration.
+        took: Duration,
+        /// The code of the error, such as `throttled`: [`StoreErrorKind::as_str`](crate::storage::StoreErrorKind::as_str).
+        error: Option<&'static str>,
+    },
+    /// The worker has stopped fetching.
+    Stopping,
+}
+
+/// The cause of the loss of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// The storage says that another worker has the message, or that it is gone.
+    Taken,
+    /// No renewal succeeded in time.
+    Expired,
+}
+
+impl LossCause {
+    /// Returns the code: `taken` or `expired`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Taken => "taken",
+            Self::Expired => "expired",
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Those who observe a storage and its workers: listeners, and a tracer.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::Event;
+use crate::trace::{OpenSpan, Step, Tracer};
+
+type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
+
+/// The listeners and the tracer that a storage carries to its queues and workers.
+#[derive(Default, Clone)]
+pub(crate) struct Observers {
+    listeners: Vec<Listener>,
+    tracer: Option<Arc<dyn Tracer>>,
+}
+
+impl Observers {
+    /// Adds a listener.
+    pub(crate) fn add(&mut self, listener: impl Fn(&Event) + Send + Sync + 'static) {
+        self.listeners.push(Arc::new(listener));
+    }
+
+    /// Adds the listeners of others.
+    pub(crate) fn add_all(&mut self, others: Self) {
+        self.listeners.extend(others.listeners);
+    }
+
+    /// Sets the tracer.
+    pub(crate) fn set_tracer(&mut self, tracer: Arc<dyn Tracer>) {
+        self.tracer = Some(tracer);
+    }
+
+    /// Calls all listeners. Makes the event only if there is one.
+    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+        if self.listeners.is_empty() {
+            return;
+        }
+        let event = event();
+        for listener in &self.listeners {
+            // A listener must not stop a worker.
+            if catch_unwind(AssertUnwindSafe(|| listener(&event))).is_err() {
+                tracing::error!("an event listener panicked; the work continues");
+            }
+        }
+    }
+
+    /// Starts the span of a step. Asks for the step only if there is a tracer.
+    pub(crate) fn span<'a>(&self, step: impl FnOnce() -> Step<'a>) -> OpenSpan {
+        match &self.tracer {
+            Some(tracer) => OpenSpan::start(&**tracer, &step()),
+            None => OpenSpan::none(),
+        }
+    }
+
+    /// Returns whether there is a tracer.
+    pub(crate) fn trace(&self) -> bool {
+        self.tracer.is_some()
+    }
+
+    /// Returns whether workers make their `tracing` span of a job besides that of the tracer.
+    pub(crate) fn log_spans(&self) -> bool {
+        let ask = |tracer: &Arc<dyn Tracer>| {
+            catch_unwind(AssertUnwindSafe(|| tracer.keeps_log_spans())).unwrap_or_default()
+        };
+        self.tracer.as_ref().is_none_or(ask)
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observers")
+            .field("listeners", &self.listeners.len())
+            .field("tracer", &self.tracer.is_some())
+            .finish()
+    }
+}

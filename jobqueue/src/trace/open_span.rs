@@ -1,0 +1,93 @@
+//! A span of a tracer that may panic, or of none.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+use super::TraceContext;
+use super::tracer::{Span, Step, Tracer};
+
+/// The maximum length of a `tracestate` that is kept, as the recommendation demands of every party.
+const MAX_STATE: usize = 512;
+
+/// A started span, or none. A panic of the tracer ends the use of the span, and nothing else.
+pub(crate) struct OpenSpan(Option<Box<dyn Span>>);
+
+impl OpenSpan {
+    /// Returns no span.
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn start(tracer: &dyn Tracer, step: &Step<'_>) -> Self {
+        Self(guarded(|| tracer.start(step)).flatten())
+    }
+
+    /// Returns the context of the span.
+    pub(crate) fn context(&self) -> Option<TraceContext> {
+        let span = self.0.as_deref()?;
+        guarded(|| span.context()).flatten()
+    }
+
+    /// Returns the `tracestate` of the span, if a message can carry it.
+    pub(crate) fn tracestate(&self) -> Option<String> {
+        let span = self.0.as_deref()?;
+        let plain = |state: &String| {
+            (1..=MAX_STATE).contains(&state.len()) && state.bytes().all(|b| (b' '..=b'~').contains(&b))
+        };
+        guarded(|| span.tracestate()).flatten().filter(plain)
+    }
+
+    /// Runs a future inside the span.
+    pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
+        let Some(span) = self.0.as_deref() else { return future.await };
+        let mut future = pin!(future);
+        std::future::poll_fn(|cx| {
+            let mut polled = None;
+            let mut work = || {
+                // Once, whatever the tracer does.
+                if polled.is_none() {
+                    polled = Some(catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))));
+                }
+            };
+            guarded(|| span.enter(&mut work));
+            work();
+            match polled {
+                Some(Ok(poll)) => poll,
+                // The panic of the future itself goes its way.
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Ends the span.
+    pub(crate) fn end(&mut self, outcome: Option<&'static str>, error: Option<&'static str>) {
+        if let Some(span) = self.0.take() {
+            guarded(|| span.end(outcome, error));
+        }
+    }
+}
+
+impl Drop for OpenSpan {
+    fn drop(&mut self) {
+        if let Some(span) = self.0.take() {
+            guarded(|| drop(span));
+        }
+    }
+}
+
+impl fmt::Debug for OpenSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "OpenSpan(some)" } else { "OpenSpan(none)" })
+    }
+}
+
+/// Calls a tracer; `None` if it panics.
+fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
+    let answer = catch_unwind(AssertUnwindSafe(call));
+    answer.inspect_err(|_| tracing::error!("the tracer panicked; the work continues without its span")).ok()
+}
