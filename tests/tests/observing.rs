@@ -266,7 +266,7 @@ async fn later_attempts_and_redriven_jobs_are_not_first() {
         let worker = worker(&storage).handle(fail).build().unwrap();
         drop(worker.run_until(tokio::time::sleep(Duration::from_secs(60))).await.unwrap());
         let redriven = orders.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
-        assert_eq!(redriven.redriven, 1);
+        assert_eq!(redriven.moved.len(), 1);
     }
     let spans = recorder.spans.lock().unwrap();
     let firsts: Vec<_> = spans.iter().filter_map(|line| line.split("first: ").nth(1)).collect();
