@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
+use super::history_trim::HistoryTrim;
 use super::progress::Saved;
 use super::queue_core::QueueCore;
-use super::spare::Spare;
 use crate::clock::parse_rfc3339;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference};
 use crate::error::{Error, ErrorKind};
@@ -177,7 +177,7 @@ impl LeasedJob {
     pub(super) fn render(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
         envelope.history.delivery = self.dequeue_count;
         let mut blobs = Vec::new();
-        let mut spare = Spare::new();
+        let mut trim = HistoryTrim::new();
         let large = |json: &String| json.len() > MAX_INLINE_CHECKPOINT;
         if matches!(&envelope.history.checkpoint, Some(Checkpoint::Inline(json)) if large(json)) {
             self.move_checkpoint_out(envelope, &mut blobs);
@@ -192,8 +192,8 @@ impl LeasedJob {
                 Err(error) if error.kind() != ErrorKind::TooLarge => return Err(error),
                 Err(error) => {
                     envelope.payload = payload;
-                    let has_changed =
-                        self.move_checkpoint_out(envelope, &mut blobs) || spare.more(&mut envelope.history);
+                    let has_changed = self.move_checkpoint_out(envelope, &mut blobs)
+                        || trim.next_step(&mut envelope.history);
                     if !has_changed {
                         return Err(error);
                     }

@@ -1,11 +1,11 @@
-//! The shards of a queue: their generations, and the form in which a blob stores them.
+//! The shards of a queue, in generations; a JSON document stores them.
 
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::name::{NameError, QueueName};
-use crate::storage::ETag;
 
 /// One physical queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ pub(super) fn is_shard(name: &QueueName) -> bool {
 }
 
 /// A generation: shards that were created together. A key belongs to one of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Generation {
     pub(super) number: u32,
     /// The time at which a newer generation replaced this one, in seconds since 1970; 0 for the newest.
@@ -58,10 +58,10 @@ pub(super) struct Generation {
 }
 
 /// All generations that are read, oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct Map {
     pub(super) generations: Vec<Generation>,
-    pub(super) etag: Option<ETag>,
 }
 
 impl Map {
@@ -93,26 +93,7 @@ impl Map {
             newest.superseded = seconds(now).max(1);
         }
         generations.push(Generation { number, superseded: 0, accounts });
-        Self { generations, etag: self.etag.clone() }
-    }
-
-    /// Returns the text of the map: one line per generation with its number, the time it was superseded, and its
-    /// accounts.
-    pub(super) fn to_text(&self) -> String {
-        let line = |g: &Generation| format!("{}\t{}\t{}\n", g.number, g.superseded, g.accounts.join("\t"));
-        self.generations.iter().map(line).collect()
-    }
-
-    pub(super) fn parse(text: &str, etag: ETag) -> Option<Self> {
-        let line = |line: &str| {
-            let mut parts = line.split('\t');
-            let number = parts.next()?.parse().ok()?;
-            let superseded = parts.next()?.parse().ok()?;
-            let accounts = parts.filter(|account| !account.is_empty()).map(str::to_owned).collect();
-            Some(Generation { number, superseded, accounts })
-        };
-        let generations = text.lines().map(line).collect::<Option<_>>()?;
-        Some(Self { generations, etag: Some(etag) })
+        Self { generations }
     }
 }
 
@@ -123,15 +104,6 @@ pub(super) fn seconds(time: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_map_is_read_as_it_was_written() {
-        let map = Map::default().grown(vec!["a".into(), "b".into()], SystemTime::now());
-        let map = map.grown(Vec::new(), SystemTime::now());
-        let read = Map::parse(&map.to_text(), ETag::new("x"));
-        assert_eq!(read.map(|read| read.generations), Some(map.generations));
-        assert_eq!(Map::parse("nonsense", ETag::new("x")), None);
-    }
 
     #[test]
     fn shards_are_told_from_queues() {

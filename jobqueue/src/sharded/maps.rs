@@ -4,19 +4,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
 use super::map::{Map, Shard, seconds};
 use super::shard_health::ShardHealth;
 use super::{Builder, MAX_SHARDS, Unpolled};
+use crate::json_blob::{self, Edit, JsonBlob};
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::settings::metadata::Metadata;
-use crate::storage::{Condition, MAX_MESSAGES, PutBlob, Storage, StoreError, StoreErrorKind as K};
+use crate::storage::{MAX_MESSAGES, Storage, StoreError, StoreErrorKind as K};
 use crate::sync::lock;
 
 pub(crate) const CONTAINER: &str = "jobqueue-shards";
 const OPERATION: &str = "read shard map";
+/// The maximum size of a map, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
 
 /// The time that readers wait for a newer map, if an older one serves them too.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -163,30 +165,23 @@ impl Maps {
         name.map_err(|e| StoreError::new(K::InvalidInput, OPERATION, queue).with_source(e))
     }
 
-    async fn read(&self, queue: &QueueName) -> Result<Map, StoreError> {
-        match self.home().blobs().get_blob(&Self::blob(queue)?, 1 << 20).await {
-            Ok(blob) => {
-                let text = std::str::from_utf8(&blob.data).ok();
-                let map = text.and_then(|text| Map::parse(text, blob.properties.etag));
-                map.ok_or_else(|| StoreError::new(K::Corrupt, OPERATION, queue))
-            }
-            Err(e) if matches!(e.kind(), K::BlobNotFound | K::ContainerNotFound) => Ok(Map::default()),
-            Err(e) => Err(e),
-        }
+    fn document(&self, queue: &QueueName) -> Result<JsonBlob<Map>, StoreError> {
+        Ok(JsonBlob::new(self.home().blobs(), Self::blob(queue)?, MAX_BYTES))
     }
 
-    async fn write(&self, queue: &QueueName, map: &Map) -> Result<(), StoreError> {
-        let blob = Self::blob(queue)?;
-        let condition = map.etag.clone().map_or(Condition::IfAbsent, Condition::IfMatch);
-        let options = PutBlob::new().with_condition(condition);
-        let data = Bytes::from(map.to_text());
-        match self.home().blobs().put_blob(&blob, data.clone(), options.clone()).await {
-            Err(e) if e.kind() == K::ContainerNotFound => {
-                self.home().blobs().create_container(blob.container()).await?;
-                self.home().blobs().put_blob(&blob, data, options).await.map(drop)
-            }
-            written => written.map(drop),
-        }
+    async fn read(&self, queue: &QueueName) -> Result<Map, StoreError> {
+        let version = self.document(queue)?.read().await?;
+        Ok(version.map(|version| version.value).unwrap_or_default())
+    }
+
+    /// Changes the map, unless another process has changed it before. Returns the map as it is then.
+    async fn change(&self, queue: &QueueName, from: &Map, to: &Map) -> Result<Map, StoreError> {
+        let change = |present: Option<Map>| match present.unwrap_or_default() == *from {
+            true => Edit::Write(to.clone(), ()),
+            false => Edit::Keep(()),
+        };
+        let changed = self.document(queue)?.change(json_blob::Known::Nothing, change).await?;
+        Ok(changed.version.map(|version| version.value).unwrap_or_default())
     }
 
     /// Adds a generation: first its queues, then the map. If another process was faster, its map is used.
@@ -198,10 +193,7 @@ impl Maps {
         for shard in grown.targets(self.home_name()).iter().filter(|shard| shard.generation > 0) {
             self.create(queue, shard).await?;
         }
-        match self.write(queue, &grown).await {
-            Err(e) if !matches!(e.kind(), K::BlobAlreadyExists | K::ConditionNotMet) => Err(e),
-            _ => self.read(queue).await,
-        }
+        self.change(queue, map, &grown).await
     }
 
     pub(super) async fn create(&self, queue: &QueueName, shard: &Shard) -> Result<(), StoreError> {
@@ -233,7 +225,7 @@ impl Maps {
         let map = self.fresh(queue).await?;
         let now = seconds(self.options.clock.now());
         let grace = (self.options.refresh * 4).as_secs().max(1);
-        let mut left = Map { generations: Vec::new(), etag: map.etag.clone() };
+        let mut left = Map::default();
         let mut gone = Vec::new();
         for generation in &map.generations {
             let of_it = |shard: &Shard| shard.generation == generation.number;
@@ -254,7 +246,7 @@ impl Maps {
                     _ => {}
                 }
             }
-            self.write(queue, &left).await?;
+            self.change(queue, &map, &left).await?;
             self.forget(queue);
         }
         Ok(left.generations.iter().filter(|old| old.superseded != 0).map(|old| old.accounts.len()).sum())

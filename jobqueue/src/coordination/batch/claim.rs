@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, MAX_BYTES};
 use super::names::is;
 use crate::error::Error;
-use crate::storage::{MessageId, PutBlob, StoreErrorKind as K};
+use crate::json_blob::{Edit, JsonBlob, Known};
+use crate::storage::{MessageId, StoreErrorKind as K};
 
 /// The delay of a copy that is put back while another one runs.
 const WAIT: Duration = Duration::from_secs(5);
@@ -21,7 +22,7 @@ const WAIT: Duration = Duration::from_secs(5);
 const TAKE_OVER: u32 = 12;
 
 /// The record of the copy that runs.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Claim {
     /// The copy's message; `None` if it was dead-lettered.
     message: Option<String>,
@@ -46,38 +47,40 @@ impl Ledger<'_> {
         message: &MessageId,
         delivery: u32,
     ) -> Result<Turn, Error> {
-        let blob = self.id.blob(&format!("claim/{who}"))?;
         let own = Claim { message: Some(message.as_str().to_owned()) };
-        if self.create(&blob, &own).await? {
-            return Ok(Turn::First);
+        let take = |claim: Option<Claim>| match claim {
+            None => Edit::Write(own.clone(), Turn::First),
+            Some(claim) if claim == own => Edit::Keep(Turn::Again),
+            Some(Claim { message: Some(_) }) if delivery < TAKE_OVER => Edit::Keep(Turn::Wait(WAIT)),
+            Some(_) => Edit::Write(own.clone(), Turn::Again),
+        };
+        match self.claim(who)?.change(Known::Absent, take).await {
+            Ok(taken) => Ok(taken.result),
+            // Other copies were faster, or a sweep has just removed the claim.
+            Err(e) if is_conflict(&e) => Ok(Turn::Wait(WAIT)),
+            Err(e) => Err(e.into()),
         }
-        // If there is no claim, a sweep has just removed it.
-        let Some((claim, tag)) = self.read_tagged::<Claim>(&blob).await? else { return Ok(Turn::Wait(WAIT)) };
-        if claim.message == own.message {
-            return Ok(Turn::Again);
-        }
-        if claim.message.is_some() && delivery < TAKE_OVER {
-            return Ok(Turn::Wait(WAIT));
-        }
-        let taken = self.write(&blob, &own, PutBlob::if_match(tag)).await?;
-        Ok(if taken { Turn::Again } else { Turn::Wait(WAIT) })
+    }
+
+    fn claim(&self, who: &str) -> Result<JsonBlob<Claim>, Error> {
+        Ok(JsonBlob::new(self.storage.blobs(), self.id.blob(&format!("claim/{who}"))?, MAX_BYTES))
     }
 
     /// Returns whether no other copy has the turn of `who`.
     pub(super) async fn may_end(&self, who: &str, message: &MessageId) -> Result<bool, Error> {
-        let claim = self.read::<Claim>(&self.id.blob(&format!("claim/{who}"))?).await?;
-        let holder = claim.and_then(|claim| claim.message);
+        let claim = self.claim(who)?.read().await?;
+        let holder = claim.and_then(|claim| claim.value.message);
         Ok(holder.is_none_or(|holder| holder == message.as_str()))
     }
 
     /// Ends the turn of `message`, which is being dead-lettered and would return as another message.
     pub(super) async fn end_turn(&self, who: &str, message: &MessageId) -> Result<(), Error> {
-        let blob = self.id.blob(&format!("claim/{who}"))?;
-        let Some((claim, tag)) = self.read_tagged::<Claim>(&blob).await? else { return Ok(()) };
-        if claim.message.as_deref() != Some(message.as_str()) {
-            return Ok(());
-        }
-        self.write(&blob, &Claim { message: None }, PutBlob::if_match(tag)).await.map(drop)
+        let end = |claim: Option<Claim>| match claim.and_then(|claim| claim.message) {
+            Some(holder) if holder == message.as_str() => Edit::Write(Claim { message: None }, ()),
+            _ => Edit::Keep(()),
+        };
+        self.claim(who)?.change(Known::Nothing, end).await?;
+        Ok(())
     }
 }
 

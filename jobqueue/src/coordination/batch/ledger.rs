@@ -18,7 +18,7 @@ use crate::settings::metadata::Metadata;
 use crate::storage::{ETag, PutBlob, Storage, StoreErrorKind as K};
 
 /// The maximum size of a marker or plan, in bytes.
-const MAX_BYTES: u64 = 32 * 1024 * 1024;
+pub(super) const MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// The metadata key on the marker of a failed child, so that a listing shows it.
 pub(super) const FAILED: &str = "failed";
 /// The maximum number of attempts of a request that the storage could not serve.

@@ -8,13 +8,10 @@ use bytes::Bytes;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, MAX_BYTES};
 use super::names::{BatchId, FAN};
 use crate::error::{Error, ErrorKind};
-use crate::storage::PutBlob;
-
-/// The maximum number of attempts to write a record that others change at the same time.
-const TRIES: u32 = 10;
+use crate::json_blob::{Edit, JsonBlob, Known};
 
 /// The digest of a child's content: 32 hexadecimal digits.
 pub(super) type ChildDigest = String;
@@ -94,24 +91,20 @@ impl Ledger<'_> {
     async fn announce_in_group(&self, first: u64, digests: &[ChildDigest]) -> Result<(), Error> {
         let blob = self.id.roster(first / FAN)?;
         let place = usize::try_from(first % FAN).unwrap_or(usize::MAX);
-        for _ in 0..TRIES {
-            let (mut names, options) = match self.read_tagged::<Vec<ChildDigest>>(&blob).await? {
-                Some((names, tag)) => (names, PutBlob::if_match(tag)),
-                None => (Vec::new(), PutBlob::if_absent()),
-            };
+        let announce = |names: Option<Vec<ChildDigest>>| {
+            let mut names = names.unwrap_or_default();
             let known = names.get(place..).unwrap_or_default();
             if known.iter().zip(digests).any(|(known, new)| known != new) || names.len() < place {
-                return Err(other_children(&self.id));
+                return Edit::Keep(Err(other_children(&self.id)));
             }
             if known.len() >= digests.len() {
-                return Ok(());
+                return Edit::Keep(Ok(()));
             }
             names.extend_from_slice(&digests[known.len()..]);
-            if self.write(&blob, &names, options).await? {
-                return Ok(());
-            }
-        }
-        Err(Error::new(ErrorKind::Storage, "several processes send this batch at once").with_retryable(true))
+            Edit::Write(names, Ok(()))
+        };
+        let document = JsonBlob::new(self.storage.blobs(), blob, MAX_BYTES);
+        document.change(Known::Nothing, announce).await?.result
     }
 
     /// Checks that exactly this number of children was announced.

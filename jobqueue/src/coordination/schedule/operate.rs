@@ -3,23 +3,15 @@
 //! The state of a schedule says what it is, once a leader of this version has written it. A leader reads the state at least every 30
 //! seconds; it finds there what an operator has asked for.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::CONTAINER;
-use super::state::{About, MAX_BYTES, Stored, name};
+use super::state::{About, Stored, document, name, unreadable};
 use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
+use crate::json_blob::{Edit, Known};
 use crate::name::{BlobName, ContainerName};
-use crate::storage::{PutBlob, Storage, StoreErrorKind as Kind};
-
-/// The number of tries to change a state that its leader writes at the same time.
-const TRIES: u32 = 8;
-/// The time between two of them while the leader sends.
-const PAUSE: Duration = Duration::from_millis(250);
+use crate::storage::{Storage, StoreErrorKind as Kind};
 
 /// A schedule.
 #[derive(Debug, Clone)]
@@ -45,14 +37,13 @@ pub(crate) async fn schedules(
     let container = ContainerName::new(CONTAINER)?;
     let mut all = Vec::new();
     for (blob, _) in crate::storage::list_all(&**storage.blobs(), &container, "").await? {
-        let found = match storage.blobs().get_blob(&blob, MAX_BYTES).await {
-            Ok(found) => found,
-            Err(e) if e.kind() == Kind::BlobNotFound => continue,
+        match document(storage.blobs(), &blob).read().await {
+            Ok(Some(version)) => all.push(record(&blob, version.value, now, count)),
+            Ok(None) => {}
+            // Another program may have written it.
+            Err(e) if e.kind() == Kind::Corrupt => {}
             Err(e) => return Err(e.into()),
-        };
-        // Another program may have written it.
-        let Ok(stored) = serde_json::from_slice::<Stored>(&found.data) else { continue };
-        all.push(record(&blob, stored, now, count));
+        }
     }
     Ok(all)
 }
@@ -87,38 +78,19 @@ pub(crate) enum Wish {
 
 /// Writes a wish into the state of a schedule; returns false if the state says so already.
 pub(crate) async fn wish(storage: &Storage, schedule: &str, wish: Wish) -> Result<bool, Error> {
-    let blob = name(schedule)?;
-    let blobs = Arc::clone(storage.blobs());
-    for attempt in 0..TRIES {
-        let found = match blobs.get_blob(&blob, MAX_BYTES).await {
-            Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => {
-                let text = format!("there is no schedule `{schedule}`");
-                return Err(Error::new(ErrorKind::NotFound, text).with_source(e));
-            }
-            found => found?,
-        };
-        let damaged =
-            |e| Error::new(ErrorKind::Undecodable, "the state of the schedule is damaged").with_source(e);
-        let mut stored: Stored = serde_json::from_slice(&found.data).map_err(damaged)?;
-        // Its leader is sending: a write between its two would have it send the slot again.
-        if stored.pending.is_some() && attempt + 1 < TRIES {
-            tokio::time::sleep(PAUSE).await;
-            continue;
-        }
+    let grant = |stored: Option<Stored>| {
+        let Some(mut stored) = stored else { return Edit::Keep(None) };
         match wish {
-            Wish::Pause(paused) if stored.paused == paused => return Ok(false),
+            Wish::Pause(paused) if stored.paused == paused => return Edit::Keep(Some(false)),
             Wish::Pause(paused) => stored.paused = paused,
-            Wish::Trigger(_) if stored.triggered.is_some() => return Ok(false),
+            Wish::Trigger(_) if stored.triggered.is_some() => return Edit::Keep(Some(false)),
             Wish::Trigger(at) => stored.triggered = Some(at.as_millisecond()),
         }
-        let json = serde_json::to_vec(&stored).map_err(damaged)?;
-        match blobs.put_blob(&blob, Bytes::from(json), PutBlob::if_match(found.properties.etag)).await {
-            Ok(_) => return Ok(true),
-            // Its leader was faster.
-            Err(e) if e.kind() == Kind::ConditionNotMet => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    let text = "the schedule's leader changes its state all the time; try again";
-    Err(Error::new(ErrorKind::Conflict, text).with_retryable(true))
+        Edit::Write(stored, Some(true))
+    };
+    let document = document(storage.blobs(), &name(schedule)?);
+    let granted = document.change(Known::Nothing, grant).await.map_err(unreadable)?;
+    granted
+        .result
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no schedule `{schedule}`")))
 }

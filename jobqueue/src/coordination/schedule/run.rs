@@ -129,7 +129,7 @@ impl<M: QueueMessage> Runner<M> {
             if !self.is_waiting(&queue, slot).await {
                 self.send_or_skip(&queue, slot, failures).await?;
             }
-            state.finish(slot).await?;
+            state = state.finish(slot).await?;
         }
         if let Some(at) = state.triggered {
             match self.send_under(&queue, at, self.trigger_id(at)).await {
@@ -141,7 +141,7 @@ impl<M: QueueMessage> Runner<M> {
                 }
                 Ok(()) => {}
             }
-            state.triggered().await?;
+            state = state.triggered().await?;
         }
         // What comes due meanwhile is left out.
         let due = if state.paused { Vec::new() } else { self.due(state.done, now) };
@@ -149,13 +149,13 @@ impl<M: QueueMessage> Runner<M> {
             if !leadership.has_control() {
                 return Ok(Duration::ZERO);
             }
-            state.begin(slot).await?;
+            state = state.begin(slot).await?;
             self.send_or_skip(&queue, slot, failures).await?;
-            state.finish(slot).await?;
+            state = state.finish(slot).await?;
         }
         if let Some(slot) = self.timetable.last_until(now).filter(|slot| *slot > state.done) {
             // A missed slot that the policy skips.
-            state.finish(slot).await?;
+            state = state.finish(slot).await?;
         }
         let next = self.timetable.next_after(state.done.max(now));
         let wait = next.map(|next| next.duration_since(timestamp(clock).unwrap_or(now)));

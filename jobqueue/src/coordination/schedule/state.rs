@@ -1,21 +1,29 @@
-//! The progress of a schedule: a small blob that only a process with its latest version can change.
+//! The progress of a schedule: a small JSON document that its leader and operators change.
+//!
+//! The leader changes its progress only if it is the one that it knows, so that a former leader cannot undo the work of
+//! its successor. What operators ask for stands beside it and survives the leader's writes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
+use crate::json_blob::{Edit, JsonBlob, Known, Version};
 use crate::name::{BlobName, ContainerName, NameError};
-use crate::storage::{BlobStore, Condition, ETag, PutBlob, StoreErrorKind};
+use crate::storage::{BlobStore, StoreError, StoreErrorKind};
 
-pub(super) const MAX_BYTES: u64 = 4096;
+const MAX_BYTES: u64 = 4096;
 
 pub(super) fn name(schedule: &str) -> Result<BlobName, NameError> {
     BlobName::new(ContainerName::new(super::CONTAINER)?, schedule)
+}
+
+/// Returns the document of a schedule.
+pub(super) fn document(blobs: &Arc<dyn BlobStore>, name: &BlobName) -> JsonBlob<Stored> {
+    JsonBlob::new(blobs, name.clone(), MAX_BYTES)
 }
 
 /// The stored form. Times are milliseconds since 1970.
@@ -68,12 +76,10 @@ impl About {
 /// The state as it was last read or written.
 #[derive(Debug)]
 pub(super) struct State {
-    blobs: Arc<dyn BlobStore>,
-    name: BlobName,
-    tag: ETag,
+    document: JsonBlob<Stored>,
+    version: Version<Stored>,
     pub(super) done: Timestamp,
     pub(super) pending: Option<Timestamp>,
-    about: Option<About>,
     pub(super) paused: bool,
     pub(super) triggered: Option<Timestamp>,
 }
@@ -87,81 +93,78 @@ impl State {
         about: &About,
     ) -> Result<Self, Error> {
         let about = Some(about).filter(|about| about.fits()).cloned();
-        for _ in 0..4 {
-            match blobs.get_blob(name, MAX_BYTES).await {
-                Ok(blob) => {
-                    let stored: Stored =
-                        serde_json::from_slice(&blob.data).map_err(|e| damaged(name).with_source(e))?;
-                    let moment = |millis| {
-                        Timestamp::from_millisecond(millis).map_err(|e| damaged(name).with_source(e))
-                    };
-                    let pending = stored.pending.map(moment).transpose()?;
-                    let (blobs, name, tag) = (Arc::clone(blobs), name.clone(), blob.properties.etag);
-                    let (done, paused) = (moment(stored.done)?, stored.paused);
-                    let triggered = stored.triggered.map(moment).transpose()?;
-                    let is_told = stored.about == about;
-                    let mut state = Self { blobs, name, tag, done, pending, about, paused, triggered };
-                    if !is_told {
-                        state.write(done, pending).await?;
-                    }
-                    return Ok(state);
-                }
-                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => {
-                    blobs.create_container(name.container()).await?;
-                }
-                Err(e) if e.kind() == StoreErrorKind::BlobNotFound => {
-                    let (done, about) = (now.as_millisecond(), about.clone());
-                    let stored = Stored { done, pending: None, about, paused: false, triggered: None };
-                    match blobs.put_blob(name, encode(stored)?, PutBlob::if_absent()).await {
-                        Err(e) if e.kind() != StoreErrorKind::BlobAlreadyExists && !e.is_ambiguous() => {
-                            return Err(e.into());
-                        }
-                        _ => {}
-                    }
-                }
-                Err(e) => return Err(e.into()),
+        let document = document(blobs, name);
+        let tell = |stored: Option<Stored>| match stored {
+            Some(stored) if stored.about == about => Edit::Keep(()),
+            Some(stored) => Edit::Write(Stored { about: about.clone(), ..stored }, ()),
+            None => {
+                let (done, about) = (now.as_millisecond(), about.clone());
+                Edit::Write(Stored { done, pending: None, about, paused: false, triggered: None }, ())
             }
-        }
-        Err(Error::new(ErrorKind::Storage, "the state of a schedule keeps being deleted")
-            .with_retryable(true))
+        };
+        let loaded = document.change(Known::Nothing, tell).await.map_err(unreadable)?;
+        let version = loaded.version.ok_or_else(|| {
+            Error::new(ErrorKind::Storage, "the state of a schedule was deleted while it was read")
+                .with_retryable(true)
+        })?;
+        Self::new(document, version)
+    }
+
+    fn new(document: JsonBlob<Stored>, version: Version<Stored>) -> Result<Self, Error> {
+        let Stored { done, pending, triggered, paused, .. } = version.value;
+        let moment =
+            |millis| Timestamp::from_millisecond(millis).map_err(|e| damaged(document.name()).with_source(e));
+        let (done, pending) = (moment(done)?, pending.map(moment).transpose()?);
+        let triggered = triggered.map(moment).transpose()?;
+        Ok(Self { document, version, done, pending, paused, triggered })
     }
 
     /// Records that `slot` is about to be sent.
-    pub(super) async fn begin(&mut self, slot: Timestamp) -> Result<(), Error> {
-        self.write(self.done, Some(slot)).await
+    pub(super) async fn begin(self, slot: Timestamp) -> Result<Self, Error> {
+        let pending = Some(slot.as_millisecond());
+        self.write(|stored| Stored { pending, ..stored }).await
     }
 
     /// Records that everything up to `slot` is done.
-    pub(super) async fn finish(&mut self, slot: Timestamp) -> Result<(), Error> {
-        self.write(slot.max(self.done), None).await
+    pub(super) async fn finish(self, slot: Timestamp) -> Result<Self, Error> {
+        let done = slot.max(self.done).as_millisecond();
+        self.write(|stored| Stored { done, pending: None, ..stored }).await
     }
 
     /// Records that the job that an operator has asked for was sent.
-    pub(super) async fn triggered(&mut self) -> Result<(), Error> {
-        self.triggered = None;
-        self.write(self.done, self.pending).await
+    pub(super) async fn triggered(self) -> Result<Self, Error> {
+        self.write(|stored| Stored { triggered: None, ..stored }).await
     }
 
-    async fn write(&mut self, done: Timestamp, pending: Option<Timestamp>) -> Result<(), Error> {
-        let stored = Stored {
-            done: done.as_millisecond(),
-            pending: pending.map(Timestamp::as_millisecond),
-            about: self.about.clone(),
-            paused: self.paused,
-            triggered: self.triggered.map(Timestamp::as_millisecond),
+    /// Changes the state if nobody else has changed the progress of the schedule.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) if another leader has, or if the state was deleted.
+    async fn write(self, change: impl Fn(Stored) -> Stored) -> Result<Self, Error> {
+        let (done, pending) = (self.version.value.done, self.version.value.pending);
+        let edit = |stored: Option<Stored>| match stored {
+            Some(stored) if (stored.done, stored.pending) == (done, pending) => {
+                Edit::Write(change(stored), true)
+            }
+            _ => Edit::Keep(false),
         };
-        let options = PutBlob::new().with_condition(Condition::IfMatch(self.tag.clone()));
-        self.tag = self.blobs.put_blob(&self.name, encode(stored)?, options).await?.etag;
-        (self.done, self.pending) = (done, pending);
-        Ok(())
+        let written = self.document.change(Known::Version(self.version), edit).await.map_err(unreadable)?;
+        match written.version {
+            Some(version) if written.result => Self::new(self.document, version),
+            _ => {
+                let text = "another process has changed the progress of the schedule";
+                Err(Error::new(ErrorKind::Conflict, text).with_retryable(true))
+            }
+        }
     }
 }
 
-fn encode(stored: Stored) -> Result<Bytes, Error> {
-    let encoded = serde_json::to_vec(&stored);
-    let failed =
-        |e| Error::new(ErrorKind::Invalid, "the state of a schedule cannot be written").with_source(e);
-    encoded.map(Bytes::from).map_err(failed)
+/// Returns the error of a state that cannot be read or written.
+pub(super) fn unreadable(error: StoreError) -> Error {
+    if error.kind() != StoreErrorKind::Corrupt {
+        return error.into();
+    }
+    Error::new(ErrorKind::Undecodable, "the state of a schedule is damaged; delete it").with_source(error)
 }
 
 fn damaged(name: &BlobName) -> Error {

@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorKind};
 use crate::fifo::restamp;
 use crate::queue::dead_letter::{UNREADABLE_KIND, unwrap_unreadable};
 use crate::queue::errors::send_error;
+use crate::queue::history_trim::HistoryTrim;
 use crate::queue::read::payload_error;
-use crate::queue::spare::Spare;
 use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind, Tries};
 
 /// The time after which a letter is given up.
@@ -172,12 +172,14 @@ impl DeadLetterQueue {
     /// Renders the text like a send. If the message has no room, stores its payload in a blob first.
     async fn fit(&self, envelope: &mut Envelope, blobs: &mut Vec<StoredReference>) -> Result<String, Error> {
         let encoding = self.core.settings().encoding;
-        let mut spare = Spare::new();
+        let mut trim = HistoryTrim::new();
         loop {
             let payload = envelope.payload.clone();
             let data = self.core.claim_checks.inline(&payload).transpose().map_err(payload_error)?;
             match self.core.fit(envelope, data.unwrap_or_default(), encoding) {
-                Err(error) if error.kind() == ErrorKind::TooLarge && spare.more(&mut envelope.history) => {
+                Err(error)
+                    if error.kind() == ErrorKind::TooLarge && trim.next_step(&mut envelope.history) =>
+                {
                     envelope.payload = payload;
                 }
                 Err(error) => return Err(error),

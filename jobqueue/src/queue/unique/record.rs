@@ -98,7 +98,7 @@ pub(super) enum ClaimState {
 }
 
 /// The decision about a record that was read.
-enum Looked<T> {
+enum Ownership<T> {
     Mine,
     Other(T),
 }
@@ -127,17 +127,17 @@ impl Records {
     pub(super) async fn claim(&self, mine: Record, now: SystemTime) -> Result<Option<Claim>, Error> {
         let now = millis(now);
         let claim = |found: Option<Record>| {
-            let Some(found) = found else { return Edit::Write(mine.clone(), Looked::Mine) };
+            let Some(found) = found else { return Edit::Write(mine.clone(), Ownership::Mine) };
             match (found.sent, now < found.until, now < found.pending_until) {
                 // Our own write succeeded, but its answer was lost.
-                (false, ..) if found.nonce == mine.nonce => Edit::Keep(Looked::Mine),
-                (true, true, _) => Edit::Keep(Looked::Other(Some(found.id))),
-                (false, _, true) => Edit::Keep(Looked::Other(None)),
+                (false, ..) if found.nonce == mine.nonce => Edit::Keep(Ownership::Mine),
+                (true, true, _) => Edit::Keep(Ownership::Other(Some(found.id))),
+                (false, _, true) => Edit::Keep(Ownership::Other(None)),
                 // Its sender died and may have sent, so the id stays.
                 (false, _, false) => {
-                    Edit::Write(Record { id: found.id, taken_over: true, ..mine.clone() }, Looked::Mine)
+                    Edit::Write(Record { id: found.id, taken_over: true, ..mine.clone() }, Ownership::Mine)
                 }
-                (true, false, _) => Edit::Write(mine.clone(), Looked::Mine),
+                (true, false, _) => Edit::Write(mine.clone(), Ownership::Mine),
             }
         };
         let claimed = self.0.change(Known::Absent, claim).await;
@@ -152,9 +152,9 @@ impl Records {
             })?,
         };
         Ok(match (claimed.result, claimed.version) {
-            (Looked::Mine, Some(version)) => Some(Claim::Owned(version)),
-            (Looked::Other(joined), _) => joined.map(|id| Claim::Joined { id }),
-            (Looked::Mine, None) => None,
+            (Ownership::Mine, Some(version)) => Some(Claim::Owned(version)),
+            (Ownership::Other(joined), _) => joined.map(|id| Claim::Joined { id }),
+            (Ownership::Mine, None) => None,
         })
     }
 
@@ -162,15 +162,15 @@ impl Records {
     pub(super) async fn hold(&self, now: SystemTime, pending: Duration) -> Result<ClaimState, Error> {
         let (this, until, nonce) = (millis(now), millis(now + pending), nonce());
         let hold = |found: Option<Record>| {
-            let Some(found) = found else { return Edit::Keep(Looked::Other(ClaimState::Nothing)) };
+            let Some(found) = found else { return Edit::Keep(Ownership::Other(ClaimState::Nothing)) };
             match (found.sent, this < found.until, this < found.pending_until) {
-                (false, ..) if found.nonce == nonce => Edit::Keep(Looked::Mine),
-                (false, _, true) => Edit::Keep(Looked::Other(ClaimState::Busy)),
+                (false, ..) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
+                (false, _, true) => Edit::Keep(Ownership::Other(ClaimState::Busy)),
                 (true, true, _) if found.message.is_some() => {
                     let held = Record { sent: false, nonce: nonce.clone(), pending_until: until, ..found };
-                    Edit::Write(held, Looked::Mine)
+                    Edit::Write(held, Ownership::Mine)
                 }
-                _ => Edit::Keep(Looked::Other(ClaimState::Nothing)),
+                _ => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
             }
         };
         let held = match self.0.change(Known::Nothing, hold).await {
@@ -178,9 +178,9 @@ impl Records {
             held => held.map_err(not_cancelled)?,
         };
         let version = match (held.result, held.version) {
-            (Looked::Mine, Some(version)) => version,
-            (Looked::Other(state), _) => return Ok(state),
-            (Looked::Mine, None) => return Ok(ClaimState::Nothing),
+            (Ownership::Mine, Some(version)) => version,
+            (Ownership::Other(state), _) => return Ok(state),
+            (Ownership::Mine, None) => return Ok(ClaimState::Nothing),
         };
         let message = version.value.message.as_ref().map(Unreceived::stored);
         Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(version), message)))

@@ -1,4 +1,4 @@
-//! The notes that a message can do without if there is no room for them: the framework's notes for operators, which
+//! Shortens the history of a message that has no room for all of it: the framework's notes for operators, which
 //! grow with every failure. Attributes of a producer or a handler are never removed.
 
 use super::dead_letters::past;
@@ -20,15 +20,15 @@ const STEPS: [Step; 6] = [
 ];
 
 /// The remaining steps for a message.
-pub(super) struct Spare(std::slice::Iter<'static, Step>);
+pub(super) struct HistoryTrim(std::slice::Iter<'static, Step>);
 
-impl Spare {
+impl HistoryTrim {
     pub(super) fn new() -> Self {
         Self(STEPS.iter())
     }
 
     /// Takes the next step. Returns false if there is none.
-    pub(super) fn more(&mut self, history: &mut History) -> bool {
+    pub(super) fn next_step(&mut self, history: &mut History) -> bool {
         match self.0.next() {
             Some(step) => {
                 step(history);
@@ -55,8 +55,8 @@ mod tests {
             past: Some("[]".to_owned()),
             ..History::default()
         };
-        let (mut spare, mut seen) = (Spare::new(), Vec::new());
-        while spare.more(&mut history) {
+        let (mut trim, mut seen) = (HistoryTrim::new(), Vec::new());
+        while trim.next_step(&mut history) {
             seen.push(history.last_error.as_ref().map(|e| e.chars().count()));
         }
         let expected = [501, 501, 501, 501, 101];
