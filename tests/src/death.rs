@@ -35,7 +35,10 @@ pub fn at_write(faulty: &Faulty, nth: u32, performed: bool) -> Writes {
                 return Some(Fault::Hang);
             }
             use Operation as O;
-            if !matches!(operation, O::PutBlob | O::Put | O::PutAll | O::Update | O::Delete | O::DeleteAll) {
+            if !matches!(
+                operation,
+                O::PutBlob | O::Put | O::PutAll | O::Update | O::Delete | O::DeleteAll | O::DeadLetter
+            ) {
                 return None;
             }
             *count += 1;

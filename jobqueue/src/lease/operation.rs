@@ -7,7 +7,9 @@ use tokio::time::{Instant, timeout};
 use super::owner::{Lease, Loss, Phase};
 use crate::event::Event;
 use crate::job::outcome::chain;
-use crate::storage::{ExpiredReceipt, QueueStore, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated};
+use crate::storage::{
+    DeadLetterMessage, ExpiredReceipt, QueueStore, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated,
+};
 
 /// The maximum duration of a single request, whatever the length of the lease.
 const MAX_CALL: Duration = Duration::from_secs(30);
@@ -119,6 +121,18 @@ impl Lease {
         outcome
     }
 
+    /// Moves the message to the storage's own dead-letter queue and ends the lease.
+    ///
+    /// # Errors
+    /// [`LeaseError::Uncertain`] if the message may be in either queue; after every other error it was not moved.
+    pub(crate) async fn dead_letter(&self, letter: &DeadLetterMessage) -> Result<(), LeaseError> {
+        let _turn = self.turn.lock().await;
+        self.check_deletable()?;
+        let outcome = self.try_removal(Removal::DeadLetter(letter), None).await;
+        self.deleted(&outcome);
+        outcome
+    }
+
     /// Checks whether this process may still delete the message, as far as it knows.
     pub(super) fn check_deletable(&self) -> Result<(), LeaseError> {
         let may_be_late = self.terms.expired == ExpiredReceipt::Allow;
@@ -146,6 +160,10 @@ impl Lease {
 
     /// Deletes the message. `first` is the answer to the first attempt if that was already made.
     pub(super) async fn try_delete(&self, first: Option<StoreError>) -> Result<(), LeaseError> {
+        self.try_removal(Removal::Delete, first).await
+    }
+
+    async fn try_removal(&self, how: Removal<'_>, first: Option<StoreError>) -> Result<(), LeaseError> {
         let outdated = self.is_uncertain();
         let delete_by = self.delete_by();
         let mut tries = Tries::until(delete_by, 1, 1).insisting();
@@ -153,7 +171,7 @@ impl Lease {
         loop {
             let error = match failed.take() {
                 Some(error) => error,
-                None => match self.delete_once(delete_by).await {
+                None => match self.remove_once(how, delete_by).await {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 },
@@ -169,10 +187,17 @@ impl Lease {
         }
     }
 
-    async fn delete_once(&self, delete_by: Instant) -> Result<(), StoreError> {
+    async fn remove_once(&self, how: Removal<'_>, delete_by: Instant) -> Result<(), StoreError> {
         let message = self.message();
         let limit = share_of(delete_by, 2);
-        self.within(limit, self.store.delete(&self.queue, &message, self.terms.expired)).await
+        match how {
+            Removal::Delete => {
+                self.within(limit, self.store.delete(&self.queue, &message, self.terms.expired)).await
+            }
+            Removal::DeadLetter(letter) => {
+                self.within(limit, self.store.dead_letter(&self.queue, &message, letter.clone())).await
+            }
+        }
     }
 
     /// Returns the time until which the message may be deleted: the lease's deadline, and one request later if late
@@ -308,6 +333,14 @@ impl Lease {
     fn strong(&self) -> Result<std::sync::Arc<Self>, LeaseError> {
         self.weak().upgrade().ok_or(LeaseError::Closed)
     }
+}
+
+/// The way in which a message leaves its queue.
+#[derive(Debug, Clone, Copy)]
+enum Removal<'l> {
+    Delete,
+    /// Into the storage's own dead-letter queue.
+    DeadLetter(&'l DeadLetterMessage),
 }
 
 /// A change of a leased message.

@@ -90,6 +90,7 @@ impl MessageTable {
             dequeue_count: row.dequeue_count,
             inserted: row.inserted,
             expires: row.expires,
+            dead: None,
         })
         .collect()
     }
@@ -167,6 +168,7 @@ impl MessageTable {
             expires: row.expires,
             next_visible: until,
             granted: None,
+            dead: None,
         })
     }
 

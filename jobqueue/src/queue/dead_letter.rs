@@ -1,7 +1,8 @@
 //! Moves a message to the dead-letter queue: copies it, then deletes it.
 //!
 //! If the process crashes between the two, the job is in both queues, but never in neither. The next delivery finds
-//! the copy and only deletes the message.
+//! the copy and only deletes the message. A storage with dead-letter queues of its own takes the message over
+//! (`native_dead_letter`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +102,9 @@ impl LeasedJob {
     /// the deletion was lost, the message may be in both queues.
     pub(crate) async fn dead_letter(&self, rejection: &Rejection) -> Result<Certainty, Error> {
         let _saving = self.saving.lock().await;
+        if self.core.store().has_dead_letter_queues() {
+            return self.move_in_one_step(rejection).await;
+        }
         let dead_letter_queue = self.core.name.dead_letter()?;
         let envelope = self.dead_envelope(rejection, u32::from(rejection.attempted))?;
         let obsolete = match self.copy_among(&dead_letter_queue, &envelope).await {

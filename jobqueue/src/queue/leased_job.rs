@@ -73,7 +73,10 @@ impl LeasedJob {
             core,
             lease,
             dequeue_count: delivery,
-            received: leased.next_visible.checked_sub(settings.timeout).unwrap_or(leased.inserted),
+            received: leased
+                .next_visible
+                .checked_sub(leased.granted.unwrap_or(settings.timeout))
+                .unwrap_or(leased.inserted),
             inserted: leased.inserted,
             expires: leased.expires,
             settings,

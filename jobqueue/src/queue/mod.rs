@@ -26,6 +26,7 @@ mod errors;
 mod history;
 mod history_trim;
 mod leased_job;
+mod native_dead_letter;
 mod progress;
 mod put;
 mod queue_core;

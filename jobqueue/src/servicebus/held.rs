@@ -20,7 +20,10 @@ const MEMORY: Duration = Duration::from_secs(600);
 pub(super) struct Held {
     pub(super) queue: QueueName,
     pub(super) id: MessageId,
+    /// The number of the message in its queue; of a dead letter, the number that it had there.
     pub(super) sequence: i64,
+    /// The blob with the text of a dead letter of the framework.
+    pub(super) letter: Option<Uuid>,
     pub(super) text: Arc<Result<String, String>>,
     pub(super) dequeue_count: u32,
     pub(super) inserted: SystemTime,

@@ -33,8 +33,12 @@
 //! A put carries the job's identity as `message-id`, so that a queue with duplicate detection keeps one message of a send that
 //! was repeated after a lost answer.
 //!
-//! Not yet: the native dead-letter queue (dead letters are messages of an ordinary queue, as on all storages), sessions
-//! (FIFO groups work through blobs; a queue that requires sessions is refused), tokens of Entra ID, WebSocket, and push instead of
+//! Dead letters are in the dead-letter queue that the service has for each queue, with their reason and description, so that
+//! other tools see them; those that the service moves there itself (`MaxDeliveryCountExceeded`, `TTLExpiredException`) are listed,
+//! redriven and purged like all others. A message moves there by one settlement. Nothing can be put into it: the name
+//! `<queue>-poison` stands for it, and a queue of the service with such a name of its own cannot be used.
+//!
+//! Not yet: sessions (FIFO groups work through blobs; a queue that requires sessions is refused), tokens of Entra ID, WebSocket, and push instead of
 //! polling.
 
 mod amqp;
@@ -43,6 +47,7 @@ mod entity;
 mod error;
 mod held;
 mod options;
+mod place;
 mod queue;
 mod sas;
 mod settings;

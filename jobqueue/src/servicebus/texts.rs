@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
 
 use super::held::Held;
+use super::place::Place;
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::storage::{
     BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
@@ -93,6 +95,29 @@ impl Beside {
             .with_detail("others write the same text all the time"))
     }
 
+    /// Writes the text of a message that is to be dead-lettered; returns its number, under which the dead letter finds it.
+    pub(super) async fn write_letter(&self, held: &Held, text: &str) -> Result<Uuid, StoreError> {
+        let letter = crate::entropy::uuid_v4();
+        let name = letter_blob(Place::of(&held.queue).queue, letter)?;
+        let data = Bytes::from(format!("{}\n{text}", held.dequeue_count));
+        match self.blobs.put_blob(&name, data.clone(), PutBlob::new()).await {
+            Err(error) if error.kind() == Kind::ContainerNotFound => {
+                self.create().await?;
+                self.blobs.put_blob(&name, data, PutBlob::new()).await?;
+            }
+            other => drop(other?),
+        }
+        Ok(letter)
+    }
+
+    /// Removes the text of a dead letter that did not come about. A failure leaves a blob that a sweep removes.
+    pub(super) async fn forget_letter(&self, held: &Held, letter: Uuid) {
+        let Ok(name) = letter_blob(Place::of(&held.queue).queue, letter) else { return };
+        if let Err(error) = self.blobs.delete_blob(&name, None).await {
+            tracing::debug!(queue = %held.queue, %error, "the text of a dead letter was not removed");
+        }
+    }
+
     /// Removes the text of a message that is gone. A failure leaves a blob that nobody reads.
     pub(super) async fn forget(&self, held: &Held) {
         if held.saved.is_none() {
@@ -107,9 +132,19 @@ impl Beside {
 
 /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and made again; ids do not.
 fn name_of(held: &Held) -> Result<BlobName, StoreError> {
+    let queue = Place::of(&held.queue).queue;
+    if let Some(letter) = held.letter {
+        return letter_blob(queue, letter);
+    }
     let digest = Sha256::digest(held.id.as_str().as_bytes());
     let id: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    Beside::blob(&format!("texts/{}/{}-{id}", held.queue, held.sequence))
+    Beside::blob(&format!("texts/{queue}/{}-{id}", held.sequence))
+}
+
+/// Returns the name of the blob with the text of a dead letter. Its number cannot be guessed: a message that names the blob of
+/// another one was written by somebody who can read the blobs anyway.
+fn letter_blob(queue: &str, letter: Uuid) -> Result<BlobName, StoreError> {
+    Beside::blob(&format!("letters/{queue}/{letter}"))
 }
 
 async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<SavedText>, StoreError> {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::name::{NameError, QueueName};
+use crate::name::{DEAD_LETTER_SUFFIX, NameError, QueueName};
 
 /// One physical queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,9 +40,11 @@ fn stem(logical: &QueueName) -> String {
     format!("{}-{hash}", name[..MAX_STEM - 17].trim_end_matches('-'))
 }
 
-/// Returns whether `name` is the name of a shard and not of a logical queue.
+/// Returns whether `name` is the name of a shard, or of its dead-letter queue, and not of a logical queue.
 pub(super) fn is_shard(name: &QueueName) -> bool {
-    let numbers = name.as_str().rsplit_once("-s").and_then(|(_, rest)| rest.split_once('v'));
+    let name = name.as_str();
+    let name = name.strip_suffix(DEAD_LETTER_SUFFIX).unwrap_or(name);
+    let numbers = name.rsplit_once("-s").and_then(|(_, rest)| rest.split_once('v'));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     numbers.is_some_and(|(shard, generation)| digits(shard) && digits(generation))
 }
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn shards_are_told_from_queues() {
         let name = |text: &str| QueueName::new(text).unwrap();
-        assert!(is_shard(&name("orders-s3v12")));
+        assert!(is_shard(&name("orders-s3v12")) && is_shard(&name("orders-s3v12-poison")));
         assert!(!is_shard(&name("orders-small")) && !is_shard(&name("orders-sv1")));
     }
 }

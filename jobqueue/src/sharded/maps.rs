@@ -1,5 +1,6 @@
 //! Reads, creates and changes shard maps.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::map::{Map, Shard, seconds};
 use super::shard_health::ShardHealth;
 use super::{Builder, MAX_SHARDS, Unpolled};
 use crate::json_blob::{self, Edit, JsonBlob};
-use crate::name::{BlobName, ContainerName, QueueName};
+use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
 use crate::settings::metadata::Metadata;
 use crate::storage::{MAX_MESSAGES, Storage, StoreError, StoreErrorKind as K};
 use crate::sync::lock;
@@ -71,6 +72,20 @@ impl Maps {
         &self.options.accounts[0].1
     }
 
+    /// Returns whether the accounts have dead-letter queues of their own: then a shard's dead letters are beside it.
+    pub(super) fn have_dead_letter_queues(&self) -> bool {
+        self.options.accounts.iter().all(|(_, storage)| storage.queues().has_dead_letter_queues())
+    }
+
+    /// Returns the queue whose map holds for `queue`: of a dead-letter queue that accounts have by themselves, its queue.
+    pub(super) fn queue_of<'q>(&self, queue: &'q QueueName) -> Cow<'q, QueueName> {
+        let home = queue.as_str().strip_suffix(DEAD_LETTER_SUFFIX).filter(|_| self.have_dead_letter_queues());
+        match home.and_then(|home| QueueName::new(home).ok()) {
+            Some(home) => Cow::Owned(home),
+            None => Cow::Borrowed(queue),
+        }
+    }
+
     /// Returns the physical queue of a shard and the account that holds it.
     pub(super) fn locate(
         &self,
@@ -82,7 +97,10 @@ impl Maps {
             let detail = format!("the shard map names the account `{}`, which was not given", shard.account);
             StoreError::new(K::InvalidInput, "find shard", queue).with_detail(detail)
         })?;
-        let physical = shard.physical(queue);
+        let physical = match self.queue_of(queue) {
+            Cow::Borrowed(queue) => shard.physical(queue),
+            Cow::Owned(home) => shard.physical(&home).and_then(|shard| shard.dead_letter()),
+        };
         let physical =
             physical.map_err(|e| StoreError::new(K::InvalidInput, "name shard", queue).with_source(e))?;
         Ok((storage, physical))
@@ -100,6 +118,7 @@ impl Maps {
     /// Returns the map, read at most one refresh interval ago. It fails if the map cannot be read: a put by an older
     /// map could reach a shard that is being retired.
     pub(super) async fn map(&self, queue: &QueueName) -> Result<Map, StoreError> {
+        let queue = &*self.queue_of(queue);
         let known = lock(&self.known).get(queue).cloned();
         match known {
             Some(known) if known.read.elapsed() < self.options.refresh => Ok(known.map),
@@ -110,6 +129,7 @@ impl Maps {
     /// Returns the newest map that can be had soon, for callers that only read. At worst they miss shards that were
     /// added since.
     pub(super) async fn newest_known(&self, queue: &QueueName) -> Result<Map, StoreError> {
+        let queue = &*self.queue_of(queue);
         let Some(known) = lock(&self.known).get(queue).cloned() else { return self.fresh(queue).await };
         let failed_lately = known.failed.is_some_and(|failed| failed.elapsed() < CONTENT);
         if failed_lately || known.read.elapsed() < self.options.refresh {
@@ -132,6 +152,7 @@ impl Maps {
 
     /// Returns the shards as last read, for callers that cannot wait.
     pub(super) fn known_shards(&self, queue: &QueueName) -> Vec<Shard> {
+        let queue = &*self.queue_of(queue);
         let known = lock(&self.known);
         let map = known.get(queue).map(|known| known.map.clone()).unwrap_or_default();
         map.shards(self.home_name())
@@ -139,6 +160,7 @@ impl Maps {
 
     /// Returns the current map. Creates it if the queue must be spread and has none.
     pub(super) async fn fresh(&self, queue: &QueueName) -> Result<Map, StoreError> {
+        let queue = &*self.queue_of(queue);
         let read = Instant::now();
         let mut map = self.read(queue).await?;
         let wanted = self.wanted(queue);

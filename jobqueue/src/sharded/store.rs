@@ -1,5 +1,6 @@
 //! Implements the queue half of the port over shards.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,8 +17,8 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::rules::limits;
 use crate::storage::{
-    Access, Created, ExpiredReceipt, GetMessages, MessageRef, Notifier, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind as K,
+    Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Notifier, PeekedMessage,
+    PutMessage, PutOutcome, QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind as K,
     Subscription, UpdateMessage, Updated,
 };
 use crate::sync::lock;
@@ -179,7 +180,10 @@ impl QueueStore for ShardedQueues {
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.maps.delete_shards(queue).await?;
+        // The dead letters of shards go with the shards.
+        if self.maps.queue_of(queue) == Cow::Borrowed(queue) {
+            self.maps.delete_shards(queue).await?;
+        }
         self.home().queues().delete_queue(queue).await
     }
 
@@ -303,6 +307,24 @@ impl QueueStore for ShardedQueues {
         expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
         join_all(messages.iter().map(|message| self.delete(queue, message, expired))).await
+    }
+
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        let (shard, inner) = self.find("dead-letter message", queue, message).await?;
+        let (storage, physical) = self.maps.locate(queue, &shard)?;
+        match storage.queues().dead_letter(&physical, &inner, letter).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.unless_retired("dead-letter message", queue, &shard, error).await),
+        }
+    }
+
+    fn has_dead_letter_queues(&self) -> bool {
+        self.maps.have_dead_letter_queues()
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {

@@ -15,9 +15,10 @@ use tracing::{Instrument, Span, debug_span, field};
 
 use super::throttle::Throttle;
 use super::{
-    Access, Blob, BlobListing, BlobProperties, BlobStore, Created, ExpiredReceipt, GetMessages,
-    LeaseDuration, LeaseId, MessageRef, Operation, PeekedMessage, PutBlob, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, Storage, StoreError, Subscription, UpdateMessage, Updated,
+    Access, Blob, BlobListing, BlobProperties, BlobStore, Created, DeadLetterMessage, ExpiredReceipt,
+    GetMessages, LeaseDuration, LeaseId, MessageRef, Operation, PeekedMessage, PutBlob, PutMessage,
+    PutOutcome, QueueProperties, QueueStore, Received, Storage, StoreError, Subscription, UpdateMessage,
+    Updated,
 };
 use crate::event::{Event, Observers};
 use crate::name::{BlobName, ContainerName, QueueName};
@@ -253,6 +254,20 @@ impl QueueStore for Instrumented<dyn QueueStore> {
             self.inner.delete_all(queue, messages, expired),
         )
         .await
+    }
+
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        let answer = self.inner.dead_letter(queue, message, letter);
+        self.observe(Operation::DeadLetter, Subject::Queue(queue), answer).await
+    }
+
+    fn has_dead_letter_queues(&self) -> bool {
+        self.inner.has_dead_letter_queues()
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {

@@ -110,6 +110,8 @@ pub struct LeasedMessage {
     /// The time for which the message is leased, counted from the request, where the storage grants less than was
     /// asked for.
     pub granted: Option<Duration>,
+    /// The reason why the message is in a dead-letter queue of the storage's own.
+    pub dead: Option<DeadLetterCause>,
 }
 
 impl LeasedMessage {
@@ -121,7 +123,16 @@ impl LeasedMessage {
         inserted: SystemTime,
         next_visible: SystemTime,
     ) -> Self {
-        Self { message, text, dequeue_count, inserted, expires: None, next_visible, granted: None }
+        Self {
+            message,
+            text,
+            dequeue_count,
+            inserted,
+            expires: None,
+            next_visible,
+            granted: None,
+            dead: None,
+        }
     }
 
     /// Sets the time at which the message expires; `None` is never.
@@ -135,6 +146,13 @@ impl LeasedMessage {
     #[must_use]
     pub fn with_granted(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.granted = time.into();
+        self
+    }
+
+    /// Sets the reason why the message is in a dead-letter queue of the storage's own.
+    #[must_use]
+    pub fn with_dead(mut self, cause: impl Into<Option<DeadLetterCause>>) -> Self {
+        self.dead = cause.into();
         self
     }
 }
@@ -165,6 +183,8 @@ pub struct PeekedMessage {
     pub inserted: SystemTime,
     /// The time at which the message expires; `None` is never.
     pub expires: Option<SystemTime>,
+    /// The reason why the message is in a dead-letter queue of the storage's own.
+    pub dead: Option<DeadLetterCause>,
 }
 
 impl PeekedMessage {
@@ -175,7 +195,14 @@ impl PeekedMessage {
         dequeue_count: u32,
         inserted: SystemTime,
     ) -> Self {
-        Self { id, text, dequeue_count, inserted, expires: None }
+        Self { id, text, dequeue_count, inserted, expires: None, dead: None }
+    }
+
+    /// Sets the reason why the message is in a dead-letter queue of the storage's own.
+    #[must_use]
+    pub fn with_dead(mut self, cause: impl Into<Option<DeadLetterCause>>) -> Self {
+        self.dead = cause.into();
+        self
     }
 
     /// Sets the time at which the message expires; `None` is never.
@@ -194,5 +221,30 @@ impl fmt::Debug for PeekedMessage {
             .field("text_bytes", &self.text.as_ref().map(String::len))
             .field("dequeue_count", &self.dequeue_count)
             .finish_non_exhaustive()
+    }
+}
+
+/// The reason that a storage with dead-letter queues of its own keeps with a message in one of them. The storage gives one
+/// too, when it moves a message there by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeadLetterCause {
+    /// The reason, as a short code such as `attempts_exhausted` or `MaxDeliveryCountExceeded`.
+    pub reason: String,
+    /// The error, if there was one.
+    pub description: Option<String>,
+}
+
+impl DeadLetterCause {
+    /// Returns a cause without a description.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), description: None }
+    }
+
+    /// Sets the error.
+    #[must_use]
+    pub fn with_description(mut self, text: impl Into<Option<String>>) -> Self {
+        self.description = text.into();
+        self
     }
 }

@@ -31,11 +31,15 @@ pub use builder::StorageBuilder;
 pub use error::{StoreError, StoreErrorKind};
 pub use handle::Storage;
 pub use instrumented::traced;
-pub use message::{LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received};
+pub use message::{
+    DeadLetterCause, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received,
+};
 pub use notifier::{Notifier, Subscription};
 pub use operation::Operation;
 pub use queue::{Created, QueueProperties, QueueStore};
-pub use request::{ExpiredReceipt, GetMessages, PutMessage, PutOutcome, UpdateMessage, Updated};
+pub use request::{
+    DeadLetterMessage, ExpiredReceipt, GetMessages, PutMessage, PutOutcome, UpdateMessage, Updated,
+};
 
 pub(crate) use listing::{list_all, put_creating};
 

@@ -94,6 +94,8 @@ operations! {
     Delete = "delete message",
     /// [`QueueStore::delete_all`](super::QueueStore::delete_all).
     DeleteAll = "delete messages",
+    /// [`QueueStore::dead_letter`](super::QueueStore::dead_letter).
+    DeadLetter = "dead-letter message",
     /// [`QueueStore::clear`](super::QueueStore::clear).
     Clear = "clear queue",
     /// [`QueueStore::check_access`](super::QueueStore::check_access).

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Access, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome, Received,
-    StoreError, Subscription, UpdateMessage, Updated,
+    Access, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage,
+    PutOutcome, Received, StoreError, StoreErrorKind, Subscription, UpdateMessage, Updated,
 };
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
@@ -163,6 +163,31 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
             answers.push(self.delete(queue, &message, expired).await);
         }
         answers
+    }
+
+    /// Moves a leased message to the dead-letter queue of its queue, [`QueueName::dead_letter`], in one step: it is in one of
+    /// the two, whatever happens. There its text is that of `letter`, and it never expires. Called only if
+    /// [`has_dead_letter_queues`](Self::has_dead_letter_queues) is true. The default refuses.
+    ///
+    /// # Errors
+    /// Those of [`delete`](Self::delete); `TooLarge` and `InvalidInput` for the text.
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        let _ = (message, letter);
+        let error = StoreError::new(StoreErrorKind::Unsupported, Operation::DeadLetter.as_str(), queue);
+        Err(error.with_detail("the storage has no dead-letter queues of its own"))
+    }
+
+    /// Returns whether the storage has dead-letter queues of its own. Then each queue has one, under the name
+    /// [`QueueName::dead_letter`], which takes messages by [`dead_letter`](Self::dead_letter) only; messages that the storage
+    /// moves there by itself tell their [cause](super::DeadLetterCause). The default is `false`: the framework then copies
+    /// a dead letter to an ordinary queue and deletes the message.
+    fn has_dead_letter_queues(&self) -> bool {
+        false
     }
 
     /// Deletes all messages of a queue.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use super::{MessageRef, PopReceipt};
+use super::{DeadLetterCause, MessageRef, PopReceipt};
 
 /// A message to add.
 #[derive(Clone, PartialEq, Eq)]
@@ -165,6 +165,33 @@ impl fmt::Debug for UpdateMessage {
             .field("text_bytes", &self.text.as_ref().map(String::len))
             .field("late", &self.expired)
             .finish()
+    }
+}
+
+/// A leased message as it is to be in the dead-letter queue.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeadLetterMessage {
+    /// The text: within the bounds of [`PutMessage::text`].
+    pub text: String,
+    /// The reason, for other programs that look at the dead-letter queue.
+    pub cause: DeadLetterCause,
+}
+
+impl DeadLetterMessage {
+    /// Returns a dead letter.
+    pub fn new(text: impl Into<String>, cause: DeadLetterCause) -> Self {
+        Self { text: text.into(), cause }
+    }
+}
+
+/// Shows no payload.
+impl fmt::Debug for DeadLetterMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetterMessage")
+            .field("text_bytes", &self.text.len())
+            .field("reason", &self.cause.reason)
+            .finish_non_exhaustive()
     }
 }
 

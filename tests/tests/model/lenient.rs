@@ -91,6 +91,19 @@ impl QueueStore for Lenient {
         self.0.peek(queue, count).await
     }
 
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        self.0.dead_letter(queue, message, letter).await
+    }
+
+    fn has_dead_letter_queues(&self) -> bool {
+        self.0.has_dead_letter_queues()
+    }
+
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         self.0.clear(queue).await
     }

@@ -5,10 +5,7 @@ use std::time::Duration;
 use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
 use serde_json::json;
 
-use super::{Bench, MINUTE, options};
-
-/// The ways in which the emulator ends links, sessions and connections.
-const ENDS: [&str; 4] = ["detach", "end-session", "close-connection", "abort"];
+use super::{Bench, ENDS, MINUTE, options};
 
 #[tokio::test]
 async fn links_that_were_ended_while_idle_are_opened_again() {

@@ -13,11 +13,11 @@ use super::Bench;
 
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "work", kind = "work", poison_threshold = 2, backoff(base = "1s", max = "1s"))]
-struct Work {
-    name: String,
+pub(crate) struct Work {
+    pub(crate) name: String,
 }
 
-fn work(name: &str) -> Work {
+pub(crate) fn work(name: &str) -> Work {
     Work { name: name.to_owned() }
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod dead_letters;
 mod faults;
 mod interop;
 mod jobs;
@@ -22,6 +23,9 @@ use jobqueue_test_support::servicebus::ServiceBus;
 use serde_json::{Value, json};
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// The ways in which the emulator ends links, sessions and connections.
+const ENDS: [&str; 4] = ["detach", "end-session", "close-connection", "abort"];
 
 /// A queue on an emulator of its own.
 struct Bench {

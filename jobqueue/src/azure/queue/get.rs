@@ -87,6 +87,7 @@ fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> Option<Lease
         expires: time::expiry(raw.expires.as_deref()),
         next_visible: raw.next_visible.as_deref().map_or(until, |text| time::date(Some(text))),
         granted: None,
+        dead: None,
     })
 }
 
@@ -102,6 +103,7 @@ fn peeked(queue: &QueueName, raw: RawMessage) -> Option<PeekedMessage> {
         dequeue_count,
         inserted: time::date(raw.inserted.as_deref()),
         expires: time::expiry(raw.expires.as_deref()),
+        dead: None,
     })
 }
 

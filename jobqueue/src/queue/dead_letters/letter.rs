@@ -9,7 +9,7 @@ use crate::envelope::{Envelope, Parsed, Payload, parse};
 use crate::job::outcome::Reason;
 use crate::name::QueueName;
 use crate::queue::dead_letter::{DeathOf, UNREADABLE_SOURCE, unwrap_unreadable};
-use crate::storage::MessageId;
+use crate::storage::{DeadLetterCause, MessageId};
 
 /// A message in a dead-letter queue.
 ///
@@ -23,8 +23,8 @@ pub struct DeadLetter {
     pub source: String,
     /// The kind.
     pub kind: String,
-    /// The reason for dead-lettering; [`Reason::UNKNOWN`] if another program put the message there, because it gives
-    /// none.
+    /// The reason for dead-lettering; [`Reason::UNKNOWN`] if another program put the message there and gave none. For a
+    /// message that Service Bus has moved by itself, the reason that it gives, such as `max_delivery_count_exceeded`.
     pub reason: Reason,
     /// The queue that the job came from.
     pub queue: String,
@@ -105,6 +105,23 @@ impl DeadLetter {
         }
     }
 
+    /// Adds what the storage says of a letter that does not say it itself: the storage has moved it there without the
+    /// framework, or another program has.
+    pub(super) fn moved_by_storage(
+        mut self,
+        cause: &DeadLetterCause,
+        queue: &QueueName,
+        inserted: SystemTime,
+    ) -> Self {
+        if self.reason == Reason::UNKNOWN {
+            self.reason = Reason::new(&in_snake_case(&cause.reason));
+            self.error = cause.description.clone().or(self.error);
+            self.queue = queue.to_string();
+            self.time = self.time.or(Some(inserted));
+        }
+        self
+    }
+
     /// Returns the text as it lies in the dead-letter queue.
     pub(crate) fn raw_text(&self) -> &str {
         &self.text
@@ -148,6 +165,26 @@ impl fmt::Debug for DeadLetter {
             .field("time", &self.time_text())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns a reason such as `TTLExpiredException` as reasons are written here: `ttl_expired_exception`.
+fn in_snake_case(reason: &str) -> String {
+    let chars: Vec<char> = reason.chars().collect();
+    let mut code = String::with_capacity(reason.len() + 8);
+    for (place, c) in chars.iter().enumerate() {
+        let before = place.checked_sub(1).and_then(|before| chars.get(before));
+        let after = chars.get(place + 1);
+        let begins_word = before.is_some_and(|before| {
+            before.is_ascii_lowercase()
+                || before.is_ascii_digit()
+                || before.is_ascii_uppercase() && after.is_some_and(char::is_ascii_lowercase)
+        });
+        if c.is_ascii_uppercase() && begins_word {
+            code.push('_');
+        }
+        code.push(c.to_ascii_lowercase());
+    }
+    code
 }
 
 /// An entry of a dead-letter queue.

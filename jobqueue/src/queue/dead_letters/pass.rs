@@ -10,7 +10,7 @@ use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{RedriveOptions, RedriveReport, SkippedLetter};
 use super::revive::Put;
 use super::turn::{Seen, Turn};
-use super::untyped::DeadLetterQueue;
+use super::untyped::{DeadLetterQueue, Found};
 use crate::envelope::StoredReference;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
@@ -139,9 +139,11 @@ impl DeadLetterQueue {
     async fn pages(&self, pass: &mut Pass<'_>, tell: &mut Listener<'_>) -> Result<(), Error> {
         let mut pages_of_new = 0;
         while !pass.is_full() && pass.report.stopped.is_none() {
+            let requested = Instant::now();
             let page = self.page().await?;
             if let (None, Some(first)) = (pass.began, page.first()) {
-                pass.began = Some(first.next_visible.checked_sub(HOLD).unwrap_or(first.inserted));
+                let held = first.granted.unwrap_or(HOLD);
+                pass.began = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
             }
             // If there are many, the first may be visible again before the last was read: then all were read.
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
@@ -152,7 +154,10 @@ impl DeadLetterQueue {
             let is_new = |leased: &LeasedMessage| pass.began.is_some_and(|began| leased.inserted > began);
             pages_of_new = if page.iter().all(is_new) { pages_of_new + 1 } else { 0 };
             for leased in page {
-                self.look(pass, leased, tell).await;
+                // Where leases are shorter than was asked for, others may have this one by now; a later page brings it again.
+                if leased.granted.is_none_or(|granted| Instant::now() < requested + granted) {
+                    self.look(pass, leased, tell).await;
+                }
             }
             if pages_of_new >= MAX_NEW_PAGES {
                 return Ok(());
@@ -171,7 +176,7 @@ impl DeadLetterQueue {
     }
 
     async fn look(&self, pass: &mut Pass<'_>, leased: LeasedMessage, tell: &mut Listener<'_>) {
-        let LeasedMessage { message, text, inserted, .. } = leased;
+        let LeasedMessage { message, text, inserted, dead, .. } = leased;
         if !pass.looked_at.insert(message.id.clone()) {
             return pass.held.push(message);
         }
@@ -182,7 +187,8 @@ impl DeadLetterQueue {
             return pass.leave(message);
         }
         let entry = DeadLetterEntry::read(&text);
-        let letter = self.letter(&entry, &text, &message.id, inserted);
+        let found = Found { id: &message.id, inserted, cause: dead.as_ref() };
+        let letter = self.letter(&entry, &text, found);
         if !pass.options.picks(&letter) {
             return pass.leave(message);
         }

@@ -9,7 +9,14 @@ use super::letter::{DeadLetter, DeadLetterEntry};
 use crate::error::Error;
 use crate::name::QueueName;
 use crate::queue::queue_core::QueueCore;
-use crate::storage::{MAX_MESSAGES, MessageId, StoreErrorKind};
+use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, StoreErrorKind};
+
+/// What the storage knows of a letter.
+pub(super) struct Found<'l> {
+    pub(super) id: &'l MessageId,
+    pub(super) inserted: SystemTime,
+    pub(super) cause: Option<&'l DeadLetterCause>,
+}
 
 /// The dead-letter queue of a queue.
 #[derive(Debug)]
@@ -50,23 +57,22 @@ impl DeadLetterQueue {
         let mut seen = HashSet::new();
         let letters = peeked.iter().filter_map(|message| {
             let text = message.text.as_deref().ok()?;
-            Some(self.letter(&DeadLetterEntry::read(text), text, &message.id, message.inserted))
+            let found = Found { id: &message.id, inserted: message.inserted, cause: message.dead.as_ref() };
+            Some(self.letter(&DeadLetterEntry::read(text), text, found))
         });
         Ok(letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death))).collect())
     }
 
-    pub(super) fn letter(
-        &self,
-        entry: &DeadLetterEntry,
-        text: &str,
-        id: &MessageId,
-        inserted: SystemTime,
-    ) -> DeadLetter {
-        match entry {
+    pub(super) fn letter(&self, entry: &DeadLetterEntry, text: &str, found: Found<'_>) -> DeadLetter {
+        let letter = match entry {
             DeadLetterEntry::Event(envelope) => DeadLetter::of(envelope, text),
             DeadLetterEntry::External => {
-                DeadLetter::external(id, inserted, self.external_kind, &self.core.name, text)
+                DeadLetter::external(found.id, found.inserted, self.external_kind, &self.core.name, text)
             }
+        };
+        match found.cause {
+            Some(cause) => letter.moved_by_storage(cause, &self.core.name, found.inserted),
+            None => letter,
         }
     }
 

@@ -2,9 +2,11 @@
 
 pub(super) mod connection;
 mod links;
+mod receive_task;
 pub(super) mod receiver;
 pub(super) mod requests;
 pub(super) mod sender;
+pub(super) mod settlement;
 mod stream;
 mod tap;
 mod transaction;

@@ -15,6 +15,8 @@ pub(crate) struct Description {
     pub(crate) requires_session: bool,
     /// Active and scheduled messages, leased ones included.
     pub(crate) messages: u64,
+    /// The messages in its dead-letter queue.
+    pub(crate) dead_letters: u64,
 }
 
 /// Returns the queues of an entry or a feed; `None` if the text is no such document.
@@ -68,6 +70,9 @@ impl Description {
             "LockDuration" => self.lock_duration = duration(text),
             "MaxDeliveryCount" => self.max_delivery_count = text.parse().ok(),
             "RequiresSession" => self.requires_session = text == "true",
+            "DeadLetterMessageCount" if parent == Some("CountDetails") => {
+                self.dead_letters = text.parse().unwrap_or_default();
+            }
             "ActiveMessageCount" | "ScheduledMessageCount" if parent == Some("CountDetails") => {
                 self.messages = self.messages.saturating_add(text.parse().unwrap_or_default());
             }
@@ -117,6 +122,7 @@ mod tests {
                 max_delivery_count: Some(10),
                 requires_session: true,
                 messages: 5,
+                dead_letters: 4,
             }]
         );
         assert_eq!(super::read(b"<feed></feed>"), Some(Vec::new()));

@@ -70,20 +70,20 @@ impl Entities {
         }
     }
 
-    /// Returns the names of all queues.
-    pub(crate) async fn names(&self) -> Result<Vec<String>, Fault> {
-        let mut names = Vec::new();
+    /// Describes all queues.
+    pub(crate) async fn all(&self) -> Result<Vec<Description>, Fault> {
+        let mut all = Vec::new();
         loop {
-            let page = [("$skip", names.len().to_string()), ("$top", PAGE.to_string())];
+            let page = [("$skip", all.len().to_string()), ("$top", PAGE.to_string())];
             let (status, body) = self.send(Method::GET, "$Resources/queues", &page, None).await?;
             if !status.is_success() {
                 return Err(refused(status, &body));
             }
             let found = read(&body)?;
             let count = found.len();
-            names.extend(found.into_iter().map(|queue| queue.name));
+            all.extend(found);
             if count < PAGE {
-                return Ok(names);
+                return Ok(all);
             }
         }
     }

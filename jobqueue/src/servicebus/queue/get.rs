@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::super::amqp::receiver::Taken;
+use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::held::Held;
+use super::super::place::Place;
 use super::message::Content;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage};
@@ -30,7 +32,7 @@ pub(super) async fn get(
     let failed = |fault: Fault| fault.of_change(Operation::Get.as_str(), queue);
     limits::check_get(queue, &options)?;
     queues.check_settings(queue).await?;
-    let link = queues.links.receiver(queue.as_str()).await.map_err(failed)?;
+    let link = queues.receiver(queue).await.map_err(failed)?;
     let requested = Instant::now();
     let taken = link.get(options.count, queues.wait).await.map_err(failed)?;
     let waited = requested.elapsed();
@@ -55,21 +57,10 @@ async fn leased(
     let locked_until = content.locked_until.unwrap_or(now);
     // The lock began when the message was delivered: after the request was sent, and before now.
     let granted = locked_until.duration_since(now).unwrap_or_default().min(MAX_LOCK);
-    let mut held = Held {
-        queue: queue.clone(),
-        id: content.id.clone(),
-        sequence: content.sequence,
-        text: Arc::new(content.text),
-        dequeue_count: content.delivered.saturating_add(1),
-        inserted: content.inserted,
-        expires: content.expires,
-        locked_until,
-        saved: None,
-        properties: content.properties,
-        application_properties: content.application_properties,
-    };
+    let is_dead = Place::of(queue).is_dead_letters;
+    let mut held = Held::of(queue, &content, locked_until);
     // Nobody has saved a text before the first delivery.
-    if content.delivered_here > 0 {
+    if content.delivered_here > 0 || is_dead {
         match queues.beside.saved(&held).await {
             Ok(Some(saved)) => {
                 held.text = Arc::new(Ok(saved.text));
@@ -78,8 +69,8 @@ async fn leased(
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(%queue, message = %held.id, %error, "the saved text of a message cannot be read");
-                if let Some(link) = queues.links.present_receiver(queue.as_str()).await {
-                    let _ = link.settle(taken.lock, super::super::amqp::receiver::Settlement::Abandon).await;
+                if let Some(link) = queues.present_receiver(queue).await {
+                    let _ = link.settle(taken.lock, Settlement::Abandon).await;
                 }
                 return None;
             }
@@ -90,6 +81,7 @@ async fn leased(
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
+        .with_dead(content.cause.filter(|_| is_dead))
         .with_granted((granted + waited < asked).then_some(granted + waited));
     queues.held.insert(taken.lock, held);
     Some(lease)
@@ -102,17 +94,20 @@ pub(super) async fn peek(
 ) -> Result<Vec<PeekedMessage>, StoreError> {
     let failed = |fault: Fault| fault.of_read(Operation::Peek.as_str(), queue);
     limits::check_peek(queue, wanted)?;
-    let node = queues.links.node(queue.as_str()).await.map_err(failed)?;
+    let node = queues.node(queue).await.map_err(failed)?;
     let (mut found, mut from) = (Vec::new(), 0);
     while found.len() < wanted as usize {
         let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
         let Some(last) = page.last() else { break };
         from = last.sequence.saturating_add(1);
         let now = SystemTime::now();
-        let visible = page
-            .into_iter()
-            .filter(|content| content.is_active && content.expires.is_none_or(|expires| now < expires));
-        found.extend(visible.take(wanted as usize - found.len()).map(peeked));
+        let is_dead = Place::of(queue).is_dead_letters;
+        let visible = page.into_iter().filter(|content| {
+            is_dead || content.is_active && content.expires.is_none_or(|expires| now < expires)
+        });
+        for content in visible.take(wanted as usize - found.len()) {
+            found.push(if is_dead { letter(queues, queue, content).await? } else { peeked(content) });
+        }
     }
     Ok(found)
 }
@@ -122,10 +117,23 @@ fn peeked(content: Content) -> PeekedMessage {
         .with_expires(content.expires)
 }
 
+/// Returns a dead letter with the text that was saved for it.
+async fn letter(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    content: Content,
+) -> Result<PeekedMessage, StoreError> {
+    let held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
+    let saved = queues.beside.saved(&held).await?;
+    let text = saved.map_or(content.text, |saved| Ok(saved.text));
+    let letter = PeekedMessage::new(content.id, text, content.delivered, content.inserted);
+    Ok(letter.with_dead(content.cause))
+}
+
 /// Returns the messages of a queue in any state, counted by peeks: for callers without the claim Manage.
 pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
     let failed = |fault: Fault| fault.of_read(Operation::QueueProperties.as_str(), queue);
-    let node = queues.links.node(queue.as_str()).await.map_err(failed)?;
+    let node = queues.node(queue).await.map_err(failed)?;
     let (mut count, mut from) = (0, 0);
     loop {
         let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
@@ -135,10 +143,32 @@ pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
     }
 }
 
+impl Held {
+    /// Returns what is remembered of a message under a lock.
+    fn of(queue: &QueueName, content: &Content, locked_until: SystemTime) -> Self {
+        let is_dead = Place::of(queue).is_dead_letters;
+        Self {
+            queue: queue.clone(),
+            id: content.id.clone(),
+            sequence: content.first_sequence.filter(|_| is_dead).unwrap_or(content.sequence),
+            letter: content.letter.filter(|_| is_dead),
+            text: Arc::new(content.text.clone()),
+            dequeue_count: content.delivered.saturating_add(1),
+            inserted: content.inserted,
+            // Dead letters never expire.
+            expires: content.expires.filter(|_| !is_dead),
+            locked_until,
+            saved: None,
+            properties: content.properties.clone(),
+            application_properties: content.application_properties.clone(),
+        }
+    }
+}
+
 impl ServiceBusQueues {
     /// Refuses a queue that requires sessions, and warns of settings that contradict the framework; once for each queue.
     async fn check_settings(&self, queue: &QueueName) -> Result<(), StoreError> {
-        if !self.is_first_get(queue) {
+        if Place::of(queue).is_dead_letters || !self.is_first_get(queue) {
             return Ok(());
         }
         let Ok(Some(description)) = self.entities.describe(queue.as_str()).await else { return Ok(()) };

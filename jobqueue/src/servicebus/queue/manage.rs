@@ -8,6 +8,7 @@ use fe2o3_amqp::types::primitives::{Array, Binary, Timestamp, Uuid as AmqpUuid, 
 use uuid::Uuid;
 
 use super::super::amqp::requests::{Node, Request};
+use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{Incoming, encode, field, map};
 use super::super::error::Fault;
 use super::message::{Content, instant, millis};
@@ -38,10 +39,22 @@ pub(super) async fn renew(node: &Node, token: Uuid) -> Result<SystemTime, Fault>
     }
 }
 
-/// Completes or abandons a message by the token of its lock.
-pub(super) async fn settle(node: &Node, token: Uuid, status: &str) -> Result<(), Fault> {
-    let status = Value::String(status.to_owned());
-    let body = map([("disposition-status", status), ("lock-tokens", tokens(token))]);
+/// Settles a message by the token of its lock.
+pub(super) async fn settle(node: &Node, token: Uuid, how: &Settlement) -> Result<(), Fault> {
+    let text = |text: &str| Value::String(text.to_owned());
+    let status = |status: &str| ("disposition-status", text(status));
+    let tokens = ("lock-tokens", tokens(token));
+    let body = match how {
+        Settlement::Complete => map([status("completed"), tokens]),
+        Settlement::Abandon => map([status("abandoned"), tokens]),
+        Settlement::DeadLetter(letter) => map([
+            status("suspended"),
+            tokens,
+            ("deadletter-reason", text(&letter.reason)),
+            ("deadletter-description", text(&letter.description)),
+            ("properties-to-modify", map([(letter.property.0, text(&letter.property.1))])),
+        ]),
+    };
     node.call(request("com.microsoft:update-disposition", body)).await.map(drop)
 }
 

@@ -8,9 +8,10 @@ use fe2o3_amqp::types::messaging::{
     Properties,
 };
 use fe2o3_amqp::types::primitives::{SimpleValue, Symbol, Timestamp, Value};
+use uuid::Uuid;
 
 use super::super::amqp::Incoming;
-use crate::storage::MessageId;
+use crate::storage::{DeadLetterCause, MessageId};
 
 /// The longest time to live that the header can tell: 49 days.
 const MAX_HEADER_TTL: Duration = Duration::from_millis(u32::MAX as u64);
@@ -21,6 +22,12 @@ const ID: &str = "jobqueue-id";
 const INSERTED: &str = "jobqueue-inserted";
 const EXPIRES: &str = "jobqueue-expires";
 const DEQUEUED: &str = "jobqueue-dequeued";
+/// The number of the blob with the text of a dead letter.
+pub(super) const LETTER: &str = "jobqueue-letter";
+
+/// Application properties that the service sets on a dead letter.
+const REASON: &str = "DeadLetterReason";
+const DESCRIPTION: &str = "DeadLetterErrorDescription";
 
 /// A message to send.
 #[derive(Debug, Clone)]
@@ -47,6 +54,10 @@ impl Outgoing<'_> {
         properties.message_id = Some(AmqpId::String(self.message_id.clone()));
         properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
         let mut fields = application.unwrap_or_default();
+        // Of a dead letter that somebody has sent again as it was.
+        for name in [LETTER, REASON, DESCRIPTION] {
+            fields.0.swap_remove(name);
+        }
         fields.0.insert(ID.to_owned(), SimpleValue::String(self.id.to_owned()));
         fields.0.insert(INSERTED.to_owned(), SimpleValue::Long(millis(self.inserted)));
         if let Some(expires) = self.expires {
@@ -101,6 +112,12 @@ pub(super) struct Content {
     /// The earlier deliveries of this message of the service.
     pub(super) delivered_here: u32,
     pub(super) sequence: i64,
+    /// The number that the message had in the queue to which it was sent, if the service tells it.
+    pub(super) first_sequence: Option<i64>,
+    /// The number of the blob with its text as a dead letter.
+    pub(super) letter: Option<Uuid>,
+    /// The reason why it is a dead letter.
+    pub(super) cause: Option<DeadLetterCause>,
     pub(super) locked_until: Option<SystemTime>,
     pub(super) is_active: bool,
     pub(super) properties: Option<Properties>,
@@ -118,6 +135,10 @@ impl Content {
             SimpleValue::Int(number) => Some(i64::from(*number)),
             _ => None,
         };
+        let text = |name: &str| match message.application_properties.as_ref()?.get(name)? {
+            SimpleValue::String(text) => Some(text.clone()),
+            _ => None,
+        };
         let sequence = annotation("x-opt-sequence-number").unwrap_or_default();
         let enqueued = annotation("x-opt-enqueued-time").map_or_else(SystemTime::now, instant);
         let header = message.header.as_ref();
@@ -132,6 +153,10 @@ impl Content {
             delivered: delivered_here.saturating_add(carried),
             delivered_here,
             sequence,
+            first_sequence: annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0),
+            letter: text(LETTER).and_then(|number| Uuid::try_parse(&number).ok()),
+            cause: text(REASON)
+                .map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION))),
             locked_until: annotation("x-opt-locked-until").map(instant),
             is_active: annotation("x-opt-message-state").unwrap_or_default() == 0,
             text: text_of(message.body),

@@ -1,5 +1,6 @@
 //! Implements the queue half of the port.
 
+mod dead_letter;
 mod get;
 mod manage;
 mod message;
@@ -18,14 +19,18 @@ use futures_util::StreamExt as _;
 
 use super::amqp::Links;
 use super::amqp::receiver::ReceiveLink;
+use super::amqp::requests::Node;
+use super::amqp::sender::SendLink;
 use super::entity::Entities;
+use super::error::Fault;
 use super::held::HeldMessages;
+use super::place::Place;
 use super::texts::Beside;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
-    Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
+    Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage,
+    PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
 use crate::sync::lock;
 
@@ -59,6 +64,26 @@ impl ServiceBusQueues {
         Self { links, entities, beside, wait, held, first_gets, transacting }
     }
 
+    /// Returns the node for the management of a queue's messages.
+    async fn node(&self, queue: &QueueName) -> Result<Node, Fault> {
+        self.links.node(&Place::of(queue).address()).await
+    }
+
+    /// Returns the link by which messages are sent to a queue.
+    async fn sender(&self, queue: &QueueName) -> Result<SendLink, Fault> {
+        self.links.sender(&Place::of(queue).address()).await
+    }
+
+    /// Returns the link by which a queue's messages come.
+    async fn receiver(&self, queue: &QueueName) -> Result<ReceiveLink, Fault> {
+        self.links.receiver(&Place::of(queue).address()).await
+    }
+
+    /// Returns the link by which a queue's messages came, if it is still up.
+    async fn present_receiver(&self, queue: &QueueName) -> Option<ReceiveLink> {
+        self.links.present_receiver(&Place::of(queue).address()).await
+    }
+
     fn is_first_get(&self, queue: &QueueName) -> bool {
         lock(&self.first_gets).insert(queue.clone())
     }
@@ -69,7 +94,7 @@ impl ServiceBusQueues {
 
     /// Returns the link of a queue, ready for transactions; `None` if it has gone, or if the tier has none.
     async fn transacting(&self, queue: &QueueName) -> Option<ReceiveLink> {
-        let link = self.links.present_receiver(queue.as_str()).await?;
+        let link = self.present_receiver(queue).await?;
         {
             let mut known = lock(&self.transacting);
             known.ready.retain(|(_, link)| !link.is_gone());
@@ -169,6 +194,19 @@ impl QueueStore for ServiceBusQueues {
             .buffered(PARALLEL)
             .collect()
             .await
+    }
+
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        dead_letter::dead_letter(self, queue, message, letter).await
+    }
+
+    fn has_dead_letter_queues(&self) -> bool {
+        true
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {

@@ -3,13 +3,16 @@
 use std::time::SystemTime;
 
 use super::super::error::Fault;
+use super::super::place::Place;
 use super::message::{Outgoing, instant, millis};
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage};
 use crate::entropy;
 use crate::name::QueueName;
 use crate::storage::rules::limits;
-use crate::storage::{MessageId, MessageRef, Operation, PutMessage, PutOutcome, StoreError};
+use crate::storage::{
+    MessageId, MessageRef, Operation, PutMessage, PutOutcome, StoreError, StoreErrorKind as Kind,
+};
 
 pub(super) async fn put(
     queues: &ServiceBusQueues,
@@ -18,6 +21,12 @@ pub(super) async fn put(
 ) -> Result<PutOutcome, StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Put.as_str(), queue);
     limits::check_put(queue, message)?;
+    if Place::of(queue).is_dead_letters {
+        let error = StoreError::new(Kind::Unsupported, Operation::Put.as_str(), queue);
+        return Err(
+            error.with_detail("Service Bus takes nothing into a dead-letter queue but messages of its queue")
+        );
+    }
     // The service counts in milliseconds, and what it is told must come back the same.
     let inserted = instant(millis(SystemTime::now()));
     let after = |time| inserted.checked_add(time).map(|at| instant(millis(at)));
@@ -38,10 +47,10 @@ pub(super) async fn put(
     let sent = outgoing.message(None, None);
     let receipt = if is_delayed {
         // By management, which tells the number by which the message can be cancelled.
-        let node = queues.links.node(queue.as_str()).await.map_err(before(failed))?;
+        let node = queues.node(queue).await.map_err(before(failed))?;
         Receipt::Scheduled(manage::schedule(&node, &outgoing.message_id, &sent).await.map_err(failed)?)
     } else {
-        let link = queues.links.sender(queue.as_str()).await.map_err(before(failed))?;
+        let link = queues.sender(queue).await.map_err(before(failed))?;
         link.send(sent).await.map_err(failed)?;
         Receipt::Sent(nonce)
     };

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::super::error::Fault;
+use super::super::place::Place;
 use super::{ServiceBusQueues, get, manage};
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
@@ -39,6 +40,13 @@ pub(super) async fn create(
         }
         Err(error) => return Err(error),
     }
+    if Place::of(queue).is_dead_letters {
+        let is_there = exists(queues, queue).await?;
+        return is_there.then_some(Created::Existed).ok_or_else(|| {
+            StoreError::new(Kind::QueueNotFound, operation.as_str(), queue)
+                .with_detail("a dead-letter queue of Service Bus comes with its queue; create that")
+        });
+    }
     match queues.entities.create(queue.as_str()).await {
         Ok(true) => Ok(Created::New),
         Ok(false) => Ok(Created::Existed),
@@ -53,7 +61,7 @@ pub(super) async fn create(
 
 /// Returns whether the queue exists: by its management node, which needs no claim Manage.
 async fn exists(queues: &ServiceBusQueues, queue: &QueueName) -> Result<bool, StoreError> {
-    match queues.links.node(queue.as_str()).await {
+    match queues.node(queue).await {
         Ok(_) => Ok(true),
         Err(fault) if fault.is_missing_entity() => Ok(false),
         Err(fault) => Err(fault.of_read(Operation::QueueProperties.as_str(), queue)),
@@ -62,6 +70,10 @@ async fn exists(queues: &ServiceBusQueues, queue: &QueueName) -> Result<bool, St
 
 pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let operation = Operation::DeleteQueue.as_str();
+    if Place::of(queue).is_dead_letters {
+        let error = StoreError::new(Kind::Unsupported, operation, queue);
+        return Err(error.with_detail("a dead-letter queue of Service Bus goes with its queue; purge it"));
+    }
     let deleted = queues.entities.delete(queue.as_str()).await;
     if !deleted.map_err(|fault| fault.of_change(operation, queue))? {
         return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
@@ -71,10 +83,18 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
 }
 
 pub(super) async fn list(queues: &ServiceBusQueues, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
-    let names = queues.entities.names().await;
-    let names = names.map_err(|fault| fault.of_read(Operation::ListQueues.as_str(), ""))?;
-    let names = names.into_iter().filter(|name| name.starts_with(prefix));
-    let mut names: Vec<_> = names.filter_map(|name| QueueName::new(name).ok()).collect();
+    let all = queues.entities.all().await;
+    let all = all.map_err(|fault| fault.of_read(Operation::ListQueues.as_str(), ""))?;
+    let mut names = Vec::new();
+    for description in all {
+        // An entity with the name of a dead-letter queue cannot be reached under it.
+        let Ok(name) = QueueName::new(description.name) else { continue };
+        if !name.is_dead_letter() {
+            names.extend(name.dead_letter().ok().filter(|_| description.dead_letters > 0));
+            names.push(name);
+        }
+    }
+    names.retain(|name| name.as_str().starts_with(prefix));
     names.sort();
     names.dedup();
     Ok(names)
@@ -85,7 +105,9 @@ pub(super) async fn properties(
     queue: &QueueName,
 ) -> Result<QueueProperties, StoreError> {
     let operation = Operation::QueueProperties.as_str();
-    let count = match queues.entities.describe(queue.as_str()).await {
+    let Place { queue: name, is_dead_letters } = Place::of(queue);
+    let count = match queues.entities.describe(name).await {
+        Ok(Some(description)) if is_dead_letters => description.dead_letters,
         Ok(Some(description)) => description.messages,
         Ok(None) => return Err(StoreError::new(Kind::QueueNotFound, operation, queue)),
         Err(fault) => {
@@ -129,7 +151,7 @@ async fn must_exist(
 /// Deletes the messages that are visible or delayed. Those under locks stay.
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
-    let node = queues.links.node(queue.as_str()).await.map_err(failed)?;
+    let node = queues.node(queue).await.map_err(failed)?;
     while manage::delete_batch(&node, BATCH, SystemTime::now() + DAY).await.map_err(failed)? {}
     let mut from = 0;
     loop {
@@ -154,8 +176,10 @@ pub(super) async fn check_access(
     access: Access,
 ) -> Result<(), StoreError> {
     let (result, claim) = match access {
-        Access::Send => (queues.links.sender(queue.as_str()).await.map(drop), "Send"),
-        Access::Process => (queues.links.receiver(queue.as_str()).await.map(drop), "Listen"),
+        // Dead letters come by settling messages, for which their queue's claim is enough.
+        Access::Send if Place::of(queue).is_dead_letters => return Ok(()),
+        Access::Send => (queues.sender(queue).await.map(drop), "Send"),
+        Access::Process => (queues.receiver(queue).await.map(drop), "Listen"),
     };
     match result {
         Err(fault) if !fault.is_missing_entity() => {

@@ -4,9 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
-use super::super::amqp::receiver::Settlement;
+use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::held::Held;
+use super::super::place::Place;
 use super::message::{Outgoing, instant, millis};
 use super::put::before;
 use super::receipt::Receipt;
@@ -46,7 +47,7 @@ pub(super) async fn delete(
 ) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(DELETE, queue);
     if let Some(Receipt::Scheduled(number)) = Receipt::read(&message.receipt) {
-        let node = queues.links.node(queue.as_str()).await.map_err(before(failed))?;
+        let node = queues.node(queue).await.map_err(before(failed))?;
         return manage::cancel(&node, &[number]).await.map_err(failed);
     }
     let (token, held) = held(queues, queue, message, DELETE).await?;
@@ -60,7 +61,7 @@ pub(super) async fn delete(
 ///
 /// # Errors
 /// `MessageNotFound` if this process holds no such message, `QueueNotFound` if there is no such queue.
-async fn held(
+pub(super) async fn held(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     message: &MessageRef,
@@ -73,7 +74,7 @@ async fn held(
         return Ok((token, held));
     }
     // Asks for the node, which says whether there is a queue.
-    queues.links.node(queue.as_str()).await.map_err(|fault| fault.of_read(operation, queue))?;
+    queues.node(queue).await.map_err(|fault| fault.of_read(operation, queue))?;
     let error = StoreError::new(Kind::MessageNotFound, operation, queue);
     Err(match receipt {
         Some(Receipt::Sent(_) | Receipt::Scheduled(_)) => {
@@ -84,11 +85,11 @@ async fn held(
 }
 
 /// A message under a lock.
-struct Lock<'a> {
-    queues: &'a ServiceBusQueues,
-    queue: &'a QueueName,
-    token: Uuid,
-    held: Held,
+pub(super) struct Lock<'a> {
+    pub(super) queues: &'a ServiceBusQueues,
+    pub(super) queue: &'a QueueName,
+    pub(super) token: Uuid,
+    pub(super) held: Held,
 }
 
 impl Lock<'_> {
@@ -100,7 +101,7 @@ impl Lock<'_> {
         asked: Duration,
     ) -> Result<Updated, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
-        let node = self.queues.links.node(self.queue.as_str()).await.map_err(before(failed))?;
+        let node = self.queues.node(self.queue).await.map_err(before(failed))?;
         let until = manage::renew(&node, self.token).await.map_err(failed)?;
         let renewed = SystemTime::now();
         self.queues.held.renewed(self.token, until);
@@ -120,35 +121,32 @@ impl Lock<'_> {
     }
 
     /// Settles the message on the link by which it came, or by management if that has gone.
-    async fn settle(&self, how: Settlement, operation: &'static str) -> Result<(), StoreError> {
-        let link = self.queues.links.present_receiver(self.queue.as_str()).await;
+    pub(super) async fn settle(&self, how: Settlement, operation: &'static str) -> Result<(), StoreError> {
+        let link = self.queues.present_receiver(self.queue).await;
         let by_link = match link {
-            Some(link) => link.settle(self.token, how).await,
+            Some(link) => link.settle(self.token, how.clone()).await,
             None => None,
         };
         let settled = match by_link {
             Some(settled) => settled,
-            None => self.settle_by_management(how).await,
+            None => self.settle_by_management(&how).await,
         };
         settled.map_err(|fault| self.failed(fault, operation))?;
         self.queues.held.remove(self.token);
         Ok(())
     }
 
-    async fn settle_by_management(&self, how: Settlement) -> Result<(), Fault> {
-        let status = match how {
-            Settlement::Complete => "completed",
-            Settlement::Abandon => "abandoned",
-        };
-        let node = self.queues.links.node(self.queue.as_str()).await.map_err(unsent)?;
-        manage::settle(&node, self.token, status).await
+    async fn settle_by_management(&self, how: &Settlement) -> Result<(), Fault> {
+        let node = self.queues.node(self.queue).await.map_err(unsent)?;
+        manage::settle(&node, self.token, how).await
     }
 
     /// Puts a copy in the message's place: in one transaction, or else the copy first.
     async fn replace(&self, text: Option<&str>, visible: Option<SystemTime>) -> Result<(), StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
-        let Some(text) = text.or_else(|| self.held.text.as_ref().as_ref().ok().map(String::as_str)) else {
-            // A text that cannot be read cannot be copied either.
+        let text = text.or_else(|| self.held.text.as_ref().as_ref().ok().map(String::as_str));
+        // A text that cannot be read cannot be copied either, and nothing can be sent to a dead-letter queue.
+        let Some(text) = text.filter(|_| !Place::of(self.queue).is_dead_letters) else {
             return self.abandon().await;
         };
         let outgoing = self.copy(text, visible);
@@ -161,9 +159,9 @@ impl Lock<'_> {
             return self.replaced().await;
         }
         // Says whether the message is still ours, and gives the time for what follows.
-        let node = self.queues.links.node(self.queue.as_str()).await.map_err(before(failed))?;
+        let node = self.queues.node(self.queue).await.map_err(before(failed))?;
         manage::renew(&node, self.token).await.map_err(before(failed))?;
-        let sender = self.queues.links.sender(self.queue.as_str()).await.map_err(before(failed))?;
+        let sender = self.queues.sender(self.queue).await.map_err(before(failed))?;
         sender.send(copy()).await.map_err(failed)?;
         self.settle(Settlement::Complete, UPDATE).await.inspect_err(|error| {
             let queue = self.queue;

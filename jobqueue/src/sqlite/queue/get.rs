@@ -44,6 +44,7 @@ impl Leased {
             expires: row.expires_at.map(to_instant),
             next_visible,
             granted: None,
+            dead: None,
         };
         let messages = self.rows.into_iter().map(message).collect();
         Received::new(messages).with_next_visible_in(self.next_visible_in)

@@ -26,6 +26,7 @@ pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec
             dequeue_count: row.get(2)?,
             inserted: to_instant(row.get(3)?),
             expires: row.get::<_, Option<i64>>(4)?.map(to_instant),
+            dead: None,
         })
     })?;
     Ok(messages.collect::<rusqlite::Result<_>>()?)

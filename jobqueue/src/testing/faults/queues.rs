@@ -8,8 +8,9 @@ use super::Queues;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
-    Access, Created, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
+    Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage,
+    PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage,
+    Updated,
 };
 
 impl Queues {
@@ -98,6 +99,19 @@ impl QueueStore for Queues {
         let count = messages.len();
         let answers = self.inner.delete_all(queue, messages, self.expired(expired));
         self.plan.run_all(Operation::DeleteAll, queue, count, answers).await
+    }
+
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        self.plan.run(Operation::DeadLetter, queue, self.inner.dead_letter(queue, message, letter)).await
+    }
+
+    fn has_dead_letter_queues(&self) -> bool {
+        self.inner.has_dead_letter_queues()
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {

@@ -1,0 +1,55 @@
+//! Hands a message over to the dead-letter queue of the storage, which moves it in one step: no copy, and no deletion that
+//! could fail after it.
+
+use super::decode::Rejection;
+use super::leased_job::LeasedJob;
+use crate::envelope::Envelope;
+use crate::error::Error;
+use crate::lease::LeaseError;
+use crate::storage::{Certainty, DeadLetterCause, DeadLetterMessage};
+
+impl LeasedJob {
+    /// Moves the message, with its reason, its history and blobs that never expire; then deletes the blobs of the message. The
+    /// caller holds the lock on saving.
+    ///
+    /// The message stays where it is if the storage refuses, or if its blobs cannot be copied now.
+    pub(super) async fn move_in_one_step(&self, rejection: &Rejection) -> Result<Certainty, Error> {
+        let mut envelope = self.dead_envelope(rejection, u32::from(rejection.attempted))?;
+        let mut copied = self.core.copy_blobs(&self.core.name, &mut envelope).await?;
+        let text = match self.store_dead_text(&mut envelope, &mut copied.new).await {
+            Ok(text) => text,
+            Err(error) => {
+                self.core.remove_blobs(&self.core.name, copied.new).await;
+                return Err(error);
+            }
+        };
+        let cause =
+            DeadLetterCause::new(rejection.reason.as_str()).with_description(envelope.history.last_error);
+        match self.lease.dead_letter(&DeadLetterMessage::new(text, cause)).await {
+            Ok(()) => {
+                self.core.remove_blobs(&self.core.name, copied.old).await;
+                Ok(Certainty::Applied)
+            }
+            // Whichever it is, its blobs are there.
+            Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
+            Err(error) => {
+                self.core.remove_blobs(&self.core.name, copied.new).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Returns the text of the dead letter, after storing what did not fit into it.
+    async fn store_dead_text(
+        &self,
+        envelope: &mut Envelope,
+        new: &mut Vec<crate::envelope::StoredReference>,
+    ) -> Result<String, Error> {
+        let rendered = self.render(envelope)?;
+        for (reference, data) in rendered.blobs {
+            self.core.claim_checks.store(&reference, data, None).await?;
+            new.push(reference);
+        }
+        Ok(rendered.text)
+    }
+}

@@ -1,0 +1,62 @@
+//! The decisions about deliveries, as outcomes of AMQP.
+
+use std::sync::Arc;
+
+use fe2o3_amqp::types::definitions::{Error as AmqpError, ErrorCondition, Fields};
+use fe2o3_amqp::types::messaging::{DeliveryState, Modified};
+use fe2o3_amqp::types::primitives::{Symbol, Value};
+
+use super::super::error::Fault;
+use super::values::condition_of;
+
+/// The decision about a delivery.
+#[derive(Debug, Clone)]
+pub(crate) enum Settlement {
+    Complete,
+    Abandon,
+    DeadLetter(Arc<DeadLetterOutcome>),
+}
+
+/// The reason for which a message becomes a dead letter, and a property that it gets.
+#[derive(Debug)]
+pub(crate) struct DeadLetterOutcome {
+    pub(crate) reason: String,
+    pub(crate) description: String,
+    pub(crate) property: (&'static str, String),
+}
+
+impl DeadLetterOutcome {
+    /// Returns the outcome as the service reads it: a rejection with a condition of its own.
+    pub(super) fn rejection(&self) -> AmqpError {
+        let mut info = Fields::new();
+        let (name, value) = &self.property;
+        for (name, value) in [
+            ("DeadLetterReason", &self.reason),
+            ("DeadLetterErrorDescription", &self.description),
+            (*name, value),
+        ] {
+            info.insert(Symbol::from(name), Value::String(value.clone()));
+        }
+        AmqpError {
+            condition: ErrorCondition::Custom(Symbol::from("com.microsoft:dead-letter")),
+            description: None,
+            info: Some(Box::new(info)),
+        }
+    }
+}
+
+/// Returns the outcome that gives a message back.
+pub(super) fn abandoned() -> Modified {
+    Modified { delivery_failed: None, undeliverable_here: Some(false), message_annotations: None }
+}
+
+/// Reads the answer to a settlement: a rejection with an error means that it was not applied.
+pub(super) fn settled(state: DeliveryState) -> Result<(), Fault> {
+    match state {
+        DeliveryState::Rejected(rejected) => match rejected.error {
+            Some(error) => Err(condition_of(&error)),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,44 @@
+//! The entity of the service that stands for a queue of the port: a queue, or the dead-letter queue that each one has.
+
+use std::borrow::Cow;
+
+use crate::name::{DEAD_LETTER_SUFFIX, QueueName};
+
+/// The place of a queue in the namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place<'n> {
+    /// The name of the queue of the service.
+    pub(super) queue: &'n str,
+    /// True for its dead-letter queue.
+    pub(super) is_dead_letters: bool,
+}
+
+impl<'n> Place<'n> {
+    /// Returns the place of a queue: `orders-poison` is the dead-letter queue of `orders`.
+    pub(super) fn of(name: &'n QueueName) -> Self {
+        match name.as_str().strip_suffix(DEAD_LETTER_SUFFIX) {
+            Some(queue) => Self { queue, is_dead_letters: true },
+            None => Self { queue: name.as_str(), is_dead_letters: false },
+        }
+    }
+
+    /// Returns the address by which links are attached.
+    pub(super) fn address(self) -> Cow<'n, str> {
+        match self.is_dead_letters {
+            true => format!("{}/$DeadLetterQueue", self.queue).into(),
+            false => self.queue.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_queue_is_a_part_of_its_queue() {
+        let queue = QueueName::new("orders").unwrap();
+        assert_eq!(Place::of(&queue).address(), "orders");
+        assert_eq!(Place::of(&queue.dead_letter().unwrap()).address(), "orders/$DeadLetterQueue");
+    }
+}

@@ -1,0 +1,48 @@
+//! Moves messages to the dead-letter queue that the service has for each queue.
+
+use std::sync::Arc;
+
+use super::super::amqp::settlement::{DeadLetterOutcome, Settlement};
+use super::ServiceBusQueues;
+use super::message::LETTER;
+use super::update::{Lock, held};
+use crate::name::QueueName;
+use crate::storage::rules::limits;
+use crate::storage::{DeadLetterMessage, MessageRef, Operation, StoreError, UpdateMessage};
+
+const OPERATION: &str = Operation::DeadLetter.as_str();
+/// The longest reason, and the longest description, that the service takes.
+const MAX_CHARS: usize = 4096;
+
+/// Dead-letters a message: writes its new text to a blob, and settles it with the reason and the number of the blob. A crash
+/// between the two leaves the message where it is, and a blob that a sweep removes.
+pub(super) async fn dead_letter(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    message: &MessageRef,
+    letter: DeadLetterMessage,
+) -> Result<(), StoreError> {
+    let DeadLetterMessage { text, cause } = letter;
+    limits::check_update(queue, &UpdateMessage::new(Default::default()).with_text(text.clone()))?;
+    let (token, held) = held(queues, queue, message, OPERATION).await?;
+    let number = queues.beside.write_letter(&held, &text).await;
+    let number = number.map_err(|error| error.with_ambiguous(false))?;
+    let lock = Lock { queues, queue, token, held };
+    let outcome = DeadLetterOutcome {
+        reason: shortened(&cause.reason),
+        description: shortened(cause.description.as_deref().unwrap_or_default()),
+        property: (LETTER, number.to_string()),
+    };
+    let settled = lock.settle(Settlement::DeadLetter(Arc::new(outcome)), OPERATION).await;
+    match &settled {
+        Ok(()) => queues.beside.forget(&lock.held).await,
+        Err(error) if !error.is_ambiguous() => queues.beside.forget_letter(&lock.held, number).await,
+        // The message may be a dead letter that needs it.
+        Err(_) => {}
+    }
+    settled
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MAX_CHARS).collect()
+}

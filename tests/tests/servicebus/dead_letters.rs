@@ -1,0 +1,249 @@
+//! Dead letters in the dead-letter queue that the service has for each queue.
+
+use std::time::Duration;
+
+use jobqueue::admin::{AccessLevel, Admin, DeadLetterFilter};
+use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::storage::{
+    ContainerName, DeadLetterCause, DeadLetterMessage, GetMessages, PutMessage, StoreErrorKind, UpdateMessage,
+};
+use jobqueue::{JobError, Queue, QueueName, Reason, Worker};
+use serde_json::{Value, json};
+
+use super::jobs::{Work, work};
+use super::{Bench, ENDS, MINUTE};
+
+impl Bench {
+    /// Returns the dead letters as the service has them.
+    fn letters(&self) -> Vec<Value> {
+        let shown = self.emulator.queue("work%2F$DeadLetterQueue");
+        shown["messages"].as_array().unwrap().clone()
+    }
+
+    async fn work(&self) -> Queue<Work> {
+        self.storage.queue::<Work>().await.unwrap()
+    }
+
+    async fn dead_letter(&self, name: &str, why: &str) {
+        let queue = self.work().await;
+        queue.send(&work(name)).await.unwrap();
+        queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter(why).await.unwrap();
+    }
+
+    async fn blobs_with(&self, prefix: &str) -> usize {
+        let container = ContainerName::new("jobqueue-servicebus").unwrap();
+        self.blobs.blobs().list_blobs(&container, prefix, None).await.unwrap().blobs.len()
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_goes_to_the_services_queue_with_its_reason() {
+    let bench = Bench::new();
+    bench.dead_letter("bad", "no such address").await;
+    let letters = bench.letters();
+    assert_eq!(letters.len(), 1, "{letters:?}");
+    assert_eq!(letters[0]["properties"]["DeadLetterReason"], "rejected");
+    assert_eq!(letters[0]["properties"]["DeadLetterErrorDescription"], "no such address");
+    assert_eq!(bench.count("active"), 0);
+    let dead = bench.work().await.dead_letters().unwrap();
+    assert_eq!(dead.approximate_len().await.unwrap(), 1);
+    for letters in [dead.peek().await.unwrap(), dead.list().await.unwrap()] {
+        let letter = &letters[0];
+        assert_eq!((&letter.reason, letter.error.as_deref()), (&Reason::REJECTED, Some("no such address")));
+        assert_eq!((letter.attempts, letter.deliveries, letter.queue.as_str()), (1, 1, "work"));
+        assert_eq!(dead.message(letter).await.unwrap().name, "bad");
+    }
+}
+
+#[tokio::test]
+async fn a_redriven_dead_letter_has_all_its_attempts_and_leaves_no_blob() {
+    let bench = Bench::new();
+    bench.dead_letter("bad", "no").await;
+    assert_eq!(bench.blobs_with("letters/").await, 1);
+    let queue = bench.work().await;
+    let report = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!((report.moved.len(), report.left), (1, 0), "{report:?}");
+    assert_eq!((bench.letters().len(), bench.count("active")), (0, 1));
+    let again = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!((again.message().name.as_str(), again.info().attempt), ("bad", 1));
+    again.dead_letter("still no").await.unwrap();
+    let dead = queue.dead_letters().unwrap();
+    let letter = &dead.peek().await.unwrap()[0];
+    assert_eq!((letter.past.len(), letter.error.as_deref()), (1, Some("still no")));
+    assert_eq!(dead.purge(|_| true).await.unwrap().deleted.len(), 1);
+    assert_eq!((bench.letters().len(), bench.blobs_with("").await), (0, 0));
+}
+
+#[tokio::test]
+async fn what_the_service_dead_letters_is_in_the_same_list() {
+    let settings = json!({ "MaxDeliveryCount": 1, "DeadLetteringOnMessageExpiration": true });
+    let bench = Bench::with(settings, &[]);
+    let queue = bench.work().await;
+    queue.send(&work("poison")).await.unwrap();
+    let leased = bench.get().await.unwrap();
+    bench.update(&leased.message, UpdateMessage::new(Duration::ZERO)).await.unwrap();
+    queue.send(&work("late")).ttl(MINUTE).await.unwrap();
+    bench.emulator.advance(MINUTE * 2);
+    bench.dead_letter("bad", "no").await;
+    let dead = queue.dead_letters().unwrap();
+    let mut found = Vec::new();
+    for letter in dead.list().await.unwrap() {
+        let name = dead.message(&letter).await.unwrap().name;
+        assert!(letter.time.is_some() && letter.error.is_some(), "{letter:?}");
+        found.push((letter.reason.to_string(), name));
+    }
+    found.sort();
+    let pair = |reason: &str, name: &str| (reason.to_owned(), name.to_owned());
+    let expected = [
+        pair("max_delivery_count_exceeded", "poison"),
+        pair("rejected", "bad"),
+        pair("ttl_expired_exception", "late"),
+    ];
+    assert_eq!(found, expected);
+    let options = RedriveOptions::new().filter(|letter| letter.reason == "max_delivery_count_exceeded");
+    assert_eq!(dead.redrive(options).await.unwrap().moved.len(), 1);
+    assert_eq!(bench.get().await.unwrap().dequeue_count, 1);
+    let purged = dead.purge(|letter| letter.reason == "ttl_expired_exception").await.unwrap();
+    assert_eq!((purged.deleted.len(), bench.letters().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_operator_sees_and_redrives_them() {
+    let bench = Bench::new();
+    bench.dead_letter("bad", "no").await;
+    let admin = Admin::builder(bench.storage.clone()).access(AccessLevel::Operate).build();
+    let names: Vec<_> = admin.queue_names().await.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["work"]);
+    assert_eq!(admin.queue("work").await.unwrap().dead_letters, 1);
+    let listed = bench.store().list_queues("").await.unwrap();
+    assert_eq!(listed.iter().map(QueueName::as_str).collect::<Vec<_>>(), ["work", "work-poison"]);
+    let page = admin.dead_letters("work", &DeadLetterFilter::new().reason("rejected")).await.unwrap();
+    assert_eq!((page.letters.len(), page.complete), (1, true));
+    let found = admin.search_dead_letters("work", &DeadLetterFilter::new(), 10).await.unwrap();
+    assert_eq!((found.letters[0].dead.as_ref().unwrap().reason.as_str(), found.complete), ("rejected", true));
+}
+
+#[tokio::test]
+async fn a_large_dead_letter_keeps_its_payload() {
+    let bench = Bench::new();
+    let name = "x".repeat(200_000);
+    bench.dead_letter(&name, "too long").await;
+    let queue = bench.work().await;
+    let dead = queue.dead_letters().unwrap();
+    let letter = &dead.peek().await.unwrap()[0];
+    assert_eq!(dead.message(letter).await.unwrap().name, name);
+    assert_eq!(dead.redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
+    let again = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(again.message().name, name);
+    again.complete().await.unwrap();
+    let container = ContainerName::new("jobqueue-payloads").unwrap();
+    let left = bench.blobs.blobs().list_blobs(&container, "", None).await.unwrap();
+    assert!(left.blobs.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_checkpoint_survives_the_services_own_dead_lettering() {
+    let bench = Bench::with(json!({ "MaxDeliveryCount": 1 }), &[]);
+    let leased = bench.leased("first").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("second".to_owned())).await.unwrap();
+    bench.emulator.advance(MINUTE);
+    let dead = bench.queue.dead_letter().unwrap();
+    let letter = bench.store().peek(&dead, 1).await.unwrap().remove(0);
+    assert_eq!(
+        (letter.text.as_deref(), letter.dead.unwrap().reason.as_str()),
+        (Ok("second"), "MaxDeliveryCountExceeded")
+    );
+}
+
+fn letter() -> DeadLetterMessage {
+    let cause = DeadLetterCause::new("rejected").with_description("why".to_owned());
+    DeadLetterMessage::new("dead text", cause)
+}
+
+// B2
+#[tokio::test]
+async fn a_lost_answer_to_dead_lettering_is_ambiguous_and_leaves_one_letter() {
+    for end in ENDS {
+        for performed in [true, false] {
+            let bench = Bench::new();
+            let leased = bench.leased("text").await;
+            bench.emulator.plant_with("dead-letter", end, json!({ "performed": performed }));
+            let dead_letter = || bench.store().dead_letter(&bench.queue, &leased.message, letter());
+            let error = dead_letter().await.unwrap_err();
+            assert!(error.is_ambiguous() && error.is_retryable(), "{end}: {error:?}");
+            let again = loop {
+                match dead_letter().await {
+                    Err(error) if error.is_retryable() => {}
+                    other => break other,
+                }
+            };
+            let kind = again.err().map(|error| error.kind());
+            assert_eq!(kind, performed.then_some(StoreErrorKind::MessageNotFound), "{end}");
+            assert_eq!((bench.letters().len(), bench.count("active")), (1, 0), "{end}");
+            let dead = bench.queue.dead_letter().unwrap();
+            let text = bench.store().peek(&dead, 1).await.unwrap().remove(0).text;
+            assert_eq!(text.as_deref(), Ok("dead text"), "{end}: the letter lost its text");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_dead_lettering_leaves_the_message_and_no_blob() {
+    let bench = Bench::new();
+    let leased = bench.leased("text").await;
+    bench.emulator.plant("dead-letter", "busy");
+    let error = bench.store().dead_letter(&bench.queue, &leased.message, letter()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Throttled, false), "{error:?}");
+    assert_eq!((bench.letters().len(), bench.blobs_with("letters/").await), (0, 0));
+    // By management, because the link has given the delivery up.
+    bench.store().dead_letter(&bench.queue, &leased.message, letter()).await.unwrap();
+    assert_eq!(bench.letters()[0]["properties"]["DeadLetterReason"], "rejected");
+}
+
+#[tokio::test]
+async fn a_stale_holder_cannot_dead_letter() {
+    let bench = Bench::new();
+    let stale = bench.leased("text").await;
+    bench.emulator.advance(MINUTE);
+    let error = bench.store().dead_letter(&bench.queue, &stale.message, letter()).await.unwrap_err();
+    assert!(error.is_lease_lost() && !error.is_ambiguous(), "{error:?}");
+    assert_eq!((bench.letters().len(), bench.count("active")), (0, 1));
+}
+
+// I12
+#[tokio::test]
+async fn a_redrive_with_lost_answers_keeps_one_job() {
+    for end in ENDS {
+        let bench = Bench::new();
+        bench.dead_letter("bad", "no").await;
+        bench.emulator.plant_with("complete", end, json!({ "entity": "work/$DeadLetterQueue" }));
+        let queue = bench.work().await;
+        let dead = queue.dead_letters().unwrap();
+        let report = dead.redrive(RedriveOptions::new()).await.unwrap();
+        assert_eq!(report.moved.len(), 1, "{end}: {report:?}");
+        assert_eq!((bench.letters().len(), bench.count("active")), (0, 1), "{end}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_can_be_put_into_a_dead_letter_queue() {
+    let bench = Bench::new();
+    let dead = bench.queue.dead_letter().unwrap();
+    let error = bench.store().put(&dead, PutMessage::new("text")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unsupported, false));
+    assert!(bench.store().get(&dead, GetMessages::new(1, MINUTE)).await.unwrap().messages.is_empty());
+}
+
+#[tokio::test]
+async fn a_worker_whose_dead_lettering_gets_no_answer_does_it_once() {
+    for end in ["detach", "abort"] {
+        let bench = Bench::new();
+        bench.work().await.send(&work("bad")).await.unwrap();
+        bench.emulator.plant("dead-letter", end);
+        let handler = |_: Work| async { Err::<(), JobError>(JobError::dead_letter("no")) };
+        let worker = Worker::builder(bench.storage.clone()).max_idle_delay(Duration::from_millis(200));
+        let report = worker.handle(handler).build().unwrap().run_until_idle().await.unwrap();
+        assert_eq!(report.dead_lettered, 1, "{end}: {report:?}");
+        assert_eq!((bench.letters().len(), bench.count("active")), (1, 0), "{end}");
+    }
+}
