@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -72,6 +73,12 @@ impl DeadlineQueue {
         }
     }
 
+    /// Returns the time since the earliest deadline passed; zero if it lies ahead.
+    pub(super) fn overdue(&self) -> Duration {
+        let first = self.lock().due.keys().next().map(|(at, _)| *at);
+        first.map(|at| at.elapsed()).unwrap_or_default()
+    }
+
     /// Returns the number of leases in the queue.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
@@ -82,7 +89,6 @@ impl DeadlineQueue {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use super::*;
 

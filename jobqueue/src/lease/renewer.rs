@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -58,6 +59,11 @@ impl LeaseRenewer {
     /// Returns the renewer's runtime, for other leases that must not depend on the application's use of its runtime.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
+    }
+
+    /// Returns the time by which the renewals are behind: since when a lease has been due that nobody has looked at.
+    pub(crate) fn behind(&self) -> Duration {
+        self.deadlines.overdue()
     }
 
     /// Runs a future to its end on the renewer's runtime, even if the caller is dropped. `None` if the process is

@@ -123,6 +123,7 @@ impl Poller {
                 self.unless_stopped(self.back_off(&error, pace.failures)).await;
             }
             Some(Ok(fetched)) => {
+                shared.health.reached(&core.name);
                 pace.failures = 0;
                 pace.was_full = fetched.messages.len() == asked;
                 self.slots.note_backlog(pace.was_full);
@@ -226,6 +227,7 @@ impl Poller {
         let text = chain(error);
         let QueueWorker { shared, core, .. } = &self.deliveries.worker;
         let queue = core.name.clone();
+        shared.health.failed(&queue, &text);
         tracing::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
         shared.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;

@@ -126,6 +126,7 @@ impl Shared {
 
     /// Shows whether the circuit of a queue is open.
     pub(super) fn show_circuit(&self, queue: &QueueName, is_open: bool) {
+        self.health.circuit(queue, is_open);
         if let Some(tracker) = self.tracker() {
             tracker.circuit(queue.as_str(), is_open);
         }

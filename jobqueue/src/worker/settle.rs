@@ -81,6 +81,7 @@ async fn settle_otherwise(
         Ending::Released(wait) | Ending::OverLimit(wait) => release(leased_job, wait).await,
         Ending::Deferred(cause, detail) => defer(shared, leased_job, cause, &detail).await,
         Ending::LeaseLost => {
+            shared.note_loss(leased_job);
             leased_job.lease.abandon();
             Ok(Outcome::LeaseLost)
         }

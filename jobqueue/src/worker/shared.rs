@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::circuit::CircuitBreaker;
 use super::completed::Completed;
 use super::dead_letter_hook::DeadLetterHooks;
+use super::health::WorkerHealth;
 use super::hook::Hook;
 use super::limits::LimitSettings;
 use super::presence::Presence;
@@ -24,7 +25,7 @@ use crate::handler::States;
 use crate::history::Journal;
 use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Verdict};
-use crate::lease::LeaseRenewer;
+use crate::lease::{LeaseRenewer, Loss};
 use crate::message::QueueMessage;
 use crate::name::QueueName;
 use crate::presence::Tracker;
@@ -96,6 +97,7 @@ pub(super) struct Shared {
     pub(super) options: Options,
     pub(super) states: Arc<States>,
     pub(super) events: Arc<Observers>,
+    pub(super) health: WorkerHealth,
     pub(super) completed: Completed,
     pub(super) rejections: Rejections,
     pub(super) hooks: Vec<Arc<dyn Hook>>,
@@ -127,6 +129,7 @@ impl Shared {
             options,
             states,
             hooks,
+            health: WorkerHealth::default(),
             completed: Completed::default(),
             cancel: CancellationToken::new(),
             channel_options: Mutex::new(core),
@@ -163,6 +166,18 @@ impl Shared {
 
     pub(super) fn set_tracker(&self, tracker: &Arc<Tracker>) {
         drop(self.tracker.set(Arc::clone(tracker)));
+    }
+
+    /// Notes a lease that ended before it was renewed, in the health of the worker.
+    pub(super) fn note_loss(&self, leased_job: &LeasedJob) {
+        if leased_job.lease.loss() == Some(Loss::Expired) {
+            self.health.lease_expired();
+        }
+    }
+
+    /// Returns the renewer of this worker's leases.
+    pub(super) fn renewer(&self) -> Option<LeaseRenewer> {
+        lock(&self.channel_options).renewer.clone().or_else(|| LeaseRenewer::process().ok())
     }
 
     /// Returns the time by the worker's clock.

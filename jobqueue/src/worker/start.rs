@@ -13,6 +13,7 @@ use super::activity::Activity;
 use super::background::{Background, BackgroundContext};
 use super::circuit::Circuit;
 use super::deliveries::Deliveries;
+use super::health::WorkerHealth;
 use super::history::RunningJournal;
 use super::limits::{Slots, Snooze};
 use super::poller::Poller;
@@ -65,6 +66,26 @@ impl Worker {
         Self { shared: Arc::new(shared), background }
     }
 
+    /// Returns a handle to the health of this worker, for the checks of an orchestrator. Take it before the worker runs.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// use jobqueue::worker::WorkerPhase;
+    ///
+    /// let worker = Worker::builder(Storage::memory()).handle(|_: Mail| async { Ok::<_, JobError>(()) }).build()?;
+    /// let health = worker.health();
+    /// assert_eq!(health.report().phase, WorkerPhase::Starting);
+    /// let _ = worker.run_until_idle().await?;
+    /// assert_eq!(health.report().phase, WorkerPhase::Ended);
+    /// # Ok(()) }
+    /// ```
+    pub fn health(&self) -> WorkerHealth {
+        self.shared.health.clone()
+    }
+
     /// Runs until `shutdown` resolves, then stops in three steps. It stops fetching. It waits for running handlers
     /// until the shutdown timeout. It cancels the rest and releases their messages, visible at once and without
     /// costing an attempt.
@@ -109,10 +130,12 @@ impl Worker {
         let abort = CancellationToken::new();
         let _abort_when_dropped = abort.clone().drop_guard();
         let _leases_end_when_dropped = EndLeases(Arc::clone(&shared));
+        let mut running = shared.health.starting();
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
         let slots = Slots::new(shared.options.concurrency, &shared.options.limits, &shared.registry);
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
         let queues = open_queues(&shared).await?;
+        running.listens_to(queues.iter().map(|(core, _)| core.name.clone()), shared.renewer());
         let record = Record::start(&shared, until_idle);
         let journal = RunningJournal::start(&shared);
         for (number, (core, handlers)) in queues.into_iter().enumerate() {
@@ -140,6 +163,7 @@ impl Worker {
         start_sweeps(&shared, stop.clone());
         until_stopped(shutdown, &activity, &stop, until_idle).await;
         shared.events.tell(|| Event::Stopping);
+        shared.health.drain();
         stop.cancel();
         record.iter().for_each(Record::drain);
         // A request that hangs must not use up the time of the running handlers.
