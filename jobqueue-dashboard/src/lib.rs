@@ -19,6 +19,9 @@
 //! ```
 //!
 //! The pages need no JavaScript; with it they follow what happens. They load nothing from other hosts.
+//!
+//! Without the feature `pages`, the crate has the routers of [`metrics`], [`scale`] and [`health`] alone, for a worker that serves nothing
+//! else; with the feature `keda` it has the external scaler of KEDA as well.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pages")]
@@ -41,8 +44,12 @@ mod dashboard;
 mod fields;
 #[cfg(feature = "pages")]
 mod guard;
+pub mod health;
+#[cfg(feature = "keda")]
+pub mod keda;
 #[cfg(feature = "pages")]
 mod live;
+pub mod metrics;
 #[cfg(feature = "pages")]
 mod operations;
 #[cfg(feature = "pages")]
@@ -55,6 +62,8 @@ mod poller;
 mod redact;
 #[cfg(feature = "pages")]
 mod routes;
+pub mod scale;
+pub mod snapshot;
 #[cfg(feature = "pages")]
 mod text;
 #[cfg(feature = "pages")]

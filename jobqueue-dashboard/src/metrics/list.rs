@@ -1,0 +1,98 @@
+//! The list of all metrics. Exposition, dashboard and alert rules take their names from here.
+
+use std::borrow::Cow;
+
+/// The kind of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A value that rises and falls.
+    Gauge,
+    /// A sum that only rises.
+    Counter,
+    /// A distribution.
+    Histogram,
+}
+
+/// A metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metric {
+    /// The name, without unit and suffix.
+    pub name: &'static str,
+    /// The kind.
+    pub kind: Kind,
+    /// The unit, which is the end of the name; `None` for numbers of things.
+    pub unit: Option<&'static str>,
+    /// The description.
+    pub help: &'static str,
+    /// The names of the labels.
+    pub labels: &'static [&'static str],
+}
+
+impl Metric {
+    const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self { name, kind: Kind::Gauge, unit: None, help, labels }
+    }
+
+    const fn seconds(mut self) -> Self {
+        self.unit = Some("seconds");
+        self
+    }
+
+    const fn counter(mut self) -> Self {
+        self.kind = Kind::Counter;
+        self
+    }
+
+    const fn histogram(mut self) -> Self {
+        self.kind = Kind::Histogram;
+        self
+    }
+
+    /// Returns the name of the series in queries: with the unit, and `_total` for a counter. The series of a histogram have `_bucket`,
+    /// `_sum` and `_count` after it.
+    pub fn series(&self) -> Cow<'static, str> {
+        let name = match self.unit {
+            None => Cow::Borrowed(self.name),
+            Some(unit) => format!("{}_{unit}", self.name).into(),
+        };
+        match self.kind {
+            Kind::Counter => format!("{name}_total").into(),
+            _ => name,
+        }
+    }
+}
+
+const QUEUE: &[&str] = &["queue"];
+const KIND: &[&str] = &["queue", "kind"];
+
+macro_rules! metrics {
+    ($($constant:ident = $metric:expr;)*) => {
+        $(pub(super) const $constant: Metric = $metric;)*
+        /// All metrics, in the order of the exposition.
+        pub const ALL: &[Metric] = &[$($constant),*];
+    };
+}
+
+metrics! {
+    LENGTH = Metric::gauge("jobqueue_queue_length", QUEUE, "Messages in the queue, invisible ones included; approximate");
+    WAITING = Metric::gauge("jobqueue_queue_waiting", QUEUE, "Jobs that a further worker could start now");
+    IN_FLIGHT = Metric::gauge("jobqueue_queue_in_flight", QUEUE, "Jobs that run, as far as workers have told");
+    OLDEST = Metric::gauge("jobqueue_queue_oldest_age", QUEUE, "Age of the oldest of the next 32 visible messages; 0 if none is visible").seconds();
+    DEAD = Metric::gauge("jobqueue_queue_dead_letters", QUEUE, "Dead letters of the queue; approximate");
+    PAUSED = Metric::gauge("jobqueue_queue_paused", QUEUE, "1 if workers leave the queue alone");
+    READABLE = Metric::gauge("jobqueue_queue_readable", QUEUE, "0 if the figures of the queue could not be read");
+    WORKERS = Metric::gauge("jobqueue_queue_workers", QUEUE, "Present workers that listen to the queue and are not draining");
+    SLOTS = Metric::gauge("jobqueue_queue_slots", QUEUE, "Slots of these workers; queues of one worker share them");
+    CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue since everything fails");
+    DESIRED = Metric::gauge("jobqueue_queue_desired_workers", QUEUE, "Workers that the queue needs, by slots");
+    PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (gone without a word)");
+    DELIVERIES = Metric::gauge("jobqueue_deliveries", &["queue", "kind", "outcome"], "Deliveries that have ended, by outcome").counter();
+    RUN_TIME = Metric::gauge("jobqueue_job_run_time", KIND, "Time that handlers ran").seconds().histogram();
+    SCRAPE_SUCCESS = Metric::gauge("jobqueue_scrape_success", &[], "1 if the storage could be read");
+    SCRAPE_DURATION = Metric::gauge("jobqueue_scrape_duration", &[], "Time that the last reading of the storage took").seconds();
+    SCRAPE_AGE = Metric::gauge("jobqueue_scrape_age", &[], "Age of the figures in this answer").seconds();
+    REFRESHES = Metric::gauge("jobqueue_scrape_refreshes", &["result"], "Readings of the storage, by result").counter();
+    BUILD = Metric::gauge("jobqueue_exporter_build_info", &["version"], "1; the label tells the version of the exporter");
+}

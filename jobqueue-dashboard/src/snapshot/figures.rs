@@ -1,0 +1,100 @@
+//! The figures of one queue, from its overview and the records of workers.
+
+use jobqueue::admin::{QueueOverview, WorkerOverview};
+
+/// The figures of one queue. The shards of a queue are one queue here.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct QueueFigures {
+    /// About how many messages there are, invisible ones included.
+    pub length: u64,
+    /// The jobs that run, as far as workers have told in their records.
+    pub in_flight: u64,
+    /// The jobs that a further worker could start now.
+    ///
+    /// If all visible messages were seen, it is their number. Otherwise it is the length without the jobs that run, which includes
+    /// messages whose delay is not over.
+    pub waiting: u64,
+    /// The invisible messages that no worker tells of: delayed, fetched a moment ago, or fetched by a worker without a record.
+    pub hidden: u64,
+    /// The age of the oldest of the next 32 visible messages in seconds; `None` if none is visible.
+    pub oldest_seconds: Option<f64>,
+    /// About how many dead letters there are.
+    pub dead: u64,
+    /// The jobs completed a second over the last minute; `None` until two snapshots were taken.
+    pub rate: Option<f64>,
+    /// The mean time that a handler ran over the last minute, or before if none has ended lately; `None` if none has ended.
+    pub run_seconds: Option<f64>,
+    /// The present workers that listen to the queue and are not draining.
+    pub workers: u64,
+    /// The present workers that listen to the queue and are draining.
+    pub draining: u64,
+    /// The slots of [`workers`](Self::workers). Queues of one worker share them.
+    pub slots: u64,
+    /// The mean number of slots of a worker, or that of workers that were here before; `None` if none was.
+    pub slots_per_worker: Option<f64>,
+    /// The workers that fetch nothing from the queue because everything fails.
+    pub circuits_open: u64,
+    /// True if workers leave the queue alone.
+    pub paused: bool,
+    /// The jobs that run on workers that are not draining.
+    held_by_staying: u64,
+}
+
+/// The work of a queue at one moment, as an autoscaler counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Demand {
+    /// The jobs that could start now; 0 while the queue is paused.
+    pub waiting: u64,
+    /// The jobs that run, without those on draining workers: these need no slot of a worker that stays.
+    pub running: u64,
+}
+
+impl QueueFigures {
+    pub(super) fn of(overview: &QueueOverview, workers: &[WorkerOverview]) -> Self {
+        let name = &overview.name;
+        let present: Vec<_> =
+            workers.iter().filter(|worker| !worker.stale && worker.record.listens_to(name)).collect();
+        let staying: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
+        let in_flight = present.iter().map(|worker| running(worker, name)).sum();
+        let slots: u64 = staying.iter().map(|worker| u64::from(worker.record.slots)).sum();
+        let open = |worker: &&&WorkerOverview| {
+            worker.record.queues.iter().any(|queue| queue.name == *name && queue.circuit_open)
+        };
+        let rest = overview.length.saturating_sub(in_flight);
+        let waiting =
+            if overview.visible_is_exact { overview.visible } else { rest.max(overview.visible) };
+        Self {
+            length: overview.length,
+            in_flight,
+            waiting,
+            hidden: rest.saturating_sub(waiting),
+            oldest_seconds: overview.oldest.map(|age| age.as_secs_f64()),
+            dead: overview.dead_letters,
+            rate: None,
+            run_seconds: None,
+            workers: staying.len() as u64,
+            draining: (present.len() - staying.len()) as u64,
+            slots,
+            slots_per_worker: (!staying.is_empty()).then(|| slots as f64 / staying.len() as f64),
+            circuits_open: staying.iter().filter(open).count() as u64,
+            paused: overview.paused,
+            held_by_staying: staying.iter().map(|worker| running(worker, name)).sum(),
+        }
+    }
+
+    pub(super) fn demand(&self) -> Demand {
+        Demand { waiting: if self.paused { 0 } else { self.waiting }, running: self.held_by_staying }
+    }
+}
+
+/// Returns how many jobs of a queue a worker runs. A record names the first 1,000 of its jobs; the rest is distributed alike.
+fn running(worker: &WorkerOverview, queue: &str) -> u64 {
+    let record = &worker.record;
+    let named = record.running.iter().filter(|job| job.queue == queue).count() as u64;
+    match record.running.len() as u64 {
+        0 => 0,
+        all => (named * record.running_total.max(all)).div_ceil(all),
+    }
+}

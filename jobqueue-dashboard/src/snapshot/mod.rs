@@ -1,0 +1,208 @@
+//! The figures of all queues and workers, read from the storage for everybody who asks, at a bounded rate.
+//!
+//! Metrics and autoscalers share [`Snapshots`]: one refresh runs at a time, however many ask. A snapshot that is too old is refused
+//! with a reason: an unknown number is not 0.
+//!
+//! ```text
+//! within(age)  ──► young enough? the last snapshot : one refresh, which all wait for            (metrics)
+//! latest()     ──► the last snapshot at once; a task refreshes it for as long as anybody asks   (autoscalers)
+//! ```
+//!
+//! # Cost
+//! A refresh lists the queues (1 request) and the records of workers (1), and sends 3 requests for each queue and 1 for each worker
+//! that is or was present today. On Azure each request is billed.
+
+mod figures;
+mod refresh;
+mod totals;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jobqueue::admin::Admin;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use figures::{Demand, QueueFigures};
+pub use refresh::Snapshot;
+pub use totals::{KindTotals, Totals};
+
+/// The time that the first caller of [`Snapshots::latest`] waits for the first snapshot.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// Snapshots of a storage. Cheap to clone; clones share the last snapshot.
+#[derive(Debug, Clone)]
+pub struct Snapshots(Arc<Inner>);
+
+/// The reason why there are no figures, for people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Unavailable {
+    /// The reason.
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Options {
+    every: Duration,
+    max_age: Duration,
+    timeout: Duration,
+    linger: Duration,
+    hold: Duration,
+}
+
+#[derive(Debug)]
+struct Inner {
+    admin: Admin,
+    options: Options,
+    state: Mutex<State>,
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Arc<Snapshot>>,
+    collected: refresh::Collected,
+    /// Fires when the refresh under way has ended.
+    under_way: Option<CancellationToken>,
+    stats: RefreshStats,
+    /// The last time at which somebody called `latest`.
+    asked: Option<Instant>,
+    is_polling: bool,
+}
+
+/// Numbers about the refreshes of this process.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct RefreshStats {
+    /// Refreshes that succeeded.
+    pub succeeded: u64,
+    /// Refreshes that failed.
+    pub failed: u64,
+    /// The duration of the last refresh.
+    pub last_duration: Duration,
+    /// The error of the last refresh, if it failed.
+    pub last_error: Option<String>,
+}
+
+impl Snapshots {
+    /// Returns snapshots of the storage of `admin`, with the default options: [`latest`](Self::latest) is refreshed every 10 seconds
+    /// and refused after 60. Nothing is read yet.
+    pub fn new(admin: Admin) -> Self {
+        let options = Options {
+            every: Duration::from_secs(10),
+            max_age: Duration::from_secs(60),
+            timeout: Duration::from_secs(20),
+            linger: Duration::from_secs(300),
+            hold: Duration::from_secs(30),
+        };
+        Self::with(admin, options)
+    }
+
+    fn with(admin: Admin, options: Options) -> Self {
+        let changes = watch::Sender::new(0);
+        Self(Arc::new(Inner { admin, options, state: Mutex::default(), changes }))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = self.0.options;
+        change(&mut options);
+        Self::with(self.0.admin.clone(), options)
+    }
+
+    /// Returns new snapshots that [`latest`](Self::latest) refreshes at this interval, for as long as somebody asks.
+    #[must_use]
+    pub fn every(&self, interval: Duration) -> Self {
+        self.change(|options| options.every = interval.max(Duration::from_millis(100)))
+    }
+
+    /// Returns new snapshots that [`latest`](Self::latest) refuses when they are older than this.
+    #[must_use]
+    pub fn max_age(&self, age: Duration) -> Self {
+        self.change(|options| options.max_age = age)
+    }
+
+    /// Returns new snapshots whose refresh fails if it takes longer than this.
+    #[must_use]
+    pub fn timeout(&self, timeout: Duration) -> Self {
+        self.change(|options| options.timeout = timeout)
+    }
+
+    /// Returns new snapshots whose [demand](Snapshot::demands) is kept for this time. The default is 30 seconds: twice the interval at
+    /// which a worker tells what it runs. A job that was just fetched is in no record yet, and must not look like no work.
+    #[must_use]
+    pub fn hold(&self, time: Duration) -> Self {
+        self.change(|options| options.hold = time)
+    }
+
+    /// Returns the operator's view from which the snapshots are taken.
+    pub fn admin(&self) -> &Admin {
+        &self.0.admin
+    }
+
+    /// Returns the numbers of the refreshes so far.
+    pub fn stats(&self) -> RefreshStats {
+        self.state().stats.clone()
+    }
+
+    /// Returns a channel whose value changes after each refresh, failed ones included.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    /// Returns a snapshot of at most this age; takes one if there is none. All who wait share one refresh.
+    ///
+    /// # Errors
+    /// The storage could not be read; the reason is in the text.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the refresh goes on for others.
+    pub async fn within(&self, age: Duration) -> Result<Arc<Snapshot>, Unavailable> {
+        let is_young = |snapshot: &Arc<Snapshot>| snapshot.taken.elapsed() <= age;
+        if let Some(snapshot) = self.state().last.clone().filter(is_young) {
+            return Ok(snapshot);
+        }
+        let asked = Instant::now();
+        self.refresh().await;
+        // The age counts from the question: a slow storage does not make everybody ask again.
+        let is_new = |snapshot: &Arc<Snapshot>| is_young(snapshot) || snapshot.taken + age >= asked;
+        let snapshot = self.state().last.clone().filter(is_new);
+        snapshot.ok_or_else(|| self.unavailable("the storage cannot be read"))
+    }
+
+    /// Returns the last snapshot at once, and sees to it that it is refreshed at the [interval](Self::every) for the next 5 minutes. Only
+    /// while there is no snapshot at all does a call wait, for at most a second.
+    ///
+    /// # Errors
+    /// There is no snapshot yet, or it is older than the [greatest age](Self::max_age), since the storage could not be read.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the refresh goes on.
+    pub async fn latest(&self) -> Result<Arc<Snapshot>, Unavailable> {
+        self.keep_polling();
+        if self.state().last.is_none() {
+            let _ = tokio::time::timeout(FIRST_WAIT, self.refresh()).await;
+        }
+        let Some(snapshot) = self.state().last.clone() else {
+            return Err(self.unavailable("no figures yet"));
+        };
+        let age = snapshot.taken.elapsed();
+        if age > self.0.options.max_age {
+            return Err(self.unavailable(&format!("the figures are {} s old", age.as_secs())));
+        }
+        Ok(snapshot)
+    }
+
+    fn unavailable(&self, what: &str) -> Unavailable {
+        let reason = match &self.state().stats.last_error {
+            Some(error) => format!("{what}: {error}"),
+            None => what.to_owned(),
+        };
+        Unavailable { reason }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

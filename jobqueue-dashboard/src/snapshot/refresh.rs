@@ -1,0 +1,186 @@
+//! Takes snapshots: one at a time, and in the background while somebody asks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jobqueue::admin::{Admin, QueueOverview, WorkerOverview};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::figures::{Demand, QueueFigures};
+use super::totals::{QueueRuns, Totals};
+use super::{Inner, Snapshots};
+
+/// The time over which rates are measured.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// The figures of one moment.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The monotonic time before the figures were read.
+    pub taken: Instant,
+    /// The wall-clock time before the figures were read.
+    pub as_of: Timestamp,
+    /// The queues by name. A queue that could not be read is not here, but in [`unreadable`](Self::unreadable).
+    pub queues: BTreeMap<String, QueueFigures>,
+    /// The queues that could not be read, with the reasons.
+    pub unreadable: BTreeMap<String, String>,
+    /// The records of all workers, stale ones included.
+    pub workers: Vec<WorkerOverview>,
+    /// The sums of the workers' counters since this process began to watch. They never fall.
+    pub totals: Totals,
+    /// The work that each queue had in this and the latest snapshots, for as long as it is [held](Snapshots::hold).
+    pub demands: BTreeMap<String, Vec<Demand>>,
+}
+
+/// The values that are carried from one snapshot to the next.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    totals: Totals,
+    runs: VecDeque<(Instant, BTreeMap<String, QueueRuns>)>,
+    demands: VecDeque<(Instant, BTreeMap<String, Demand>)>,
+    slots: BTreeMap<String, f64>,
+}
+
+impl Snapshots {
+    /// Waits for the refresh under way; starts one if there is none.
+    pub(super) async fn refresh(&self) {
+        let done = {
+            let mut state = self.state();
+            match state.under_way.clone().filter(|done| !done.is_cancelled()) {
+                Some(done) => done,
+                None => {
+                    let done = CancellationToken::new();
+                    state.under_way = Some(done.clone());
+                    // A task of its own: if the caller gives up, others still get the result.
+                    tokio::spawn(take(self.clone(), done.clone()));
+                    done
+                }
+            }
+        };
+        done.cancelled().await;
+    }
+
+    /// Starts the task that refreshes in the background, unless it runs.
+    pub(super) fn keep_polling(&self) {
+        let mut state = self.state();
+        state.asked = Some(Instant::now());
+        if !std::mem::replace(&mut state.is_polling, true) {
+            tokio::spawn(poll(Arc::downgrade(&self.0), self.0.options.every));
+        }
+    }
+
+    /// Returns false, and notes that nobody polls, if nobody has asked for a while.
+    fn is_wanted(&self) -> bool {
+        let mut state = self.state();
+        state.is_polling = state.asked.is_some_and(|at| at.elapsed() < self.0.options.linger);
+        state.is_polling
+    }
+}
+
+async fn poll(inner: std::sync::Weak<Inner>, every: Duration) {
+    loop {
+        let Some(snapshots) = inner.upgrade().map(Snapshots) else { return };
+        if !snapshots.is_wanted() {
+            return;
+        }
+        snapshots.refresh().await;
+        drop(snapshots);
+        sleep(every).await;
+    }
+}
+
+async fn take(snapshots: Snapshots, done: CancellationToken) {
+    let _done = done.drop_guard();
+    let (taken, as_of) = (Instant::now(), Timestamp::now());
+    let limit = snapshots.0.options.timeout;
+    let read = timeout(limit, read(&snapshots.0.admin)).await;
+    let read = read.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
+    let mut state = snapshots.state();
+    state.stats.last_duration = taken.elapsed();
+    match read {
+        Ok((queues, workers)) => {
+            state.stats.succeeded += 1;
+            state.stats.last_error = None;
+            let hold = snapshots.0.options.hold;
+            state.last = Some(Arc::new(state.collected.snapshot((taken, as_of), hold, queues, workers)));
+        }
+        Err(error) => {
+            state.stats.failed += 1;
+            tracing::debug!(error, "figures not read");
+            state.stats.last_error = Some(error);
+        }
+    }
+    drop(state);
+    snapshots.0.changes.send_modify(|generation| *generation += 1);
+}
+
+async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, Vec<WorkerOverview>), String> {
+    let (queues, workers) = futures_util::join!(admin.queues(), admin.all_workers());
+    Ok((queues.map_err(|error| chain(&error))?, workers.map_err(|error| chain(&error))?))
+}
+
+/// Returns an error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+impl Collected {
+    fn snapshot(
+        &mut self,
+        (taken, as_of): (Instant, Timestamp),
+        hold: Duration,
+        overviews: Vec<QueueOverview>,
+        workers: Vec<WorkerOverview>,
+    ) -> Snapshot {
+        self.totals.add(&workers);
+        keep(&mut self.runs, WINDOW, (taken, self.totals.by_queue()));
+        let (mut queues, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
+        for overview in overviews {
+            if let Some(error) = overview.error {
+                unreadable.insert(overview.name, error);
+                continue;
+            }
+            let mut figures = QueueFigures::of(&overview, &workers);
+            self.measure(&overview.name, &mut figures);
+            queues.insert(overview.name, figures);
+        }
+        let demands = queues.iter().map(|(name, figures)| (name.clone(), figures.demand())).collect();
+        keep(&mut self.demands, hold, (taken, demands));
+        let held = |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
+        let demands = queues.keys().map(|name| (name.clone(), held(name))).collect();
+        Snapshot { taken, as_of, queues, unreadable, workers, totals: self.totals.clone(), demands }
+    }
+
+    /// Adds the figures that need more than one snapshot: rate, run time, and the slots of workers that were here before.
+    fn measure(&mut self, name: &str, figures: &mut QueueFigures) {
+        match figures.slots_per_worker {
+            Some(slots) => drop(self.slots.insert(name.to_owned(), slots)),
+            None => figures.slots_per_worker = self.slots.get(name).copied(),
+        }
+        let Some((last, runs)) = self.runs.back().and_then(|(at, all)| Some((*at, *all.get(name)?))) else {
+            return;
+        };
+        figures.run_seconds = runs.mean();
+        let Some((first, all)) = self.runs.front().filter(|(first, _)| *first < last) else { return };
+        let before = all.get(name).copied().unwrap_or_default();
+        let lately = runs.since(&before);
+        figures.rate = Some(lately.completed as f64 / (last - *first).as_secs_f64());
+        figures.run_seconds = lately.mean().or(figures.run_seconds);
+    }
+}
+
+/// Adds an entry, and removes those that are older than `time`.
+fn keep<T>(entries: &mut VecDeque<(Instant, T)>, time: Duration, entry: (Instant, T)) {
+    entries.retain(|(at, _)| entry.0.saturating_duration_since(*at) <= time);
+    entries.push_back(entry);
+}
