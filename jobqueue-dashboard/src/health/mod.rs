@@ -40,7 +40,9 @@ use crate::scale::answer;
 /// Returns the router of `/live` and `/ready` for all workers of a process, with the default tolerance.
 ///
 /// `S` is the state of the router that it is merged into. A router is a tower service as well.
-pub fn router<S: Clone + Send + Sync + 'static>(workers: impl IntoIterator<Item = WorkerHealth>) -> Router<S> {
+pub fn router<S: Clone + Send + Sync + 'static>(
+    workers: impl IntoIterator<Item = WorkerHealth>,
+) -> Router<S> {
     router_with(workers, Tolerance::new())
 }
 

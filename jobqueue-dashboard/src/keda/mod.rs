@@ -9,7 +9,7 @@
 //! | `targetDelay` | the time in seconds within which a job that waits shall start; without it, the scaler counts [slots](crate::scale::Target) |
 //! | `slotsPerWorker` | the slots of a worker; by default the present workers tell it |
 //!
-//! The metric is the number of workers that the queue needs, and its target is 1 for each worker. If the figures are not known, the
+//! The metric is the [load](crate::scale::Target), which is the work of the queue in workers, and its target is 1 for each worker. If the figures are not known, the
 //! answer is an error with the code `UNAVAILABLE`, never 0: KEDA then changes nothing, or uses its `fallback`.
 //!
 //! ```no_run

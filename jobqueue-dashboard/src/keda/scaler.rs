@@ -99,11 +99,10 @@ impl ExternalScaler for Scaler {
     ) -> Result<Response<GetMetricsResponse>, Status> {
         let object = request.into_inner().scaled_object_ref.unwrap_or_default();
         let (asked, desired) = self.desired(&object).await?;
-        let workers = desired.workers();
         let value = MetricValue {
             metric_name: asked.metric(),
-            metric_value: i64::try_from(workers).unwrap_or(i64::MAX),
-            metric_value_float: workers as f64,
+            metric_value: i64::try_from(desired.workers()).unwrap_or(i64::MAX),
+            metric_value_float: desired.load(),
         };
         Ok(Response::new(GetMetricsResponse { metric_values: vec![value] }))
     }

@@ -74,7 +74,7 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
         writer.gauges(metric, values)?;
     }
     let target = Target::new();
-    let desired = |name: &String| target.desired(snapshot, name).map(|desired| desired.by_slots as f64);
+    let desired = |name: &String| target.desired(snapshot, name).map(|desired| desired.by_slots);
     let desired = snapshot.queues.keys().filter_map(|name| Some(([name.as_str()], desired(name)?)));
     writer.gauges(list::DESIRED, desired)?;
     let readable = snapshot.queues.keys().map(|name| ([name.as_str()], flag(true)));
@@ -109,7 +109,7 @@ fn totals(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     })?;
     let times = snapshot.totals.iter().map(|(queue, kind, totals)| ([queue, kind], totals));
     writer.family(list::RUN_TIME, times, |metric, totals| {
-        let bounds = HISTOGRAM_BOUNDS.into_iter().chain([f64::MAX]);
+        let bounds = HISTOGRAM_BOUNDS.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(totals.run_times).collect();
         let count = totals.run_times.iter().sum();
         metric.encode_histogram::<NoLabelSet>(totals.run_seconds, count, &buckets, None)

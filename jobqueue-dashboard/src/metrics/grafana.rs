@@ -82,10 +82,7 @@ const PANELS: &[Panel] = &[
     Panel {
         title: "Reading the storage",
         unit: "s",
-        queries: &[
-            (list::SCRAPE_DURATION, "{}", "duration"),
-            (list::SCRAPE_AGE, "{}", "age of the figures"),
-        ],
+        queries: &[(list::SCRAPE_DURATION, "{}", "duration"), (list::SCRAPE_AGE, "{}", "age of the figures")],
     },
 ];
 

@@ -86,7 +86,7 @@ metrics! {
     WORKERS = Metric::gauge("jobqueue_queue_workers", QUEUE, "Present workers that listen to the queue and are not draining");
     SLOTS = Metric::gauge("jobqueue_queue_slots", QUEUE, "Slots of these workers; queues of one worker share them");
     CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue since everything fails");
-    DESIRED = Metric::gauge("jobqueue_queue_desired_workers", QUEUE, "Workers that the queue needs, by slots");
+    DESIRED = Metric::gauge("jobqueue_queue_desired_workers", QUEUE, "Workers that the queue needs, by slots; not rounded");
     PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (gone without a word)");
     DELIVERIES = Metric::gauge("jobqueue_deliveries", &["queue", "kind", "outcome"], "Deliveries that have ended, by outcome").counter();
     RUN_TIME = Metric::gauge("jobqueue_job_run_time", KIND, "Time that handlers ran").seconds().histogram();

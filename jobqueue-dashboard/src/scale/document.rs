@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::target::Target;
+use super::target::{Desired, Target, workers};
 use crate::snapshot::{QueueFigures, Snapshot};
 
 /// The answer of `/scale`.
@@ -51,6 +51,8 @@ pub struct ScaleFigures {
     pub slots_per_worker: Option<f64>,
     /// True if workers leave the queue alone.
     pub paused: bool,
+    /// The work of the queue in workers, not rounded: what an autoscaler with a tolerance takes.
+    pub load: f64,
     /// The number of workers that the queue needs.
     pub desired: u64,
     /// The number of workers by slots.
@@ -66,8 +68,7 @@ impl ScaleDocument {
         let figures = snapshot.queues.iter().filter(|(name, _)| is_asked(name));
         let figures = figures.filter_map(|(name, figures)| {
             let desired = target.desired(snapshot, name)?;
-            let all = ScaleFigures::of(figures, desired.workers(), desired.by_slots, desired.by_delay);
-            Some((name.clone(), all))
+            Some((name.clone(), ScaleFigures::of(figures, desired)))
         });
         let errors = snapshot.unreadable.iter().filter(|(name, _)| is_asked(name));
         let as_of = jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3));
@@ -81,7 +82,7 @@ impl ScaleDocument {
 }
 
 impl ScaleFigures {
-    fn of(figures: &QueueFigures, desired: u64, by_slots: u64, by_delay: Option<u64>) -> Self {
+    fn of(figures: &QueueFigures, desired: Desired) -> Self {
         Self {
             length: figures.length,
             in_flight: figures.in_flight,
@@ -96,9 +97,10 @@ impl ScaleFigures {
             slots: figures.slots,
             slots_per_worker: figures.slots_per_worker,
             paused: figures.paused,
-            desired,
-            desired_by_slots: by_slots,
-            desired_by_delay: by_delay,
+            load: round(desired.load()),
+            desired: desired.workers(),
+            desired_by_slots: workers(desired.by_slots),
+            desired_by_delay: desired.by_delay.map(workers),
         }
     }
 }

@@ -10,14 +10,15 @@
 //! ```json
 //! {"queues": {"thumbnails": {"length": 120, "in_flight": 16, "waiting": 104, "hidden": 0, "oldest_seconds": 42.1, "dead": 3,
 //!   "rate": 12.5, "run_seconds": 1.2, "workers": 1, "draining": 0, "slots": 32, "slots_per_worker": 32.0, "paused": false,
-//!   "desired": 4, "desired_by_slots": 4, "desired_by_delay": null}},
+//!   "load": 3.75, "desired": 4, "desired_by_slots": 4, "desired_by_delay": null}},
 //!  "errors": {}, "as_of": "2026-11-22T08:00:00.000Z", "age_seconds": 3.2}
 //! ```
 //!
 //! The answer comes from [snapshots](crate::snapshot), at once. Figures that are not known, or too old, are refused: 503 with
 //! `{"error": "…"}`, never 0. A queue that does not exist is 404.
 //!
-//! `desired` is `desired_by_delay` if a target delay is given, and `desired_by_slots` otherwise; [`Target`] has the formulas.
+//! `desired` is `desired_by_delay` if a target delay is given, and `desired_by_slots` otherwise; `load` is the same, not rounded. [`Target`] has
+//! the formulas, and says which to use.
 //!
 //! ```
 //! # use jobqueue::Storage; use jobqueue::admin::Admin;
@@ -65,9 +66,9 @@ struct Question {
 impl Question {
     /// Returns the target with what the question changes; `None` for numbers that make no sense.
     fn target(&self, target: Target) -> Option<Target> {
-        let delay = self.target_delay.map(|seconds| {
-            Duration::try_from_secs_f64(seconds).ok().filter(|delay| !delay.is_zero())
-        });
+        let delay = self
+            .target_delay
+            .map(|seconds| Duration::try_from_secs_f64(seconds).ok().filter(|delay| !delay.is_zero()));
         let target = match delay {
             None => target,
             Some(delay) => target.delay(delay?),
@@ -80,7 +81,10 @@ impl Question {
     }
 }
 
-async fn scale(State((snapshots, target)): State<(Snapshots, Target)>, Query(question): Query<Question>) -> Response {
+async fn scale(
+    State((snapshots, target)): State<(Snapshots, Target)>,
+    Query(question): Query<Question>,
+) -> Response {
     let Some(target) = question.target(target) else {
         let text = "`target_delay` is a number of seconds above 0, `slots` a number from 1";
         return refuse(StatusCode::BAD_REQUEST, text);

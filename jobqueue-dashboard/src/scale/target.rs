@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::snapshot::{Demand, QueueFigures, Snapshot};
+use crate::snapshot::{QueueFigures, Snapshot};
 
 /// The slots of a worker that nobody has seen yet: the concurrency of a worker unless configured otherwise. One worker is started
 /// by it; the worker's record then tells the real number.
@@ -13,31 +13,35 @@ pub const DEFAULT_SLOTS: f64 = 64.0;
 /// By slots, every job that waits or runs has a slot:
 ///
 /// ```text
-/// desired = ⌈ (waiting + running) ÷ slots of a worker ⌉
+/// load = (waiting + running) ÷ slots of a worker
 /// ```
 ///
 /// By a target delay, what waits now has started within the delay, and what runs keeps its slot:
 ///
 /// ```text
-/// desired = ⌈ (waiting × mean run time ÷ target delay + running) ÷ slots of a worker ⌉
+/// load = (waiting × mean run time ÷ target delay + running) ÷ slots of a worker
 /// ```
 ///
-/// Each is the greatest value over the time for which demand is [held](crate::snapshot::Snapshots::hold). Jobs on draining workers do not
-/// count, and those of a paused queue count while they run. The autoscaler bounds the result.
+/// The number of workers is the load, rounded up. Each is the greatest value over the time for which demand is
+/// [held](crate::snapshot::Snapshots::hold). Jobs on draining workers do not count, and those of a paused queue count while they run. The
+/// autoscaler bounds the result.
+///
+/// Give an autoscaler with a tolerance, as that of Kubernetes has, the load: it then keeps 5 workers at a load of 5.2. The rounded number
+/// would change between 5 and 6 with every job.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Target {
     delay: Option<Duration>,
     slots_per_worker: Option<f64>,
 }
 
-/// The number of workers that a queue needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The work of a queue, in workers.
+#[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Desired {
-    /// The number by slots.
-    pub by_slots: u64,
-    /// The number by the target delay; `None` without one.
-    pub by_delay: Option<u64>,
+    /// The load by slots.
+    pub by_slots: f64,
+    /// The load by the target delay; `None` without one.
+    pub by_delay: Option<f64>,
 }
 
 impl Target {
@@ -61,22 +65,19 @@ impl Target {
         self
     }
 
-    /// Returns the number of workers that a queue needs; `None` if the snapshot does not have it.
+    /// Returns the work of a queue in workers; `None` if the snapshot does not have it.
     pub fn desired(&self, snapshot: &Snapshot, queue: &str) -> Option<Desired> {
         let figures = snapshot.queues.get(queue)?;
         let demands = snapshot.demands.get(queue)?;
-        let most = |of: &dyn Fn(&Demand) -> u64| demands.iter().map(of).max().unwrap_or_default();
         let slots = self.slots(figures);
-        let by_slots = |demand: &Demand| workers((demand.waiting + demand.running) as f64, slots);
-        let by_delay = |delay: Duration| {
-            // Jobs whose run time is not known take as long as the delay: each needs a slot.
-            let each = figures.run_seconds.map_or(1.0, |run| run / delay.as_secs_f64());
-            most(&|demand| {
-                let least = u64::from(demand.waiting + demand.running > 0);
-                workers(demand.waiting as f64 * each + demand.running as f64, slots).max(least)
-            })
+        let most = |each: f64| {
+            let loads = demands.iter().map(|jobs| (jobs.waiting as f64 * each + jobs.running as f64) / slots);
+            loads.fold(0.0, f64::max)
         };
-        Some(Desired { by_slots: most(&by_slots), by_delay: self.delay.map(by_delay) })
+        // Jobs whose run time is not known take as long as the delay: each needs a slot.
+        let by_delay =
+            self.delay.map(|delay| most(figures.run_seconds.map_or(1.0, |run| run / delay.as_secs_f64())));
+        Some(Desired { by_slots: most(1.0), by_delay })
     }
 
     fn slots(&self, figures: &QueueFigures) -> f64 {
@@ -85,13 +86,19 @@ impl Target {
 }
 
 impl Desired {
-    /// Returns the number by the target delay if there is one, and by slots otherwise.
-    pub fn workers(&self) -> u64 {
+    /// Returns the load by the target delay if there is one, and by slots otherwise.
+    pub fn load(&self) -> f64 {
         self.by_delay.unwrap_or(self.by_slots)
+    }
+
+    /// Returns the number of workers for the [load](Self::load).
+    pub fn workers(&self) -> u64 {
+        workers(self.load())
     }
 }
 
-fn workers(jobs: f64, slots: f64) -> u64 {
-    // A float converts by saturation.
-    (jobs / slots).ceil() as u64
+/// Returns the number of workers for a load.
+pub(super) fn workers(load: f64) -> u64 {
+    // Sums of fractions are a little above what they should be. A float converts by saturation.
+    (load - 1e-9).ceil().max(0.0) as u64
 }

@@ -63,8 +63,7 @@ impl QueueFigures {
             worker.record.queues.iter().any(|queue| queue.name == *name && queue.circuit_open)
         };
         let rest = overview.length.saturating_sub(in_flight);
-        let waiting =
-            if overview.visible_is_exact { overview.visible } else { rest.max(overview.visible) };
+        let waiting = if overview.visible_is_exact { overview.visible } else { rest.max(overview.visible) };
         Self {
             length: overview.length,
             in_flight,

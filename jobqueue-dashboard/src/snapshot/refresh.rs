@@ -156,7 +156,8 @@ impl Collected {
         }
         let demands = queues.iter().map(|(name, figures)| (name.clone(), figures.demand())).collect();
         keep(&mut self.demands, hold, (taken, demands));
-        let held = |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
+        let held =
+            |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
         let demands = queues.keys().map(|name| (name.clone(), held(name))).collect();
         Snapshot { taken, as_of, queues, unreadable, workers, totals: self.totals.clone(), demands }
     }

@@ -2,4 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod closed_loop;
+mod document;
+mod exposition;
+mod files;
 mod generated;
+mod health;
+mod keda;
+mod support;

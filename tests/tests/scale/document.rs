@@ -1,0 +1,196 @@
+//! `/scale`: the JSON that an autoscaler reads.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use jobqueue::JobError;
+use jobqueue::admin::{AccessLevel, Admin};
+use jobqueue::sharded::Sharded;
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue_dashboard::scale::{self, Target};
+use jobqueue_tests::jobs::{Task, after, clock, in_memory};
+use tokio_util::sync::CancellationToken;
+
+use super::support::{get_json, present, send, snapshots};
+
+fn router(storage: &jobqueue::Storage) -> Router {
+    scale::router(snapshots(storage), Target::new())
+}
+
+async fn long(_: Task) -> Result<(), JobError> {
+    after(100).await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn figures_tell_what_waits_runs_and_is_needed() {
+    let storage = in_memory();
+    send(&storage, 20).await;
+    let running = present(&storage).concurrency(4).handle(long).build().unwrap().run_until(after(40));
+    let asking = async {
+        after(31).await;
+        let (status, all) = get_json(&router(&storage), "/scale").await;
+        assert_eq!(status, StatusCode::OK, "{all}");
+        let queue = &all["queues"]["tasks"];
+        let number = |name: &str| queue[name].as_u64();
+        assert_eq!(
+            (number("length"), number("in_flight"), number("waiting")),
+            (Some(20), Some(4), Some(16)),
+            "{all}"
+        );
+        assert_eq!(
+            (number("slots"), number("desired"), number("dead")),
+            (Some(4), Some(5), Some(0)),
+            "{all}"
+        );
+        assert_eq!(queue["oldest_seconds"].as_f64(), Some(31.0));
+        assert!(all["as_of"].as_str().unwrap().ends_with('Z'));
+        // No job has ended: each that waits is taken to run for the delay.
+        let (_, one) = get_json(&router(&storage), "/scale?queue=tasks&target_delay=50&slots=2").await;
+        assert_eq!(one["queues"]["tasks"]["desired_by_delay"], 10);
+    };
+    let (_, ()) = tokio::join!(running, asking);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_and_stale_figures_are_refused() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, 3).await;
+    let outage = Fault::Refuse(StoreErrorKind::Unavailable);
+    faulty.plan_always(Operation::ListBlobs, outage);
+    let router = router(&storage);
+    let (status, body) = get_json(&router, "/scale?queue=tasks").await;
+    assert_eq!(
+        status,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "without records of workers nothing is known: {body}"
+    );
+    assert!(body["error"].as_str().unwrap().starts_with("no figures yet: "), "{body}");
+    faulty.heal();
+    after(11).await;
+    assert_eq!(get_json(&router, "/scale?queue=tasks").await.0, StatusCode::OK);
+    assert_eq!(get_json(&router, "/scale?queue=nobody").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(get_json(&router, "/scale?queue=tasks&slots=0").await.0, StatusCode::BAD_REQUEST);
+    faulty.plan_always(Operation::ListQueues, outage);
+    after(30).await;
+    let (status, body) = get_json(&router, "/scale").await;
+    assert_eq!(status, StatusCode::OK, "the last figures are good for a minute: {body}");
+    assert!(body["age_seconds"].as_f64().unwrap() >= 30.0, "{body}");
+    after(60).await;
+    let (status, body) = get_json(&router, "/scale").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(body["error"].as_str().unwrap().contains("s old"), "{body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreadable_queue_does_not_hide_the_others() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, 3).await;
+    let operator = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+    operator.create_queue("bad").await.unwrap();
+    faulty.on(Operation::Peek, |call| {
+        (call.subject == "bad").then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+    });
+    let router = router(&storage);
+    let (status, all) = get_json(&router, "/scale").await;
+    assert_eq!((status, &all["queues"]["tasks"]["length"]), (StatusCode::OK, &3.into()));
+    assert!(all["queues"]["bad"].is_null() && all["errors"]["bad"].is_string(), "{all}");
+    assert_eq!(get_json(&router, "/scale?queue=bad").await.0, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_storage_does_not_hold_up_an_answer() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, 3).await;
+    let router = router(&storage);
+    assert_eq!(get_json(&router, "/scale").await.0, StatusCode::OK);
+    faulty.plan_always(Operation::ListQueues, Fault::Hang);
+    after(15).await;
+    let asked = tokio::time::Instant::now();
+    assert_eq!(get_json(&router, "/scale").await.0, StatusCode::OK);
+    assert_eq!(asked.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_worker_has_no_slots_and_its_jobs_need_none() {
+    let storage = in_memory();
+    send(&storage, 4).await;
+    let stop = CancellationToken::new();
+    let worker = present(&storage).concurrency(4).shutdown_timeout(Duration::from_secs(200)).handle(long);
+    let running = worker.build().unwrap().run_until(stop.cancelled());
+    let asking = async {
+        let router = router(&storage);
+        after(20).await;
+        let (_, all) = get_json(&router, "/scale").await;
+        assert_eq!(
+            (&all["queues"]["tasks"]["workers"], &all["queues"]["tasks"]["desired"]),
+            (&1.into(), &1.into())
+        );
+        stop.cancel();
+        after(60).await;
+        let (_, all) = get_json(&router, "/scale").await;
+        let queue = &all["queues"]["tasks"];
+        assert_eq!(
+            (&queue["workers"], &queue["draining"], &queue["slots"]),
+            (&0.into(), &1.into(), &0.into()),
+            "{all}"
+        );
+        assert_eq!(
+            (&queue["in_flight"], &queue["waiting"], &queue["desired"]),
+            (&4.into(), &0.into(), &0.into()),
+            "{all}"
+        );
+    };
+    let (report, ()) = tokio::join!(running, asking);
+    assert_eq!(report.unwrap().completed, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_are_one_queue() {
+    let account = in_memory();
+    let sharded = Sharded::builder().shards("tasks", 4).account("a", account).clock(clock()).build().unwrap();
+    let storage = sharded.storage();
+    send(&storage, 200).await;
+    let (status, all) = get_json(&router(&storage), "/scale").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(all["queues"].as_object().unwrap().len(), 1, "{all}");
+    let queue = &all["queues"]["tasks"];
+    assert_eq!(
+        (&queue["length"], &queue["waiting"], &queue["desired"]),
+        (&200.into(), &200.into(), &4.into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_queue_needs_nobody() {
+    let storage = in_memory();
+    send(&storage, 50).await;
+    let operator = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+    operator.pause("tasks").await.unwrap();
+    let (_, all) = get_json(&router(&storage), "/scale").await;
+    let queue = &all["queues"]["tasks"];
+    assert_eq!(
+        (&queue["waiting"], &queue["paused"], &queue["desired"]),
+        (&50.into(), &true.into(), &0.into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn storage_is_left_alone_when_nobody_asks() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, 1).await;
+    let router = router(&storage);
+    assert_eq!(get_json(&router, "/scale").await.0, StatusCode::OK);
+    after(3600).await;
+    let asked = faulty.calls_of(Operation::ListQueues);
+    assert!(asked <= 32, "{asked} refreshes in an hour; it asks for 5 minutes");
+    assert_eq!(get_json(&router, "/scale").await.0, StatusCode::SERVICE_UNAVAILABLE, "an hour old");
+    after(1).await;
+    assert_eq!(get_json(&router, "/scale").await.0, StatusCode::OK);
+}
