@@ -56,9 +56,12 @@ impl Exposition {
     }
 }
 
+/// Takes one number from figures.
+type Figure<T, N> = fn(&T) -> N;
+
 fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let flag = |is: bool| if is { 1.0 } else { 0.0 };
-    let figures: [(Metric, fn(&QueueFigures) -> f64); 9] = [
+    let figures: [(Metric, Figure<QueueFigures, f64>); 9] = [
         (list::LENGTH, |queue| queue.length as f64),
         (list::WAITING, |queue| queue.waiting as f64),
         (list::IN_FLIGHT, |queue| queue.in_flight as f64),
@@ -95,7 +98,7 @@ fn workers(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
 }
 
 fn totals(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
-    let outcomes: [(&str, fn(&KindTotals) -> u64); 4] = [
+    let outcomes: [(&str, Figure<KindTotals, u64>); 4] = [
         ("completed", |totals| totals.completed),
         ("retried", |totals| totals.retried),
         ("dead_lettered", |totals| totals.dead_lettered),

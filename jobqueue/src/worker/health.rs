@@ -93,13 +93,23 @@ impl WorkerHealth {
         }
     }
 
-    /// Notes that the worker is run. It has ended when the answer is dropped.
-    pub(super) fn starting(&self) -> Running {
-        Running(self.clone())
+    /// Notes that the worker has opened its queues.
+    pub(super) fn begin(&self, queues: impl Iterator<Item = QueueName>, renewer: Option<LeaseRenewer>) {
+        let mut state = lock(&self.0);
+        state.phase = WorkerPhase::Running;
+        state.queues = queues.map(|queue| (queue, QueueState::default())).collect();
+        state.renewer = renewer;
     }
 
     pub(super) fn drain(&self) {
         lock(&self.0).phase = WorkerPhase::Draining;
+    }
+
+    /// Notes that the worker has ended, or that its future was dropped.
+    pub(super) fn end(&self) {
+        let mut state = lock(&self.0);
+        state.phase = WorkerPhase::Ended;
+        state.renewer = None;
     }
 
     /// Notes a request for jobs that succeeded.
@@ -127,30 +137,5 @@ impl WorkerHealth {
         if let Some(state) = lock(&self.0).queues.get_mut(queue) {
             change(state);
         }
-    }
-}
-
-/// A run of the worker. When it is dropped, the worker has ended.
-pub(super) struct Running(WorkerHealth);
-
-impl Running {
-    /// Notes that the worker has opened its queues.
-    pub(super) fn listens_to(
-        &mut self,
-        queues: impl Iterator<Item = QueueName>,
-        renewer: Option<LeaseRenewer>,
-    ) {
-        let mut state = lock(&self.0.0);
-        state.phase = WorkerPhase::Running;
-        state.queues = queues.map(|queue| (queue, QueueState::default())).collect();
-        state.renewer = renewer;
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let mut state = lock(&self.0.0);
-        state.phase = WorkerPhase::Ended;
-        state.renewer = None;
     }
 }

@@ -130,12 +130,10 @@ impl Worker {
         let abort = CancellationToken::new();
         let _abort_when_dropped = abort.clone().drop_guard();
         let _leases_end_when_dropped = EndLeases(Arc::clone(&shared));
-        let mut running = shared.health.starting();
         let (pollers, tasks) = (TaskTracker::new(), TaskTracker::new());
         let slots = Slots::new(shared.options.concurrency, &shared.options.limits, &shared.registry);
         let activity = Arc::new(Activity::new(shared.registry.0.len()));
         let queues = open_queues(&shared).await?;
-        running.listens_to(queues.iter().map(|(core, _)| core.name.clone()), shared.renewer());
         let record = Record::start(&shared, until_idle);
         let journal = RunningJournal::start(&shared);
         for (number, (core, handlers)) in queues.into_iter().enumerate() {
@@ -162,10 +160,7 @@ impl Worker {
         pollers.close();
         start_sweeps(&shared, stop.clone());
         until_stopped(shutdown, &activity, &stop, until_idle).await;
-        shared.events.tell(|| Event::Stopping);
-        shared.health.drain();
-        stop.cancel();
-        record.iter().for_each(Record::drain);
+        tell_stopping(&shared, &stop, record.as_ref());
         // A request that hangs must not use up the time of the running handlers.
         let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
         tasks.close();
@@ -173,6 +168,14 @@ impl Worker {
         end_records(record, journal).await;
         stopped(&shared)
     }
+}
+
+/// Stops fetching, and tells everybody.
+fn tell_stopping(shared: &Shared, stop: &CancellationToken, record: Option<&Record>) {
+    shared.events.tell(|| Event::Stopping);
+    shared.health.drain();
+    stop.cancel();
+    record.into_iter().for_each(Record::drain);
 }
 
 /// Waits until the worker is to stop.
@@ -216,6 +219,7 @@ async fn open_queues(shared: &Shared) -> Result<Vec<(Arc<QueueCore>, Arc<QueueHa
         access::check(&core).await?;
         opened.push((core, Arc::clone(handlers)));
     }
+    shared.health.begin(opened.iter().map(|(core, _)| core.name.clone()), shared.renewer());
     let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
     tracing::info!(storage = shared.storage.description(), ?queues, "worker started");
     Ok(opened)
@@ -230,6 +234,7 @@ impl Drop for EndLeases {
         for leased_job in self.0.take_running() {
             leased_job.lease.abandon();
         }
+        self.0.health.end();
     }
 }
 

@@ -76,7 +76,8 @@ fn python_reads_every_listed_metric_with_its_type_and_unit() {
             let labels = sample["labels"].as_object().unwrap().keys().filter(|label| *label != "le");
             let mut labels: Vec<&str> = labels.map(String::as_str).collect();
             let mut listed = metric.labels.to_vec();
-            (labels.sort_unstable(), listed.sort_unstable());
+            labels.sort_unstable();
+            listed.sort_unstable();
             assert_eq!(labels, listed, "{series}");
         }
     }
