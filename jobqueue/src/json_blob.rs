@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 use crate::entropy;
 use crate::name::BlobName;
 use crate::settings::metadata::Metadata;
-use crate::storage::{BlobStore, Condition, ETag, PutBlob, StoreError, StoreErrorKind as Kind};
+use crate::storage::{Blob, BlobStore, Condition, ETag, PutBlob, StoreError, StoreErrorKind as Kind};
 
 #[cfg(test)]
 mod tests;
@@ -87,6 +87,16 @@ pub(crate) struct Changed<T, R> {
     pub(crate) version: Option<Version<T>>,
 }
 
+/// The blobs of a transaction that nobody else can change while it is open. The operations block.
+#[cfg(feature = "sqlite")]
+pub(crate) trait ExclusiveBlobs {
+    /// Reads a blob of at most `max_bytes` bytes; `None` if there is none.
+    fn get(&self, blob: &BlobName, max_bytes: u64) -> Result<Option<Blob>, StoreError>;
+
+    /// Writes a blob, and creates its container if it is missing.
+    fn put(&self, blob: &BlobName, data: Bytes, options: PutBlob) -> Result<(), StoreError>;
+}
+
 impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     /// Returns the document in `name`, of at most `max_bytes`.
     pub(crate) fn new(blobs: &Arc<dyn BlobStore>, name: BlobName, max_bytes: u64) -> Self {
@@ -116,13 +126,17 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
             Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => return Ok(None),
             Err(e) => return Err(e),
         };
+        self.parse(&blob).map(Some)
+    }
+
+    fn parse(&self, blob: &Blob) -> Result<Version<T>, StoreError> {
         let value = serde_json::from_slice(&blob.data).map_err(|e| {
             StoreError::new(Kind::Corrupt, "read record", &self.name)
                 .with_detail(format!("the record is damaged at column {}; delete it", e.column()))
         })?;
         let marks = blob.properties.metadata.get(METADATA).unwrap_or_default();
         let marks = marks.split(' ').filter(|mark| !mark.is_empty()).map(str::to_owned).collect();
-        Ok(Some(Version { value, tag: blob.properties.etag, marks }))
+        Ok(Version { value, tag: blob.properties.etag.clone(), marks })
     }
 
     /// Changes the document, starting from the version that the caller knows. Writes it only if nobody else has
@@ -189,7 +203,34 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         }
     }
 
-    async fn write(&self, value: &T, before: Option<ETag>, marks: &[String]) -> Result<ETag, StoreError> {
+    /// Changes the document in a transaction of the caller's, which keeps others from changing it meanwhile.
+    ///
+    /// # Errors
+    /// Those of the storage.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn change_exclusively<R>(
+        &self,
+        blobs: &dyn ExclusiveBlobs,
+        change: impl FnOnce(Option<T>) -> Edit<T, R>,
+    ) -> Result<R, StoreError> {
+        let before = blobs.get(&self.name, self.max_bytes)?.map(|blob| self.parse(&blob)).transpose()?;
+        match change(before.as_ref().map(|version| version.value.clone())) {
+            Edit::Keep(result) => Ok(result),
+            Edit::Write(value, result) => {
+                let (_, marks) = next_marks(before.as_ref());
+                let (data, options) = self.encode(&value, before.map(|version| version.tag), &marks)?;
+                blobs.put(&self.name, data, options)?;
+                Ok(result)
+            }
+        }
+    }
+
+    fn encode(
+        &self,
+        value: &T,
+        before: Option<ETag>,
+        marks: &[String],
+    ) -> Result<(Bytes, PutBlob), StoreError> {
         let data = serde_json::to_vec(value)
             .map_err(|e| StoreError::new(Kind::InvalidInput, "write record", &self.name).with_source(e))?;
         if data.len() as u64 > self.max_bytes {
@@ -198,7 +239,11 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         let metadata = (self.metadata)(value).with(METADATA, marks.join(" "));
         let condition = before.map_or(Condition::IfAbsent, Condition::IfMatch);
         let options = PutBlob::new().with_condition(condition).with_metadata(metadata);
-        let data = Bytes::from(data);
+        Ok((Bytes::from(data), options))
+    }
+
+    async fn write(&self, value: &T, before: Option<ETag>, marks: &[String]) -> Result<ETag, StoreError> {
+        let (data, options) = self.encode(value, before, marks)?;
         match self.blobs.put_blob(&self.name, data.clone(), options.clone()).await {
             Err(e) if e.kind() == Kind::ContainerNotFound => {
                 self.blobs.create_container(self.name.container()).await?;

@@ -1,13 +1,19 @@
 //! Sends within the caller's own SQLite transaction. Besides `connect`, only this module knows both an adapter and
 //! queues.
 
+use std::path::Path;
+
+use bytes::Bytes;
 use rusqlite::Transaction;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind};
+use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
-use crate::queue::{One, Purpose, SendRequest, Sent};
-use crate::sqlite::{put_blob_in, put_in};
+use crate::name::BlobName;
+use crate::queue::{Draft, One, Prepared, Purpose, QueueCore, SendRequest, SendUniqueOutcome, Sent, Unique};
+use crate::sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};
+use crate::storage::{Blob, PutBlob, StoreError, StoreErrorKind};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within `transaction`, a transaction of the caller's own connection to the same SQLite file: the
@@ -35,29 +41,128 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// # Ok(()) }
     /// ```
     ///
+    /// The position of a message [in order](SendRequest::in_order) is written in the same transaction. It is taken at the
+    /// send, and other senders of the queue wait for the transaction like all who write to the file: commit soon.
+    ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a message that is not valid, for options that contradict each other, and
-    /// for [`in_order`](SendRequest::in_order) and [`when_below`](SendRequest::when_below), which a transaction
-    /// cannot provide. Other kinds for a connection to another file or to a file with another schema version, and for
-    /// SQLite's own errors. After an error roll the transaction back.
+    /// - [`Invalid`](ErrorKind::Invalid): the message is not valid, or its options contradict each other. The transaction
+    ///   does not hold the write lock: begin it with `TransactionBehavior::Immediate`. It belongs to another file than the
+    ///   queue, or the storage keeps the blob that this message needs elsewhere. A send cannot wait
+    ///   ([`when_below`](SendRequest::when_below)) within a transaction.
+    /// - [`Storage`](ErrorKind::Storage): the file has another schema version, or SQLite failed.
+    ///
+    /// After an error roll the transaction back.
     pub fn in_transaction(self, transaction: &Transaction<'_>) -> Result<Sent, Error> {
         let (queue, message, options, below) = self.into_parts();
-        if below.is_some() {
-            let text = "a send cannot wait for room in the queue within a transaction; wait before it begins";
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
         let core = queue.core();
-        let started = Instant::now();
-        let mut prepared = core.prepare(message, options, Purpose::One)?;
-        if prepared.announcement.is_some() {
-            let text = "a message cannot be sent in order within a transaction: its position would not be part of it";
-            return Err(Error::new(ErrorKind::Invalid, text));
+        let blobs = TransactionBlobs::new(core, transaction, below)?;
+        send(core, &blobs, core.prepare(message, options, Purpose::One)?)
+    }
+}
+
+impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
+    /// Sends unique work at once, within a transaction: [`in_transaction`](SendRequest::in_transaction). The key is
+    /// claimed in the same transaction, so that a rollback frees it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "reports", kind = "report")] struct Report { #[message(key)] day: String }
+    /// # let folder = tempfile::tempdir()?; let path = folder.path().join("app.db");
+    /// # let storage = Storage::connect(&format!("sqlite:{}", path.display())).await?;
+    /// # let reports = storage.queue::<Report>().await?;
+    /// # let mut connection = rusqlite::Connection::open(&path)?;
+    /// # let day = Report { day: "2026-01-01".into() }; let hour = Duration::from_secs(3600);
+    /// let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    /// assert!(reports.send(&day).unique_for(hour).in_transaction(&transaction)?.is_sent());
+    /// assert!(!reports.send(&day).unique_for(hour).in_transaction(&transaction)?.is_sent());
+    /// transaction.commit()?;
+    /// # assert_eq!(reports.approximate_len().await?, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`in_transaction`](SendRequest::in_transaction) of other sends. Also
+    /// [`Conflict`](ErrorKind::Conflict), retryable, if another sender holds the key: it cannot finish while this
+    /// transaction is open, so that waiting here would not help.
+    pub fn in_transaction(self, transaction: &Transaction<'_>) -> Result<SendUniqueOutcome, Error> {
+        let (one, window) = self.into_parts();
+        let (queue, message, options, below) = one.into_parts();
+        let core = queue.core();
+        let blobs = TransactionBlobs::new(core, transaction, below)?;
+        let draft = Draft::new(message, options)?;
+        core.send_unique_exclusively::<M>(draft, window, &blobs, |prepared| send(core, &blobs, prepared))
+    }
+}
+
+/// Stores a message: its position, its payload's blob, then the message.
+fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) -> Result<Sent, Error> {
+    let started = Instant::now();
+    if let Some(announcement) = &prepared.announcement
+        && !core.announce_exclusively(blobs, announcement)?
+    {
+        return Ok(prepared.sent(None));
+    }
+    if let Some((reference, data)) = prepared.blob.take().map(|blob| *blob) {
+        let (name, put) = core.claim_checks.blob(&reference, prepared.expires)?;
+        blobs.put(&name, data, put)?;
+    }
+    let outcome = put_in(blobs.transaction, &core.name, prepared.take_put())?;
+    if let Some(announcement) = &prepared.announcement {
+        core.confirm_exclusively(blobs, announcement)?;
+    }
+    Ok(core.sent_in_transaction(prepared, started, outcome.message))
+}
+
+/// The blobs of the file to which a transaction belongs.
+struct TransactionBlobs<'t> {
+    transaction: &'t Transaction<'t>,
+    /// True if the storage keeps its blobs in this file.
+    are_here: bool,
+}
+
+impl<'t> TransactionBlobs<'t> {
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) if a send to this queue cannot be part of the transaction.
+    fn new(core: &QueueCore, transaction: &'t Transaction<'_>, below: Option<u64>) -> Result<Self, Error> {
+        let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
+        if below.is_some() {
+            return invalid(
+                "a send cannot wait for room in the queue within a transaction; wait before it begins",
+            );
         }
-        if let Some((reference, data)) = prepared.blob.take().map(|blob| *blob) {
-            let (name, put) = core.claim_checks.blob(&reference, prepared.expires)?;
-            put_blob_in(transaction, &name, data, put)?;
+        let file = transaction.path().and_then(|path| std::fs::canonicalize(path).ok());
+        let is_here = |of: Option<&Path>| of.is_some() && of == file.as_deref();
+        if !is_here(core.storage.queues().file()) {
+            return invalid(
+                "the transaction belongs to another file than the queue; a send can only be part of a transaction on the SQLite file of its storage",
+            );
         }
-        let outcome = put_in(transaction, &core.name, prepared.take_put())?;
-        Ok(core.sent_in_transaction(prepared, started, outcome.message))
+        if !holds_write_lock(transaction) {
+            return invalid(WITHOUT_LOCK);
+        }
+        Ok(Self { transaction, are_here: is_here(core.storage.blobs().file()) })
+    }
+
+    fn check(&self, operation: &'static str, blob: &BlobName) -> Result<(), StoreError> {
+        if self.are_here {
+            return Ok(());
+        }
+        let text = "the storage keeps its blobs outside the file of this transaction: large payloads, unique work and messages in \
+                    order cannot be sent in it";
+        Err(StoreError::new(StoreErrorKind::InvalidInput, operation, blob).with_detail(text))
+    }
+}
+
+impl ExclusiveBlobs for TransactionBlobs<'_> {
+    fn get(&self, blob: &BlobName, max_bytes: u64) -> Result<Option<Blob>, StoreError> {
+        self.check("read blob", blob)?;
+        get_blob_in(self.transaction, blob, max_bytes)
+    }
+
+    fn put(&self, blob: &BlobName, data: Bytes, options: PutBlob) -> Result<(), StoreError> {
+        self.check("write blob", blob)?;
+        put_blob_in(self.transaction, blob, data, options).map(drop)
     }
 }

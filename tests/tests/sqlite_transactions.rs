@@ -1,13 +1,17 @@
-//! A transaction of the application that stays open for long after its send (F72).
+//! Sends in a transaction of the application.
 //!
-//! It stays open until workers have been refused twice, or for `JOBQUEUE_TRANSACTION_SECONDS`.
+//! One of them stays open until workers have been refused twice (F72), or for `JOBQUEUE_TRANSACTION_SECONDS`.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jobqueue::sqlite::Options;
-use jobqueue::{Event, JobError, SendOptions, Worker};
+use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{ErrorKind, Event, JobError, Queue, SendOptions, Storage, Worker};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 use rusqlite::{Connection, TransactionBehavior};
@@ -70,25 +74,172 @@ async fn job_sent_in_a_transaction_can_be_cancelled_after() {
     found.complete().await.unwrap();
 }
 
-/// A transaction that has read, and then another connection has written: it can write no more.
+fn count(row: &rusqlite::Row<'_>) -> rusqlite::Result<i64> {
+    row.get(0)
+}
+
+// M
 #[tokio::test]
-async fn send_in_an_overtaken_deferred_transaction_says_begin_with_immediate() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("jobs.db");
-    let queue = Options::new(&path).open().await.unwrap().queue::<Task>().await.unwrap();
+async fn deferred_transaction_is_refused_until_it_holds_the_write_lock() {
+    let (_folder, path, queue) = opened().await;
     let mut mine = Connection::open(&path).unwrap();
     mine.busy_timeout(Duration::ZERO).unwrap();
-    let deferred = mine.transaction().unwrap();
-    let tables = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
-    let _ = deferred.query_row("SELECT count(*) FROM sqlite_schema", [], tables).unwrap();
-    let _ = queue.send(&task("faster")).await.unwrap();
-    let error = queue.send(&task("late")).in_transaction(&deferred).unwrap_err();
-    assert_eq!(error.kind(), jobqueue::ErrorKind::Invalid);
-    let said = jobqueue::storage::StoreError::in_chain(&error).unwrap().to_string();
-    assert!(said.contains("Immediate"), "{said}");
-    deferred.rollback().unwrap();
+    mine.execute("CREATE TABLE own (id INTEGER)", []).unwrap();
+    // Nothing done yet, something read, and overtaken by another connection.
+    for overtaken in [None, Some(false), Some(true)] {
+        let deferred = mine.transaction().unwrap();
+        if let Some(overtaken) = overtaken {
+            let _ = deferred.query_row("SELECT count(*) FROM own", [], count).unwrap();
+            if overtaken {
+                let _ = queue.send(&task("faster")).await.unwrap();
+            }
+        }
+        for error in [
+            queue.send(&task("late")).in_transaction(&deferred).unwrap_err(),
+            queue.send(&task("late")).unique_for(HOUR).in_transaction(&deferred).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{overtaken:?}");
+            assert!(error.to_string().contains("Immediate"), "{error}");
+        }
+        let put = jobqueue::sqlite::put_in(&deferred, queue.name(), PutMessage::new("x")).unwrap_err();
+        assert!(put.to_string().contains("Immediate"), "{put}");
+        deferred.rollback().unwrap();
+    }
+    let written = mine.transaction().unwrap();
+    written.execute("INSERT INTO own VALUES (1)", []).unwrap();
+    let _ = queue.send(&task("after a write")).in_transaction(&written).unwrap();
+    written.commit().unwrap();
     let immediate = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let _ = queue.send(&task("again")).in_transaction(&immediate).unwrap();
     immediate.commit().unwrap();
-    assert_eq!(queue.approximate_len().await.unwrap(), 2);
+    assert_eq!(queue.approximate_len().await.unwrap(), 3);
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+async fn opened() -> (tempfile::TempDir, PathBuf, Queue<Task>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let queue = Options::new(&path).open().await.unwrap().queue::<Task>().await.unwrap();
+    (folder, path, queue)
+}
+
+fn begin(connection: &mut Connection) -> rusqlite::Transaction<'_> {
+    connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap()
+}
+
+// M
+#[tokio::test(flavor = "multi_thread")]
+async fn ordered_sends_of_a_transaction_keep_their_positions() {
+    let (_folder, path, queue) = opened().await;
+    let mut mine = Connection::open(&path).unwrap();
+    let _ = queue.send(&task("1")).key("k").in_order().await.unwrap();
+    // A rollback leaves no position behind for which others would wait.
+    let undone = begin(&mut mine);
+    let _ = queue.send(&task("undone")).key("k").in_order().in_transaction(&undone).unwrap();
+    undone.rollback().unwrap();
+    let transaction = begin(&mut mine);
+    for name in ["2", "3"] {
+        let sent = queue.send(&task(name)).key("k").in_order().id(name).in_transaction(&transaction).unwrap();
+        assert!(!sent.was_done());
+    }
+    transaction.commit().unwrap();
+    let _ = queue.send(&task("4")).key("k").in_order().await.unwrap();
+
+    let ran: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&ran);
+    let handler = move |task: Task| {
+        sink.lock().unwrap().push(task.name);
+        async { Ok::<(), JobError>(()) }
+    };
+    let storage = Options::new(&path).open().await.unwrap();
+    let worker = Worker::builder(storage).concurrency(8).handle(handler).build().unwrap();
+    let report = worker.run_until_idle().await.unwrap();
+    assert_eq!((report.completed, ran.lock().unwrap().join(" ")), (4, "1 2 3 4".to_owned()));
+    // A job that is done is not sent again.
+    let transaction = begin(&mut mine);
+    let again = queue.send(&task("2")).key("k").in_order().id("2").in_transaction(&transaction).unwrap();
+    transaction.commit().unwrap();
+    assert!(again.was_done() && queue.is_empty().await.unwrap());
+}
+
+// M
+#[tokio::test]
+async fn unique_sends_of_a_transaction_claim_their_key_with_it() {
+    let (_folder, path, queue) = opened().await;
+    let mut mine = Connection::open(&path).unwrap();
+    let task = task("a");
+    let unique = || queue.send(&task).key("k").unique_for(HOUR);
+    let undone = begin(&mut mine);
+    assert!(unique().in_transaction(&undone).unwrap().is_sent());
+    undone.rollback().unwrap();
+    let transaction = begin(&mut mine);
+    let first = unique().in_transaction(&transaction).unwrap();
+    assert!(first.is_sent() && !unique().in_transaction(&transaction).unwrap().is_sent());
+    transaction.commit().unwrap();
+    let joined = unique().await.unwrap();
+    assert!(!joined.is_sent() && joined.id() == first.id());
+    assert!(queue.cancel_unique("k").await.unwrap(), "the record knows the message");
+    assert!(queue.is_empty().await.unwrap());
+    // One that was sent outside is seen within.
+    assert!(unique().await.unwrap().is_sent());
+    let transaction = begin(&mut mine);
+    assert!(!unique().in_transaction(&transaction).unwrap().is_sent());
+    transaction.commit().unwrap();
+    assert_eq!(queue.approximate_len().await.unwrap(), 1);
+}
+
+// M: a sender that died between its claim and its message.
+#[tokio::test]
+async fn key_that_another_sender_holds_is_a_conflict_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let faulty = Faulty::new(&Options::new(&path).open().await.unwrap());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let (told, claimed) = tokio::sync::oneshot::channel();
+    let mut told = Some(told);
+    faulty.on(Operation::Put, move |_| {
+        if let Some(told) = told.take() {
+            told.send(()).unwrap();
+        }
+        Some(Fault::Hang)
+    });
+    let task = task("a");
+    let unique = || queue.send(&task).key("k").unique_for(HOUR);
+    tokio::select! {
+        sent = unique().into_future() => panic!("{sent:?}"),
+        claimed = claimed => claimed.unwrap(),
+    }
+    let mut mine = Connection::open(&path).unwrap();
+    let transaction = begin(&mut mine);
+    let error = unique().in_transaction(&transaction).unwrap_err();
+    assert!(error.kind() == ErrorKind::Conflict && error.is_retryable(), "{error}");
+    transaction.rollback().unwrap();
+}
+
+// M
+#[tokio::test]
+async fn transaction_on_another_file_is_refused() {
+    let (_folder, path, queue) = opened().await;
+    let (_other_folder, other, _) = opened().await;
+    let refused = |queue: &Queue<Task>, path: &Path, in_order: bool| {
+        let mut mine = Connection::open(path).unwrap();
+        let transaction = begin(&mut mine);
+        let task = task("a");
+        let send = queue.send(&task).key("k");
+        let send = if in_order { send.in_order() } else { send };
+        send.in_transaction(&transaction).err().map(|error| format!("{:?}: {error:?}", error.kind()))
+    };
+    let memory = Storage::memory();
+    for (queue, path) in [(&queue, &other), (&memory.queue::<Task>().await.unwrap(), &path)] {
+        let told = refused(queue, path, false).unwrap();
+        assert!(told.starts_with("Invalid") && told.contains("another file"), "{told}");
+    }
+    // Queues of the file with blobs elsewhere: what needs no blob can be sent.
+    let queues = Options::new(&path).open().await.unwrap();
+    let split = Storage::builder().queues_of(&queues).blobs_of(&memory).build().unwrap();
+    let queue = split.queue::<Task>().await.unwrap();
+    assert_eq!(refused(&queue, &path, false), None);
+    let told = refused(&queue, &path, true).unwrap();
+    assert!(told.starts_with("Invalid") && told.contains("keeps its blobs"), "{told}");
 }

@@ -94,6 +94,7 @@ fn show(queue: &QueueOverview) -> String {
         ("queue", clean(&queue.name)),
         ("length", queue.length.to_string()),
         ("visible", queues::visible(queue)),
+        ("states", states(queue)),
         ("oldest", queue.oldest.map_or_else(|| "-".to_owned(), age)),
         ("dead letters", queue.dead_letters.to_string()),
         ("paused", if queue.paused { "yes" } else { "no" }.to_owned()),
@@ -108,4 +109,17 @@ fn show(queue: &QueueOverview) -> String {
         text.push_str(&format!("warning: {}\n", clean(warning)));
     }
     text
+}
+
+/// Returns the counts by state, or says that the storage cannot tell.
+fn states(queue: &QueueOverview) -> String {
+    queue.states.map_or_else(
+        || "this storage cannot tell".to_owned(),
+        |counts| {
+            format!(
+                "{} waiting, {} delayed, {} backing off, {} running",
+                counts.waiting, counts.delayed, counts.backing_off, counts.running
+            )
+        },
+    )
 }

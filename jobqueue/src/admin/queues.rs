@@ -14,7 +14,7 @@ use crate::message::MessageDefaults;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::settings::{QueueSettings, SettingOverrides};
-use crate::storage::{MAX_MESSAGES, QueueStore, StoreErrorKind};
+use crate::storage::{MAX_MESSAGES, QueueStore, StateCounts, StoreErrorKind};
 
 /// The number of queues that are asked at once.
 const AT_ONCE: usize = 8;
@@ -32,6 +32,8 @@ pub struct QueueOverview {
     /// True if there are no more visible messages than [`visible`](Self::visible). Where 32 are shown there may be more, and no
     /// storage tells how many.
     pub visible_is_exact: bool,
+    /// The number of messages that wait, that are delayed, that back off and that run; `None` where the storage cannot tell.
+    pub states: Option<StateCounts>,
     /// The time for which the oldest of the next 32 visible messages has been in the queue; `None` if none is visible.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
@@ -53,7 +55,7 @@ impl Admin {
     /// Returns all queues, in order of name. A dead-letter queue is part of its queue; it stands here by itself only if that does not
     /// exist. A queue that cannot be read is in the list with its [error](QueueOverview::error).
     ///
-    /// Costs one request to list, and three for each queue.
+    /// Costs one request to list, and three for each queue. SQLite and memory count by state too.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the queues cannot be listed.
@@ -138,8 +140,12 @@ impl Admin {
                 _ => Ok(0),
             }
         };
-        let (properties, peeked, dead) =
-            futures_util::join!(store.queue_properties(name), store.peek(name, MAX_MESSAGES), dead);
+        let (properties, peeked, dead, states) = futures_util::join!(
+            store.queue_properties(name),
+            store.peek(name, MAX_MESSAGES),
+            dead,
+            store.counts_by_state(name)
+        );
         let missing = |e: crate::storage::StoreError| not_found(e, name);
         let (properties, peeked) = (properties.map_err(missing)?, peeked.map_err(missing)?);
         let now = self.clock.now();
@@ -149,6 +155,7 @@ impl Admin {
             length: properties.approximate_count.max(visible),
             visible,
             visible_is_exact: visible < MAX_MESSAGES.into(),
+            states: states.map_err(missing)?,
             // Two clocks may differ: what was inserted in the future is new.
             oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()),
             dead_letters: dead?,
@@ -180,6 +187,7 @@ impl QueueOverview {
             length: 0,
             visible: 0,
             visible_is_exact: false,
+            states: None,
             oldest: None,
             dead_letters: 0,
             paused: false,

@@ -8,6 +8,8 @@ use super::log::{Announced, Confirmed, Millis};
 use super::message::{HEADER, restamp};
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
+#[cfg(feature = "sqlite")]
+use crate::json_blob::ExclusiveBlobs;
 use crate::queue::QueueCore;
 
 /// The position that a send asks for.
@@ -55,14 +57,47 @@ impl QueueCore {
                 .with_retryable(retryable)
                 .with_source(error)
         };
-        let full = "the message is not stored: too many messages wait in the log of its key";
-        let full = || Error::new(ErrorKind::Rejected, full).with_retryable(true);
         let answers = answers.into_iter().map(|answer| match answer {
             Ok(Announced::Full) => Err(full()),
             Ok(announced) => Ok(announced),
             Err(error) => Err(refused(error)),
         });
         answers.collect()
+    }
+
+    /// Gives a job its position in a transaction of the caller's. Returns false if the job is done already.
+    ///
+    /// # Errors
+    /// The caller must not store the message.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn announce_exclusively(
+        &self,
+        blobs: &dyn ExclusiveBlobs,
+        one: &Announcement,
+    ) -> Result<bool, Error> {
+        let now = Millis::from(self.options.clock.now());
+        let announce = |log: &mut super::log::GroupLog| log.announce(&one.entry, one.nonce, now);
+        match self.fifo.change_exclusively(blobs, &one.entry, announce)? {
+            Announced::Full => Err(full()),
+            Announced::Entered => Ok(true),
+            Announced::AlreadyDone => Ok(false),
+        }
+    }
+
+    /// Confirms in the same transaction that the message of an announced job is stored.
+    ///
+    /// # Errors
+    /// The transaction must be rolled back.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn confirm_exclusively(
+        &self,
+        blobs: &dyn ExclusiveBlobs,
+        one: &Announcement,
+    ) -> Result<(), Error> {
+        let visible = Millis(Millis::from(self.options.clock.now()).after(one.delay));
+        let confirm = |log: &mut super::log::GroupLog| log.confirm(&one.entry, one.nonce, true, visible);
+        self.fifo.change_exclusively(blobs, &one.entry, confirm)?;
+        Ok(())
     }
 
     /// Confirms that the messages of announced jobs are stored. The `bool` is true if a single request stored the
@@ -133,6 +168,11 @@ impl QueueCore {
         answers.sort_by_key(|(place, _)| *place);
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
+}
+
+fn full() -> Error {
+    let text = "the message is not stored: too many messages wait in the log of its key";
+    Error::new(ErrorKind::Rejected, text).with_retryable(true)
 }
 
 /// Copies one error for several changes.

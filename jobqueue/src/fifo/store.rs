@@ -12,6 +12,8 @@ use tokio::sync::{Notify, oneshot};
 use super::entry::{EntryRef, LOGS, Short};
 use super::log::GroupLog;
 use crate::error::{Error, ErrorKind};
+#[cfg(feature = "sqlite")]
+use crate::json_blob::ExclusiveBlobs;
 use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
 use crate::name::{BlobName, ContainerName, NameError, QueueName};
 use crate::storage::{BlobStore, StoreError, StoreErrorKind as Kind};
@@ -49,6 +51,25 @@ impl GroupLogs {
         let log = Arc::new(LogBlob::new(JsonBlob::new(&self.blobs, self.name(entry.log)?, MAX_BYTES)));
         known.insert(entry.log, Arc::clone(&log));
         Ok(log)
+    }
+
+    /// Changes the log of a group in a transaction of the caller's. Logs that this process has cached stay as they are:
+    /// they are outdated after the commit, as they are after a change by another process.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn change_exclusively<R>(
+        &self,
+        blobs: &dyn ExclusiveBlobs,
+        entry: &EntryRef,
+        change: impl FnOnce(&mut GroupLog) -> R,
+    ) -> Result<R, StoreError> {
+        let name = self.name(entry.log).map_err(|e| self.invalid(e))?;
+        let blob = JsonBlob::<GroupLog>::new(&self.blobs, name, MAX_BYTES);
+        blob.change_exclusively(blobs, |log| {
+            let mut log = log.unwrap_or_default();
+            log.take_changed();
+            let result = change(&mut log);
+            if log.take_changed() { Edit::Write(log, result) } else { Edit::Keep(result) }
+        })
     }
 
     fn name(&self, log: u16) -> Result<BlobName, NameError> {

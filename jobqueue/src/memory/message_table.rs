@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use crate::entropy;
 use crate::storage::{
     ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage, PutOutcome,
-    StoreErrorKind, Updated,
+    StateCounts, StoreErrorKind, Updated,
 };
 
 /// The messages of one queue. Every method but [`forget_expired`](Self::forget_expired) expects that expired messages
@@ -32,6 +32,8 @@ struct Row {
     inserted: SystemTime,
     expires: Option<SystemTime>,
     dequeue_count: u32,
+    /// True if the holder of the last lease has put the message back.
+    put_back: bool,
 }
 
 impl MessageTable {
@@ -61,6 +63,7 @@ impl MessageTable {
             inserted: now,
             expires: message.ttl.and_then(|ttl| now.checked_add(ttl)),
             dequeue_count: 0,
+            put_back: false,
         };
         let outcome = PutOutcome {
             message: row.message.clone(),
@@ -93,6 +96,21 @@ impl MessageTable {
             dead: None,
         })
         .collect()
+    }
+
+    /// Returns the number of messages in each state.
+    pub(super) fn counts(&self, now: SystemTime) -> StateCounts {
+        let mut counts = StateCounts::default();
+        for row in self.rows.values() {
+            let count = match row {
+                row if row.visible_at <= now => &mut counts.waiting,
+                row if row.good_until.is_none() => &mut counts.delayed,
+                row if row.put_back => &mut counts.backing_off,
+                _ => &mut counts.running,
+            };
+            *count += 1;
+        }
+        counts
     }
 
     /// Returns the time until the next hidden message becomes visible, except for messages that expire before.
@@ -133,11 +151,12 @@ impl MessageTable {
         &mut self,
         message: &MessageRef,
         next_visible: SystemTime,
-        text: Option<String>,
+        (text, put_back): (Option<String>, bool),
     ) -> Result<Updated, StoreErrorKind> {
         let number = self.by_id.get(&message.id).ok_or(StoreErrorKind::MessageNotFound)?;
         let row = self.rows.get_mut(number).ok_or(StoreErrorKind::MessageNotFound)?;
         move_to(&mut self.by_visibility, *number, row, next_visible);
+        row.put_back = put_back;
         if let Some(text) = text {
             row.text = text;
         }
@@ -160,6 +179,7 @@ impl MessageTable {
         let row = self.rows.get_mut(&number)?;
         move_to(&mut self.by_visibility, number, row, until);
         row.dequeue_count = row.dequeue_count.saturating_add(1);
+        row.put_back = false;
         Some(LeasedMessage {
             message: row.message.clone(),
             text: Ok(row.text.clone()),

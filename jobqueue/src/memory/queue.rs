@@ -13,7 +13,7 @@ use crate::settings::metadata::Metadata;
 use crate::storage::rules::limits;
 use crate::storage::{
     Created, ExpiredReceipt, GetMessages, MessageRef, Notifier, Operation, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, Subscription,
+    PutOutcome, QueueProperties, QueueStore, Received, StateCounts, StoreError, StoreErrorKind, Subscription,
     UpdateMessage, Updated,
 };
 use crate::sync::lock;
@@ -123,6 +123,12 @@ impl QueueStore for MemoryQueues {
         })
     }
 
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
+        self.with_queue(Operation::QueueProperties, queue, |queue, now| {
+            Ok(Some(queue.message_table.counts(now)))
+        })
+    }
+
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
         self.with_queue(Operation::SetQueueMetadata, queue, |queue, _| {
@@ -172,7 +178,10 @@ impl QueueStore for MemoryQueues {
             limits::check_before_expiry(queue, next_visible, expires)?;
             // Waiting callers would otherwise wait until the former time.
             let earlier = found.message_table.hidden_until(message).is_some_and(|until| next_visible < until);
-            let updated = found.message_table.update(message, next_visible, change.text).map_err(refuse)?;
+            let updated = found
+                .message_table
+                .update(message, next_visible, (change.text, change.ends_lease))
+                .map_err(refuse)?;
             Ok((updated, earlier || next_visible <= now))
         })?;
         if earlier {

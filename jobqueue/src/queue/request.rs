@@ -234,10 +234,16 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     }
 }
 
-impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
+impl<'a, M: QueueMessage> SendRequest<Unique<'a, M>> {
     /// Sets the job's id: [`SendOptions::id`].
     pub fn id(self, id: impl Into<String>) -> Self {
         self.set(|options| options.id(id))
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn into_parts(self) -> (SendRequest<One<'a, M>>, Duration) {
+        let Unique { one, window } = self.target;
+        (SendRequest { target: one, options: self.options, below: self.below }, window)
     }
 }
 

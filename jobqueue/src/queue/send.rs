@@ -40,12 +40,6 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Returns the result of a send without order.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn new(id: Arc<str>, message: MessageRef) -> Self {
-        Self { id, stored: Some(message.into()), position: None }
-    }
-
     /// Returns the job's id.
     pub fn id(&self) -> &str {
         &self.id
@@ -61,14 +55,14 @@ impl Sent {
 
 /// A valid message with its payload.
 #[derive(Debug, Clone)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     data: Bytes,
     key: Option<String>,
     options: SendOptions,
 }
 
 impl Draft {
-    pub(super) fn new<M: QueueMessage>(message: &M, options: SendOptions) -> Result<Self, Error> {
+    pub(crate) fn new<M: QueueMessage>(message: &M, options: SendOptions) -> Result<Self, Error> {
         let data = Bytes::from(encode_message(message)?);
         check_id(options.id.as_deref())?;
         let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
@@ -128,7 +122,7 @@ pub(crate) enum Purpose {
 }
 
 impl Prepared {
-    pub(super) fn sent(self, stored: Option<Stored>) -> Sent {
+    pub(crate) fn sent(self, stored: Option<Stored>) -> Sent {
         Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry) }
     }
 
@@ -138,7 +132,7 @@ impl Prepared {
         std::mem::replace(&mut self.put, PutMessage::new(String::new()))
     }
 
-    pub(super) fn stored(&self, message: MessageRef, perhaps_twice: bool) -> Stored {
+    pub(crate) fn stored(&self, message: MessageRef, perhaps_twice: bool) -> Stored {
         Stored { message, hidden_until: self.hidden_until, perhaps_twice }
     }
 }
@@ -155,7 +149,7 @@ impl QueueCore {
     }
 
     /// Writes the event for a draft.
-    pub(super) fn render<M: QueueMessage>(&self, draft: Draft, purpose: Purpose) -> Result<Prepared, Error> {
+    pub(crate) fn render<M: QueueMessage>(&self, draft: Draft, purpose: Purpose) -> Result<Prepared, Error> {
         let Draft { data, key, mut options } = draft;
         let id = options.id.take().map_or_else(new_id, Into::into);
         let payload = payload::<M::Codec>(data.clone())?;
@@ -292,8 +286,8 @@ impl QueueCore {
         message: MessageRef,
     ) -> Sent {
         sent.span.end(None, None);
-        self.tell_sent(Some(sent.kind), (1, 0), started, None);
-        Sent::new(sent.id, message)
+        self.tell_sent(Some(Arc::clone(&sent.kind)), (1, 0), started, None);
+        sent.sent(Some(message.into()))
     }
 
     async fn store_prepared(&self, prepared: Prepared, started: Instant) -> Result<Sent, Error> {

@@ -21,7 +21,7 @@ use crate::job::outcome::{Reason, chain};
 use crate::message::{DecodeError, QueueMessage};
 use crate::name::QueueName;
 use crate::settings::QueueSettings;
-use crate::storage::{MAX_MESSAGES, Storage, StoreErrorKind};
+use crate::storage::{MAX_MESSAGES, StateCounts, Storage, StoreErrorKind};
 
 /// The longest pause between two requests of [`Queue::receive`] to an empty queue, on storages that cannot notify.
 const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
@@ -224,10 +224,37 @@ impl<M: QueueMessage> Queue<M> {
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     /// It only reads.
     pub async fn approximate_len(&self) -> Result<u64, Error> {
         Ok(self.core.store().queue_properties(&self.core.name).await?.approximate_count)
+    }
+
+    /// Returns the number of messages that wait, that are delayed, that back off and that run. `None` where the storage
+    /// cannot tell: SQLite and memory can; Azure Storage and Service Bus cannot.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)]
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// # let mails = Storage::memory().queue::<Mail>().await?;
+    /// # let mail = Mail { to: "ada@example.org".into() };
+    /// mails.send(&mail).await?;
+    /// mails.send(&mail).delay(Duration::from_secs(60)).await?;
+    /// if let Some(counts) = mails.counts_by_state().await? {
+    ///     println!("{} wait, {} run", counts.waiting, counts.running);
+    /// #   assert_eq!((counts.waiting, counts.delayed, counts.total()), (1, 1, 2));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn counts_by_state(&self) -> Result<Option<StateCounts>, Error> {
+        Ok(self.core.store().counts_by_state(&self.core.name).await?)
     }
 
     /// Returns whether the queue has no message, invisible ones included.

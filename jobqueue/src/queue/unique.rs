@@ -20,10 +20,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::queue_core::QueueCore;
+#[cfg(feature = "sqlite")]
+use super::send::Prepared;
 use super::send::{Draft, Purpose, Sent};
 use crate::error::{Error, ErrorKind};
+#[cfg(feature = "sqlite")]
+use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
 pub(crate) use record::CONTAINER;
+#[cfg(feature = "sqlite")]
+use record::Exclusive;
 use record::{Claim, Record, Records};
 
 /// The time that a sender has before another may take over. It is longer than a send is retried.
@@ -110,6 +116,38 @@ impl QueueCore {
                 Err(error)
             }
         }
+    }
+
+    /// Sends unique work in a transaction of the caller's. `send` stores the message in the same transaction.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn send_unique_exclusively<M: QueueMessage>(
+        &self,
+        draft: Draft,
+        window: Duration,
+        blobs: &dyn ExclusiveBlobs,
+        send: impl FnOnce(Prepared) -> Result<Sent, Error>,
+    ) -> Result<SendUniqueOutcome, Error> {
+        let draft = draft.unique_for(window)?;
+        // Mistakes in the message show before the key is claimed.
+        self.render::<M>(draft.clone(), Purpose::Check)?;
+        let records = Records::new(self, M::KIND, draft.key().unwrap_or_default())?;
+        let now = self.options.clock.now();
+        let mine = Record::pending(draft.id().unwrap_or_default().to_owned(), now, PENDING, window);
+        let record = match records.claim_exclusively(blobs, &mine, now)? {
+            Exclusive::Owned(record) => record,
+            Exclusive::Joined(id) => return Ok(SendUniqueOutcome::Joined { id }),
+            Exclusive::Busy => {
+                let text = "another sender holds the key of this unique work, and cannot finish while this transaction is \
+                            open; roll it back and try again";
+                return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
+            }
+        };
+        let mut sent = send(self.render::<M>(draft.with_id(&record.id)?, Purpose::One)?)?;
+        if let Some(stored) = &mut sent.stored {
+            stored.perhaps_twice |= record.taken_over;
+        }
+        records.write_exclusively(blobs, record.at(sent.position).into_sent(sent.stored.as_ref()))?;
+        Ok(SendUniqueOutcome::Sent(sent))
     }
 
     /// Claims the key. Waits while another sender is about to send.

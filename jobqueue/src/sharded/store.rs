@@ -18,8 +18,8 @@ use crate::settings::metadata::Metadata;
 use crate::storage::rules::limits;
 use crate::storage::{
     Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Notifier, PeekedMessage,
-    PutMessage, PutOutcome, QueueProperties, QueueStore, Received, Storage, StoreError, StoreErrorKind as K,
-    Subscription, UpdateMessage, Updated,
+    PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts, Storage, StoreError,
+    StoreErrorKind as K, Subscription, UpdateMessage, Updated,
 };
 use crate::sync::lock;
 
@@ -207,6 +207,20 @@ impl QueueStore for ShardedQueues {
 
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         self.home().queues().queue_metadata(queue).await
+    }
+
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
+        let Some(mut all) = self.home().queues().counts_by_state(queue).await? else { return Ok(None) };
+        for shard in self.all_shards(queue).await?.iter().filter(|shard| shard.generation > 0) {
+            let (storage, physical) = self.maps.locate(queue, shard)?;
+            match storage.queues().counts_by_state(&physical).await {
+                Ok(Some(counts)) => all = all.plus(counts),
+                Ok(None) => return Ok(None),
+                Err(e) if e.kind() == K::QueueNotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(Some(all))
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {

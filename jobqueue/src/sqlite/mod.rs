@@ -73,4 +73,5 @@ pub use rusqlite;
 
 pub use backup::backup;
 pub use options::{Options, Synchronous};
+pub(crate) use transaction::{WITHOUT_LOCK, get_blob_in, holds_write_lock};
 pub use transaction::{put_blob_in, put_in};

@@ -70,6 +70,11 @@ impl Store {
         }
     }
 
+    /// Returns the file.
+    pub(super) fn path(&self) -> &Path {
+        &self.file
+    }
+
     /// Runs `work` on the writer, in a transaction with whatever else waits; returns its result after the commit.
     pub(super) async fn write<T, F>(
         &self,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rusqlite::Transaction;
+use rusqlite::{Transaction, TransactionState};
 
 use super::batch::Batch;
 use super::clock::StoreClock;
@@ -15,7 +15,7 @@ use crate::clock::SystemClock;
 use crate::name::{BlobName, QueueName};
 use crate::storage::rules::limits;
 use crate::storage::{
-    BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError, StoreErrorKind,
+    Blob, BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError, StoreErrorKind,
 };
 
 /// Adds a message within a transaction of the caller's own connection to the store's file. The message exists if and
@@ -46,7 +46,8 @@ use crate::storage::{
 ///
 /// # Errors
 /// Those of [`QueueStore::put`](crate::storage::QueueStore::put), and `InvalidInput` when the file has no schema or
-/// another one, or when the transaction was not begun as `Immediate` and another connection was faster to write. After an error from SQLite roll the transaction back; after any other it can continue.
+/// another one, or when the transaction does not hold the write lock: it was begun as `Deferred` and has written nothing
+/// yet. After an error from SQLite roll the transaction back; after any other it can continue.
 pub fn put_in(
     transaction: &Transaction<'_>,
     queue: &QueueName,
@@ -75,6 +76,35 @@ pub fn put_blob_in(
     })
 }
 
+/// Reads a blob of at most `max_bytes` bytes within a transaction; see [`put_in`]. Returns `None` if there is none.
+pub(crate) fn get_blob_in(
+    transaction: &Transaction<'_>,
+    blob: &BlobName,
+    max_bytes: u64,
+) -> Result<Option<Blob>, StoreError> {
+    let read = within(transaction, Operation::GetBlob, blob, |batch| {
+        let Some(row) = blob::BlobRow::find(batch.connection(), Operation::GetBlob, blob)? else {
+            return Ok(None);
+        };
+        blob::content(batch.connection(), &row, (blob, max_bytes), batch.now()).map(Some)
+    });
+    match read {
+        Err(error) if error.kind() == StoreErrorKind::ContainerNotFound => Ok(None),
+        read => read,
+    }
+}
+
+/// Returns whether the transaction holds the write lock, however it began. A deferred transaction that has only read can
+/// lose the race for it, and then never write.
+pub(crate) fn holds_write_lock(transaction: &Transaction<'_>) -> bool {
+    let state = transaction.transaction_state(Some(rusqlite::MAIN_DB));
+    matches!(state, Ok(TransactionState::Write))
+}
+
+/// What to do about a transaction without the write lock.
+pub(crate) const WITHOUT_LOCK: &str = "the transaction does not hold the write lock: begin it with TransactionBehavior::Immediate \
+    (`connection.transaction()` begins as Deferred, which another connection can overtake)";
+
 fn within<T>(
     transaction: &Transaction<'_>,
     operation: Operation,
@@ -82,6 +112,10 @@ fn within<T>(
     work: impl FnOnce(&mut Batch<'_>) -> Applied<T>,
 ) -> Result<T, StoreError> {
     schema::require_current(transaction).map_err(|cause| cause.error(operation.as_str(), subject))?;
+    if !holds_write_lock(transaction) {
+        let cause = Cause::new(StoreErrorKind::InvalidInput, WITHOUT_LOCK);
+        return Err(cause.error(operation.as_str(), subject));
+    }
     let clock = StoreClock::new(Arc::new(SystemClock));
     let result =
         Batch::begin(transaction, &clock, Ids::one_by_one()).map_err(Failure::Sql).and_then(|mut batch| {
@@ -91,12 +125,6 @@ fn within<T>(
         });
     result.map_err(|failure| match failure {
         Failure::Refused(error) => error,
-        // A transaction that was begun as Immediate has the lock already.
-        Failure::Sql(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
-            let detail = "the transaction cannot write any more, since another connection writes or has written; begin it \
-                          with TransactionBehavior::Immediate, roll this one back and try again";
-            Cause::new(StoreErrorKind::InvalidInput, detail).error(operation.as_str(), subject)
-        }
         Failure::Sql(error) => from_sql(error).error(operation.as_str(), subject),
     })
 }

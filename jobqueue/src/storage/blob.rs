@@ -1,6 +1,7 @@
 //! The blob half of the storage port.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -135,6 +136,12 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
         let _ = (container, access);
         Ok(())
+    }
+
+    /// Returns the SQLite file that holds the blobs, so that they can be written in a transaction on it. `None`, the
+    /// default, for every other storage.
+    fn file(&self) -> Option<&Path> {
+        None
     }
 
     /// Returns a handle for use on another runtime. It shares no connections with this one.

@@ -5,6 +5,7 @@
 //! every answer of the queues. The wrapper changes no answer.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use super::throttle::Throttle;
 use super::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, Created, DeadLetterMessage, ExpiredReceipt,
     GetMessages, LeaseDuration, LeaseId, MessageRef, Operation, PeekedMessage, PutBlob, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, Storage, StoreError, Subscription, UpdateMessage,
-    Updated,
+    PutOutcome, QueueProperties, QueueStore, Received, StateCounts, Storage, StoreError, Subscription,
+    UpdateMessage, Updated,
 };
 use crate::event::{Event, Observers};
 use crate::name::{BlobName, ContainerName, QueueName};
@@ -190,6 +191,11 @@ impl QueueStore for Instrumented<dyn QueueStore> {
         self.observe(Operation::QueueMetadata, Subject::Queue(queue), self.inner.queue_metadata(queue)).await
     }
 
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
+        self.observe(Operation::QueueProperties, Subject::Queue(queue), self.inner.counts_by_state(queue))
+            .await
+    }
+
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         let answer = self.inner.set_queue_metadata(queue, metadata);
         self.observe(Operation::SetQueueMetadata, Subject::Queue(queue), answer).await
@@ -299,6 +305,10 @@ impl QueueStore for Instrumented<dyn QueueStore> {
         self.inner.throttles_by_shard()
     }
 
+    fn file(&self) -> Option<&Path> {
+        self.inner.file()
+    }
+
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         let inner = Arc::clone(&self.inner).detached();
         Arc::new(Self {
@@ -406,6 +416,10 @@ impl BlobStore for Instrumented<dyn BlobStore> {
             self.inner.check_access(container, access),
         )
         .await
+    }
+
+    fn file(&self) -> Option<&Path> {
+        self.inner.file()
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {

@@ -36,7 +36,7 @@ pub use message::{
 };
 pub use notifier::{Notifier, Subscription};
 pub use operation::Operation;
-pub use queue::{Created, QueueProperties, QueueStore};
+pub use queue::{Created, QueueProperties, QueueStore, StateCounts};
 pub use request::{
     DeadLetterMessage, ExpiredReceipt, GetMessages, PutMessage, PutOutcome, UpdateMessage, Updated,
 };

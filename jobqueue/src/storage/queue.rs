@@ -1,6 +1,7 @@
 //! The queue half of the storage port.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -76,6 +77,15 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Only those of the contract.
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         Ok(self.queue_properties(queue).await?.metadata)
+    }
+
+    /// Returns the number of messages in each state. `None`, the default, where the storage cannot tell.
+    ///
+    /// # Errors
+    /// Only those of the contract.
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
+        let _ = queue;
+        Ok(None)
     }
 
     /// Replaces all metadata. The last writer wins.
@@ -236,6 +246,12 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Returns the SQLite file that holds the queues, so that a send can be part of a transaction on it. `None`, the
+    /// default, for every other storage.
+    fn file(&self) -> Option<&Path> {
+        None
+    }
+
     /// Returns a handle for use on another runtime. It shares no connections with this one. The lease renewer uses it,
     /// so that a handler that blocks the main runtime cannot delay renewals.
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore>;
@@ -264,5 +280,38 @@ impl QueueProperties {
     /// Returns properties with the given values.
     pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
         Self { metadata, approximate_count }
+    }
+}
+
+/// The number of messages of a queue in each state. Expired messages are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct StateCounts {
+    /// The messages that a worker can receive now.
+    pub waiting: u64,
+    /// The messages that were sent with a delay, and that nobody has received yet.
+    pub delayed: u64,
+    /// The messages that were received and put back for a time: after a failure, by a snooze, or because no worker knows
+    /// their kind yet.
+    pub backing_off: u64,
+    /// The messages that are leased: they run, or wait in a worker for their turn.
+    pub running: u64,
+}
+
+impl StateCounts {
+    /// Returns the number of all messages.
+    pub fn total(&self) -> u64 {
+        self.waiting + self.delayed + self.backing_off + self.running
+    }
+
+    /// Returns the counts of two parts of a queue together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            waiting: self.waiting + other.waiting,
+            delayed: self.delayed + other.delayed,
+            backing_off: self.backing_off + other.backing_off,
+            running: self.running + other.running,
+        }
     }
 }

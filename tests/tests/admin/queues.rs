@@ -1,7 +1,10 @@
 //! Queues, and their settings.
 
+use std::time::Duration;
+
 use jobqueue::ErrorKind;
 use jobqueue::admin::SettingsPlan;
+use jobqueue_tests::jobs::{Task, task};
 
 use crate::support::{operator, send, storages};
 
@@ -20,6 +23,34 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         assert!(!mails.visible_is_exact && mails.oldest.is_some() && !mails.paused && mails.error.is_none());
         let json = serde_json::to_value(mails).unwrap();
         assert!(json["oldest_seconds"].is_number() && json["settings"]["poisonthreshold"] == "5", "{json}");
+    }
+}
+
+// M
+#[tokio::test]
+async fn counts_by_state_tell_what_waits_runs_and_backs_off() {
+    for (storage, _folder) in storages().await {
+        let queue = storage.queue::<Task>().await.unwrap();
+        for name in ["a", "b", "c", "d", "e"] {
+            let _ = queue.send(&task(name)).await.unwrap();
+        }
+        let hour = Duration::from_secs(3_600);
+        let _ = queue.send(&task("later")).delay(hour).await.unwrap();
+        let mut running = Vec::new();
+        for _ in 0..3 {
+            running.push(queue.receive(Duration::ZERO).await.unwrap().unwrap());
+        }
+        running.pop().unwrap().release(hour).await.unwrap();
+        let counts = queue.counts_by_state().await.unwrap().unwrap();
+        assert_eq!((counts.waiting, counts.delayed, counts.backing_off, counts.running), (2, 1, 1, 2));
+        assert_eq!(counts.total(), queue.approximate_len().await.unwrap());
+        let shown = operator(&storage).queue("tasks").await.unwrap();
+        assert_eq!(shown.states, Some(counts));
+        for delivery in running {
+            delivery.complete().await.unwrap();
+        }
+        let counts = queue.counts_by_state().await.unwrap().unwrap();
+        assert_eq!((counts.total(), counts.running), (4, 0));
     }
 }
 

@@ -1,5 +1,6 @@
 //! A storage that breaks one rule: it accepts expired receipts of messages that nobody else has received.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -67,6 +68,10 @@ impl QueueStore for Lenient {
         self.0.queue_metadata(queue).await
     }
 
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
+        self.0.counts_by_state(queue).await
+    }
+
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         self.0.set_queue_metadata(queue, metadata).await
     }
@@ -126,6 +131,10 @@ impl QueueStore for Lenient {
 
     fn throttles_by_shard(&self) -> bool {
         self.0.throttles_by_shard()
+    }
+
+    fn file(&self) -> Option<&Path> {
+        self.0.file()
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {

@@ -8,6 +8,8 @@ use sha2::{Digest, Sha256};
 use crate::entropy;
 use crate::error::{Error, ErrorKind};
 use crate::fifo::EntryRef;
+#[cfg(feature = "sqlite")]
+use crate::json_blob::ExclusiveBlobs;
 use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
 use crate::name::{BlobName, ContainerName};
 use crate::queue::queue_core::QueueCore;
@@ -86,6 +88,18 @@ pub(super) enum Claim {
     Joined { id: String },
 }
 
+/// The result of claiming a key in a transaction.
+#[cfg(feature = "sqlite")]
+#[derive(Debug)]
+pub(super) enum Exclusive {
+    /// The caller owns the key and must send under the record's id.
+    Owned(Record),
+    /// Another sender has sent under this id.
+    Joined(String),
+    /// Another sender is about to send, and cannot finish before the transaction ends.
+    Busy,
+}
+
 /// The result of holding a key to cancel its job.
 #[derive(Debug)]
 pub(super) enum ClaimState {
@@ -125,22 +139,7 @@ impl Records {
 
     /// Tries to claim the key; `None` if another sender is about to send.
     pub(super) async fn claim(&self, mine: Record, now: SystemTime) -> Result<Option<Claim>, Error> {
-        let now = millis(now);
-        let claim = |found: Option<Record>| {
-            let Some(found) = found else { return Edit::Write(mine.clone(), Ownership::Mine) };
-            match (found.sent, now < found.until, now < found.pending_until) {
-                // Our own write succeeded, but its answer was lost.
-                (false, ..) if found.nonce == mine.nonce => Edit::Keep(Ownership::Mine),
-                (true, true, _) => Edit::Keep(Ownership::Other(Some(found.id))),
-                (false, _, true) => Edit::Keep(Ownership::Other(None)),
-                // Its sender died and may have sent, so the id stays.
-                (false, _, false) => {
-                    Edit::Write(Record { id: found.id, taken_over: true, ..mine.clone() }, Ownership::Mine)
-                }
-                (true, false, _) => Edit::Write(mine.clone(), Ownership::Mine),
-            }
-        };
-        let claimed = self.0.change(Known::Absent, claim).await;
+        let claimed = self.0.change(Known::Absent, claim(&mine, now)).await;
         let claimed = match claimed {
             // A sweep may hold the record for a moment and remove it.
             Err(e) if is_raced(e.kind()) => return Ok(None),
@@ -156,6 +155,33 @@ impl Records {
             (Ownership::Other(joined), _) => joined.map(|id| Claim::Joined { id }),
             (Ownership::Mine, None) => None,
         })
+    }
+
+    /// Claims the key in a transaction of the caller's. The record that it returns is pending until
+    /// [`write_exclusively`](Self::write_exclusively) replaces it.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn claim_exclusively(
+        &self,
+        blobs: &dyn ExclusiveBlobs,
+        mine: &Record,
+        now: SystemTime,
+    ) -> Result<Exclusive, StoreError> {
+        let edit = claim(mine, now);
+        self.0.change_exclusively(blobs, |found| match edit(found) {
+            Edit::Write(record, _) => Edit::Write(record.clone(), Exclusive::Owned(record)),
+            Edit::Keep(Ownership::Other(Some(id))) => Edit::Keep(Exclusive::Joined(id)),
+            Edit::Keep(_) => Edit::Keep(Exclusive::Busy),
+        })
+    }
+
+    /// Writes the record of a key that is claimed in the same transaction.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn write_exclusively(
+        &self,
+        blobs: &dyn ExclusiveBlobs,
+        record: Record,
+    ) -> Result<(), StoreError> {
+        self.0.change_exclusively(blobs, |_| Edit::Write(record, ()))
     }
 
     /// Holds a key under which a message was sent, for at most `pending`.
@@ -200,6 +226,28 @@ impl Records {
             Err(error) => {
                 tracing::warn!(record = %self.0.name(), %error, "unique work was sent and could not be recorded; it may be sent again under the same id");
             }
+        }
+    }
+}
+
+/// Returns the edit that claims a key.
+fn claim(
+    mine: &Record,
+    now: SystemTime,
+) -> impl Fn(Option<Record>) -> Edit<Record, Ownership<Option<String>>> + use<'_> {
+    let now = millis(now);
+    move |found| {
+        let Some(found) = found else { return Edit::Write(mine.clone(), Ownership::Mine) };
+        match (found.sent, now < found.until, now < found.pending_until) {
+            // Our own write succeeded, but its answer was lost.
+            (false, ..) if found.nonce == mine.nonce => Edit::Keep(Ownership::Mine),
+            (true, true, _) => Edit::Keep(Ownership::Other(Some(found.id))),
+            (false, _, true) => Edit::Keep(Ownership::Other(None)),
+            // Its sender died and may have sent, so the id stays.
+            (false, _, false) => {
+                Edit::Write(Record { id: found.id, taken_over: true, ..mine.clone() }, Ownership::Mine)
+            }
+            (true, false, _) => Edit::Write(mine.clone(), Ownership::Mine),
         }
     }
 }

@@ -8,5 +8,7 @@ mod store;
 mod write;
 
 pub(super) use container::create as create_container;
+pub(super) use read::content;
+pub(super) use row::BlobRow;
 pub(super) use store::check_put;
 pub(super) use write::put;

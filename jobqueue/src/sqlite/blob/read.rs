@@ -1,7 +1,7 @@
 //! Reads and lists blobs.
 
 use bytes::Bytes;
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
 use super::container;
 use super::row::{BlobRow, select_blob};
@@ -17,16 +17,25 @@ use crate::storage::{
 /// Reads a blob of at most `max_bytes` bytes; the content of a longer one is not read.
 pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {
     let row = BlobRow::require(&view.connection, Operation::GetBlob, blob)?;
+    content(&view.connection, &row, (blob, max_bytes), view.now)
+}
+
+/// Reads the content of a row.
+pub(in crate::sqlite) fn content(
+    connection: &Connection,
+    row: &BlobRow,
+    (blob, max_bytes): (&BlobName, u64),
+    now: i64,
+) -> Applied<Blob> {
     if row.length > max_bytes {
         let detail = format!("it has {} bytes; {max_bytes} are allowed", row.length);
         let error = StoreError::new(StoreErrorKind::TooLarge, Operation::GetBlob.as_str(), blob);
         return Err(Failure::Refused(error.with_detail(detail)));
     }
-    let data: Vec<u8> = view
-        .connection
+    let data: Vec<u8> = connection
         .prepare_cached("SELECT content FROM jobqueue_blob WHERE id = ?1")?
         .query_row([row.id], |row| row.get(0))?;
-    Ok(Blob { data: Bytes::from(data), properties: row.properties(view.now) })
+    Ok(Blob { data: Bytes::from(data), properties: row.properties(now) })
 }
 
 /// Returns the properties of a blob without its content.

@@ -28,7 +28,7 @@ macro_rules! select_blob {
 pub(super) use select_blob;
 
 /// A blob without its content.
-pub(super) struct BlobRow {
+pub(in crate::sqlite) struct BlobRow {
     pub(super) id: i64,
     pub(super) name: String,
     pub(super) etag: i64,
@@ -56,7 +56,7 @@ impl BlobRow {
     ///
     /// # Errors
     /// `ContainerNotFound` if there is no such container.
-    pub(super) fn find(
+    pub(in crate::sqlite) fn find(
         connection: &Connection,
         operation: Operation,
         blob: &BlobName,

@@ -1,5 +1,6 @@
 //! Implements the blob half of the port: checks arguments, then passes the work to the writer or the reader.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -135,6 +136,10 @@ impl BlobStore for Store {
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
         limits::check_break_period(blob, period)?;
         self.lease(Operation::BreakLease, blob, move |lease, now| lease.break_within(now, period)).await
+    }
+
+    fn file(&self) -> Option<&Path> {
+        Some(self.path())
     }
 
     /// Returns this store: its threads and connections serve any runtime, and no runtime can block them.

@@ -8,7 +8,7 @@ use crate::sqlite::batch::{Batch, refuse};
 use crate::sqlite::error::Applied;
 use crate::sqlite::metadata;
 use crate::sqlite::reader::View;
-use crate::storage::{Created, Operation, QueueProperties, StoreErrorKind};
+use crate::storage::{Created, Operation, QueueProperties, StateCounts, StoreErrorKind};
 
 /// A queue as the reader sees it.
 pub(super) struct Found {
@@ -88,6 +88,34 @@ pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProp
         .query_row([view.now, found.id], |row| row.get(0))?;
     let count = u64::try_from(messages - expired).unwrap_or(0);
     Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
+}
+
+/// The hidden messages that have not expired: all of them, those that nobody has received, and those that were put back.
+const HIDDEN: &str = "SELECT count(*), coalesce(sum(leased = 0), 0), coalesce(sum(leased = 2), 0)
+    FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > ?2)";
+
+/// Returns the number of messages in each state. Visible messages are counted in their index alone, hidden ones in the
+/// table.
+pub(super) fn counts(view: &View<'_>, name: &QueueName) -> Applied<StateCounts> {
+    let found = find(view, Operation::QueueProperties, name)?;
+    let count = |sql: &str| -> rusqlite::Result<i64> {
+        view.connection.prepare_cached(sql)?.query_row([found.id, view.now], |row| row.get(0))
+    };
+    let visible = count("SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND visible_at <= ?2")?;
+    let expired = count(
+        "SELECT count(*) FROM jobqueue_message WHERE expires_at <= ?2 AND queue = ?1 AND visible_at <= ?2",
+    )?;
+    let (hidden, delayed, put_back): (i64, i64, i64) = view
+        .connection
+        .prepare_cached(HIDDEN)?
+        .query_row([found.id, view.now], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let number = |count: i64| u64::try_from(count).unwrap_or(0);
+    Ok(StateCounts {
+        waiting: number(visible - expired),
+        delayed: number(delayed),
+        backing_off: number(put_back),
+        running: number(hidden - delayed - put_back),
+    })
 }
 
 /// Returns all names that begin with `prefix`.

@@ -1,5 +1,6 @@
 //! Implements the queue half of the port: checks arguments, then passes the work to the writer or the reader.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use crate::sqlite::store::Store;
 use crate::storage::rules::limits;
 use crate::storage::{
     Created, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
+    QueueProperties, QueueStore, Received, StateCounts, StoreError, Subscription, UpdateMessage, Updated,
 };
 
 /// The approximate number of bytes that an operation writes besides a text.
@@ -52,6 +53,14 @@ impl QueueStore for Store {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         let name = queue.clone();
         self.read(Operation::QueueMetadata, subject(queue), move |view| admin::metadata(view, &name)).await
+    }
+
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
+        let name = queue.clone();
+        self.read(Operation::QueueProperties, subject(queue), move |view| {
+            admin::counts(view, &name).map(Some)
+        })
+        .await
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
@@ -173,6 +182,10 @@ impl QueueStore for Store {
 
     fn commits_together(&self) -> bool {
         true
+    }
+
+    fn file(&self) -> Option<&Path> {
+        Some(self.path())
     }
 
     /// Returns this store: its threads and connections serve any runtime, and no runtime can block them.

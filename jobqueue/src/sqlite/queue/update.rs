@@ -14,7 +14,11 @@ use crate::storage::{ExpiredReceipt, Operation, UpdateMessage, Updated};
 const FIND: &str = where_receipt_is_good!("SELECT expires_at, visible_at FROM jobqueue_message");
 
 const CHANGE: &str = "UPDATE jobqueue_message
-    SET visible_at = ?2, receipt = ?3, leased = 1, text = coalesce(?4, text) WHERE id = ?1";
+    SET visible_at = ?2, receipt = ?3, leased = ?5, text = coalesce(?4, text) WHERE id = ?1";
+
+/// The values of `leased` for a message whose lease goes on, and for one that its holder has put back.
+const LEASED: i64 = 1;
+const PUT_BACK: i64 = 2;
 
 /// Changes the visibility, and the text if there is a new one, and gives the message a new receipt.
 pub(super) fn update(
@@ -38,8 +42,9 @@ pub(super) fn update(
     let visible_at = after(now, change.visibility);
     check_before_expiry(name, to_instant(visible_at), expires_at.map(to_instant))?;
     let receipt = Receipt::random();
-    let changed =
-        batch.statement(CHANGE)?.execute(params![claim.id, visible_at, receipt.bytes(), change.text])?;
+    let leased = if change.ends_lease { PUT_BACK } else { LEASED };
+    let values = params![claim.id, visible_at, receipt.bytes(), change.text, leased];
+    let changed = batch.statement(CHANGE)?.execute(values)?;
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed).into());
     }

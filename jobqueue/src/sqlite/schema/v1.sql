@@ -18,8 +18,8 @@ CREATE TABLE jobqueue_queue (
     delayed  INTEGER NOT NULL
 ) STRICT;
 
--- Instants are milliseconds since 1970. `leased` tells the receipt of a get or update, which expires, from that
--- of a put, which does not.
+-- Instants are milliseconds since 1970. `leased` tells the receipt of a get or update, which expires (1, or 2 if the holder
+-- has put the message back), from that of a put, which does not (0).
 CREATE TABLE jobqueue_message (
     id            INTEGER PRIMARY KEY,
     queue         INTEGER NOT NULL,

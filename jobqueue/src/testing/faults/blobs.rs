@@ -1,5 +1,6 @@
 //! Implements the blob half of the port under the plan.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +89,10 @@ impl BlobStore for Blobs {
 
     async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
         self.plan.run(Operation::CheckBlobAccess, container, self.inner.check_access(container, access)).await
+    }
+
+    fn file(&self) -> Option<&Path> {
+        self.inner.file()
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {

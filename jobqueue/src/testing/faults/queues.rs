@@ -1,5 +1,6 @@
 //! Implements the queue half of the port under the plan.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -9,8 +10,8 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
     Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage,
-    PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage,
-    Updated,
+    PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts, StoreError, Subscription,
+    UpdateMessage, Updated,
 };
 
 impl Queues {
@@ -41,6 +42,10 @@ impl QueueStore for Queues {
 
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         self.plan.run(Operation::QueueMetadata, queue, self.inner.queue_metadata(queue)).await
+    }
+
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
+        self.plan.run(Operation::QueueProperties, queue, self.inner.counts_by_state(queue)).await
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
@@ -136,6 +141,10 @@ impl QueueStore for Queues {
 
     fn throttles_by_shard(&self) -> bool {
         self.inner.throttles_by_shard()
+    }
+
+    fn file(&self) -> Option<&Path> {
+        self.inner.file()
     }
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
