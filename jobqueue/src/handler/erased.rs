@@ -8,9 +8,7 @@ use super::function::Handler;
 use super::job::Job;
 use super::service::JobService;
 use crate::codec::decode_any_version;
-#[cfg(feature = "testing")]
-use crate::job::outcome::Verdict;
-use crate::job::outcome::{BoxError, JobError};
+use crate::job::outcome::{BoxError, JobError, Verdict};
 use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 
 /// Decodes a payload of a given version, or of an unknown one, as the handler's message; returns the version too.

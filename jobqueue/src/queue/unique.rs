@@ -4,7 +4,7 @@
 //!            create if absent              put message              write if unchanged
 //! (no record) ───────────────► pending ────────────────► (stored) ─────────────────────► sent ── window ──► (no record)
 //!                               │    ▲
-//!                               └────┘ sender died: the next one sends under the same id
+//!                               └────┘ sender died: until the window ends, the next one sends under the same id
 //! ```
 //!
 //! The blob of a key decides: of many senders that create it exactly one succeeds. The others wait until it says

@@ -243,11 +243,11 @@ fn claim(
             (false, ..) if found.nonce == mine.nonce => Edit::Keep(Ownership::Mine),
             (true, true, _) => Edit::Keep(Ownership::Other(Some(found.id))),
             (false, _, true) => Edit::Keep(Ownership::Other(None)),
-            // Its sender died and may have sent, so the id stays.
-            (false, _, false) => {
+            // Its sender died and may have sent, so the id stays for its window.
+            (false, true, false) => {
                 Edit::Write(Record { id: found.id, taken_over: true, ..mine.clone() }, Ownership::Mine)
             }
-            (true, false, _) => Edit::Write(mine.clone(), Ownership::Mine),
+            (_, false, _) => Edit::Write(mine.clone(), Ownership::Mine),
         }
     }
 }

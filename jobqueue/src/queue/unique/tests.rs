@@ -41,6 +41,19 @@ async fn of_twenty_senders_one_sends_and_the_others_learn_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_the_window_of_a_sender_that_died_the_next_job_has_its_own_id() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    let records = Records::new(queue.core(), "report", "may").unwrap();
+    let window = Duration::from_secs(10);
+    let claim = queue.core().claim_unique(&records, "dead".into(), window).await.unwrap();
+    assert!(matches!(claim, Claim::Owned(..)));
+    // The message of the dead sender may wait. This one is another job, and must not be taken for it.
+    let sent = queue.send(&Report { of: "may".into() }).unique_for(window).await.unwrap();
+    assert!(sent.is_sent() && sent.id() != "dead");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_sender_that_died_is_replaced_under_the_same_id() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;

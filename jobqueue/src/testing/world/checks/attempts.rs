@@ -1,5 +1,7 @@
 //! Attempts are bounded and counted (I11).
 
+use std::time::Duration;
+
 use super::doubled::has_copies;
 use super::{Evidence, Finding};
 use crate::job::outcome::Outcome;
@@ -24,7 +26,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                 _ => {}
             }
         }
-        found.extend(uncounted(&id, &entries).filter(|_| !has_copies(evidence, &entries, usize::MAX)));
+        let uncounted = uncounted(evidence, &id, &entries);
+        found.extend(uncounted.filter(|_| !has_copies(evidence, &entries, usize::MAX)));
         if failures > 1_000 {
             found.push(Finding {
                 what: "a job fails without end",
@@ -36,8 +39,20 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// A failed run whose worker put the message back, after which the job runs again under the same number.
-fn uncounted(id: &str, entries: &[&Entry]) -> Option<Finding> {
+/// The time after a release in which a worker that is shutting down has ended.
+const SHUTDOWN: Duration = Duration::from_secs(10);
+
+/// A failed run whose worker put the message back, after which the job runs again under the same number. The failure
+/// of a handler that a shutdown has cancelled costs no attempt.
+fn uncounted(evidence: &Evidence, id: &str, entries: &[&Entry]) -> Option<Finding> {
+    let shuts_down = |put_back: &Entry| {
+        evidence.history[put_back.number..].iter().take_while(|entry| entry.at <= put_back.at + SHUTDOWN).any(
+            |entry| {
+                entry.node == put_back.node
+                    && matches!(&entry.fact, Fact::Incident(text) if text.starts_with("worker ended"))
+            },
+        )
+    };
     let redriven = entries.iter().any(|entry| matches!(entry.fact, Fact::Redriven { .. }));
     let runs = entries.iter().filter(|_| !redriven).filter_map(|entry| match &entry.fact {
         Fact::RunBegan { run, delivery, attempt, .. } => Some((*entry, *run, *delivery, *attempt)),
@@ -52,6 +67,9 @@ fn uncounted(id: &str, entries: &[&Entry]) -> Option<Finding> {
                 && entry.number > began.number
                 && matches!(&entry.fact, Fact::Settled { delivery: of, outcome: Outcome::Released(_), .. } if *of == delivery)
         })?;
+        if shuts_down(put_back) {
+            return None;
+        }
         let again = runs.clone().find(|(entry, _, _, again)| entry.number > put_back.number && *again <= attempt);
         let (again, ..) = again.filter(|_| has_failed)?;
         Some(Finding {

@@ -100,11 +100,19 @@ pub(super) fn has_copies(evidence: &Evidence, entries: &[&Entry], before: usize)
     if told.is_none_or(|told| !matches!(told.fact, Fact::Sent { verdict: Verdict::Acknowledged, .. })) {
         return true;
     }
+    // Another process was told of the job, which has taken over the send of one that died.
+    if told.is_some_and(|told| told.node != send.node) {
+        return true;
+    }
     let until = told.map_or(before, |told| told.number);
-    // The put of its sender failed, or a put of a dead letter on the way there or back.
+    // The put of its sender failed, or its sender died.
     evidence.history.iter().any(|entry| {
         let is_put = |operation| matches!(operation, Operation::Put | Operation::PutAll);
-        let failed = matches!(&entry.fact, Fact::Fault { operation, .. } if is_put(*operation));
+        let failed = match &entry.fact {
+            Fact::Fault { operation, .. } => is_put(*operation),
+            Fact::Incident(_) => true,
+            _ => false,
+        };
         failed && entry.node == send.node && (send.number..until).contains(&entry.number)
     })
 }

@@ -85,7 +85,8 @@ pub(super) async fn all(world: World, diary: Diary) -> Vec<Finding> {
     findings.extend(unique::check(&evidence));
     findings.extend(cancelled::check(&evidence));
     findings.extend(progress::check(&evidence));
-    findings.extend(schedule::check(&evidence));
+    let waiting = schedule::waiting(&world).await;
+    findings.extend(schedule::check(&evidence, &waiting));
     findings.extend(blobs::orphans(&world, &evidence.diary.plan).await);
     findings
 }
