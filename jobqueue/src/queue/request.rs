@@ -27,6 +27,7 @@ pub type SendFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 /// | [`send(&message)`](Queue::send) | [`One`] | [`Sent`] |
 /// | [`send(&message).unique_for(window)`](SendRequest::unique_for) | [`Unique`] | [`SendUniqueOutcome`] |
 /// | [`send_all(&messages)`](Queue::send_all) | [`All`] | a `Result` with a [`Sent`] for each message |
+/// | [`batch.send(&child)`](crate::batch::Batch::send) and [`batch.send_all`](crate::batch::Batch::send_all) | [`Child`](crate::batch::Child), [`Children`](crate::batch::Children) | nothing |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -143,8 +144,17 @@ impl<M: QueueMessage> Queue<M> {
 }
 
 impl<T> SendRequest<T> {
-    fn new(target: T) -> Self {
+    pub(crate) fn new(target: T) -> Self {
         Self { target, options: SendOptions::new(), below: None }
+    }
+
+    pub(crate) fn map_target<U>(self, map: impl FnOnce(T) -> U) -> SendRequest<U> {
+        SendRequest { target: map(self.target), options: self.options, below: self.below }
+    }
+
+    /// Returns the parts of the request: the target, the options, and the mark below which the queue must be.
+    pub(crate) fn into_target(self) -> (T, SendOptions, Option<u64>) {
+        (self.target, self.options, self.below)
     }
 
     fn set(mut self, set: impl FnOnce(SendOptions) -> SendOptions) -> Self {
@@ -223,8 +233,7 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds.
     pub fn unique_for(self, window: Duration) -> SendRequest<Unique<'a, M>> {
-        let Self { target: one, options, below } = self;
-        SendRequest { target: Unique { one, window }, options, below }
+        self.map_target(|one| Unique { one, window })
     }
 
     #[cfg(feature = "sqlite")]
@@ -304,7 +313,7 @@ where
 
 impl QueueCore {
     /// Waits until the queue has room, if requested, and reads the current settings.
-    async fn ready_to_send(&self, below: Option<u64>) -> Result<(), Error> {
+    pub(crate) async fn ready_to_send(&self, below: Option<u64>) -> Result<(), Error> {
         if let Some(mark) = below {
             // Boxed, because few sends need it.
             Box::pin(self.wait_until_below(mark)).await?;

@@ -81,8 +81,13 @@ impl Draft {
         Ok(self)
     }
 
-    pub(super) fn id(&self) -> Option<&str> {
+    pub(crate) fn id(&self) -> Option<&str> {
         self.options.id.as_deref()
+    }
+
+    /// Returns the payload.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data
     }
 
     pub(super) fn key(&self) -> Option<&str> {

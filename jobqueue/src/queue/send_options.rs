@@ -82,7 +82,7 @@ impl SendOptions {
     }
 
     /// Completes these options with those of `other`. A value that both set stays as it is here.
-    pub(super) fn or(self, other: Self) -> Self {
+    pub(crate) fn or(self, other: Self) -> Self {
         let is_timed = self.delay.is_some() || self.at.is_some();
         let mut headers = other.headers;
         headers.extend(self.headers);

@@ -67,7 +67,7 @@ impl SendUniqueOutcome {
 
 impl Draft {
     /// Checks the conditions of unique work: a key, and a window.
-    pub(super) fn unique_for(self, window: Duration) -> Result<Self, Error> {
+    pub(crate) fn unique_for(self, window: Duration) -> Result<Self, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if window.is_zero() || window > MAX_WINDOW {
             return invalid("the window of unique work must be longer than 0 and at most 10 years");
@@ -84,7 +84,7 @@ impl Draft {
 impl QueueCore {
     /// Sends a draft that [`Draft::unique_for`] has checked, unless another message of its key was sent within the
     /// window.
-    pub(super) async fn send_unique<M: QueueMessage>(
+    pub(crate) async fn send_unique<M: QueueMessage>(
         &self,
         draft: Draft,
         window: Duration,

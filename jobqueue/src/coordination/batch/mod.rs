@@ -20,8 +20,9 @@
 //! # Limits
 //! A [`Worker`](crate::Worker) must run the children: a [`Delivery`](crate::Delivery) that is completed by hand ends
 //! no child. A child that vanishes (its time to live has passed, or its queue was cleared) never ends, and its batch
-//! waits forever.
+//! waits forever: give children a time to live only if that is what you want.
 
+mod children;
 mod claim;
 mod continuation;
 mod handover;
@@ -37,8 +38,7 @@ mod sweep;
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::{Stream, StreamExt, stream};
-
+pub use children::{Child, ChildFuture, Children, UniqueChild};
 pub(crate) use membership::{Membership, membership_of};
 pub(crate) use names::CONTAINER;
 pub(crate) use overview::{BatchRecord, batches, open_children};
@@ -52,14 +52,11 @@ use crate::queue::{Purpose, QueueCore, SendOptions};
 use crate::storage::Storage;
 use crate::worker::Context;
 use ledger::{Ledger, Plan};
-use names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
+use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN};
 
 /// The source of children and continuations. It is the same for all programs, so that a repeated send is the same
 /// job.
 pub(crate) const SOURCE: &str = "/jobqueue/batch";
-
-/// The number of children that are sent with one request and one update of the cursor.
-const CHUNK: usize = 100;
 
 /// The effect of a dead-lettered child on its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -183,74 +180,6 @@ impl Batch {
         self.next
     }
 
-    /// Sends children, 100 at a time, and skips those that an earlier start has certainly sent. You can call it
-    /// several times, with different types.
-    ///
-    /// # Errors
-    /// - [`Invalid`](ErrorKind::Invalid): a message breaks a rule of its type, or the batch has too many children.
-    /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sent other children.
-    /// - [`Rejected`](ErrorKind::Rejected), [`Unknown`](ErrorKind::Unknown) or [`Storage`](ErrorKind::Storage): the
-    ///   storage failed. Start again with the same children and the same id; no child is doubled.
-    ///
-    /// # Cancel safety
-    /// Dropping the future is an interruption: start again with the same children.
-    pub fn send_all<'a, M: QueueMessage>(
-        &'a mut self,
-        children: impl IntoIterator<Item = M, IntoIter: Send + 'a>,
-    ) -> impl Future<Output = Result<(), Error>> + Send {
-        self.send_stream(stream::iter(children))
-    }
-
-    /// Like [`send_all`](Self::send_all), for a stream of children. It holds at most 100 of them in memory.
-    ///
-    /// # Errors
-    /// As [`send_all`](Self::send_all).
-    ///
-    /// # Cancel safety
-    /// As [`send_all`](Self::send_all).
-    pub fn send_stream<'a, M: QueueMessage>(
-        &'a mut self,
-        children: impl Stream<Item = M> + Send + 'a,
-    ) -> impl Future<Output = Result<(), Error>> + Send {
-        // Boxed, because the compiler cannot see that a future that keeps a borrowing closure is `Send`.
-        let mut chunks = children.chunks(CHUNK).boxed();
-        async move {
-            let core = self.core::<M>().await?;
-            core.fresh_settings().await;
-            while let Some(chunk) = chunks.next().await {
-                self.send_chunk(&core, chunk).await?;
-            }
-            Ok(())
-        }
-    }
-
-    async fn send_chunk<M: QueueMessage>(&mut self, core: &QueueCore, chunk: Vec<M>) -> Result<(), Error> {
-        let first = self.next;
-        let end = first + chunk.len() as u64;
-        if end > MAX_CHILDREN || self.sealed.is_some_and(|children| end > children) {
-            let text =
-                format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
-            return Err(Error::new(ErrorKind::Conflict, text));
-        }
-        let token = self.token().await?;
-        let digest = |child: &M| Ok(roster::digest(M::KIND, &roster::payload(child)?));
-        let digests = chunk.iter().map(digest).collect::<Result<Vec<_>, Error>>()?;
-        self.ledger().announce(first, &digests).await?;
-        let new = (first..).zip(&chunk).filter(|(index, _)| *index >= self.sent_before);
-        let prepare = |(index, child): (u64, &M)| {
-            core.prepare(child, self.child_options(index, &token), Purpose::OneOfMany)
-        };
-        let prepared: Vec<_> = new.map(|child| prepare(child).map(Ok)).collect::<Result<_, Error>>()?;
-        if !prepared.is_empty() {
-            for sent in core.dispatch_all(prepared).await {
-                sent?;
-            }
-            self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
-        }
-        self.next = end;
-        Ok(())
-    }
-
     async fn token(&mut self) -> Result<String, Error> {
         if let Some(token) = &self.token {
             return Ok(token.clone());
@@ -258,20 +187,6 @@ impl Batch {
         let token = self.ledger().make_token().await?;
         self.token = Some(token.clone());
         Ok(token)
-    }
-
-    fn child_options(&self, index: u64, token: &str) -> SendOptions {
-        let policy = match self.on_dead {
-            OnDeadLetters::Wait => "wait",
-            OnDeadLetters::Continue => "continue",
-        };
-        SendOptions::new()
-            .source(SOURCE)
-            .id(format!("{}/{index}", self.id.as_str()))
-            .header(BATCH, self.id.as_str())
-            .header(TOKEN, token)
-            .header(INDEX, index.to_string())
-            .header(ON_DEAD, policy)
     }
 
     /// Seals the batch: it accepts no more children. The `continuation` is sent once when all children have ended; at

@@ -4,7 +4,6 @@
 //! a restart compares what it sends with it. The token of the batch is random and travels in the headers of the
 //! children. An event that names the batch without the token is an ordinary job: it runs, and ends no child.
 
-use bytes::Bytes;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -16,14 +15,22 @@ use crate::json_blob::{Edit, JsonBlob, Known};
 /// The digest of a child's content: 32 hexadecimal digits.
 pub(super) type ChildDigest = String;
 
-/// Returns the digest of a child. The order of members in a JSON object does not matter, because maps have none.
-pub(super) fn digest(kind: &str, payload: &[u8]) -> ChildDigest {
+/// Returns the digest of a child: its kind, its payload, and the id and the key if the sender has set them. The order of
+/// members in a JSON object does not matter, because maps have none.
+pub(super) fn digest(kind: &str, payload: &[u8], set: [Option<&str>; 2]) -> ChildDigest {
     let mut hash = Sha256::new();
     hash.update(kind.as_bytes());
     hash.update([0]);
     match serde_json::from_slice::<Value>(payload) {
         Ok(value) => canonical(&value, &mut hash),
         Err(_) => hash.update(payload),
+    }
+    for (place, text) in (1_u8..).zip(set) {
+        if let Some(text) = text {
+            hash.update([place]);
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text);
+        }
     }
     hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -126,17 +133,13 @@ fn other_children(id: &BatchId) -> Error {
     Error::new(ErrorKind::Conflict, text)
 }
 
-/// Returns the bytes of a child's payload, as in its message, for its digest.
-pub(super) fn payload<M: crate::message::QueueMessage>(child: &M) -> Result<Bytes, Error> {
-    Ok(Bytes::from(crate::codec::encode_message(child)?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_order_of_members_does_not_count_and_all_else_does() {
+        let digest = |kind, payload: &[u8]| digest(kind, payload, [None, None]);
         let one = digest("k", br#"{"a":1,"b":[1,{"c":null}]}"#);
         assert_eq!(one, digest("k", br#"{ "b":[1, {"c":null}], "a":1 }"#));
         for other in [r#"{"a":1,"b":[{"c":null},1]}"#, r#"{"a":"1","b":[1,{"c":null}]}"#, r#"{"a":1}"#, "x"] {

@@ -1,10 +1,10 @@
 //! Batches, sent from a job or from outside.
 
 use jobqueue::batch::{Batch, OnDeadLetters};
-use jobqueue::{Context, Error, Storage};
+use jobqueue::{Context, Error, SendOptions, Storage};
 
 use super::messages::{Join, Part};
-use super::spec::Fan;
+use super::spec::{Fan, PartOptions};
 
 /// Sends a batch within a job, or continues it.
 pub(super) async fn start_within(ctx: &Context, fan: &Fan) -> Result<(), Error> {
@@ -38,9 +38,17 @@ async fn start(mut batch: Batch, fan: &Fan) -> Result<(), Error> {
     batch.then(&Join { id: fan.id.clone(), script: fan.join.clone() }).await
 }
 
-fn parts(fan: &Fan) -> Vec<Part> {
-    let part = |(index, script): (usize, &_)| Part { id: child(fan, index), script: Clone::clone(script) };
+fn parts(fan: &Fan) -> Vec<(Part, SendOptions)> {
+    let part = |(index, script): (usize, &_)| {
+        let part = Part { id: child(fan, index), script: Clone::clone(script) };
+        (part, fan.options.get(index).map_or_else(SendOptions::new, options))
+    };
     fan.children.iter().enumerate().map(part).collect()
+}
+
+fn options(of: &PartOptions) -> SendOptions {
+    let options = of.delay.map_or_else(SendOptions::new, |delay| SendOptions::new().delay(delay));
+    of.in_order.as_ref().map_or_else(|| options.clone(), |key| options.clone().key(key.as_str()).in_order())
 }
 
 /// The id of a child.

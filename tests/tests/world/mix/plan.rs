@@ -8,7 +8,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 
 use super::features::Feature;
-use super::spec::{Fan, Script, Spec};
+use super::spec::{Fan, PartOptions, Script, Spec};
 
 /// The time span of the actions.
 const SPAN_MILLIS: u64 = 60_000;
@@ -283,11 +283,21 @@ impl<'a> Drawing<'a> {
     fn fan(&mut self, depth: u32) -> Fan {
         self.batches += 1;
         let id = format!("b{}-", self.batches);
-        let children = (0..self.rng.random_range(0..5)).map(|_| self.script(depth + 1)).collect();
+        let children: Vec<_> = (0..self.rng.random_range(0..5)).map(|_| self.script(depth + 1)).collect();
+        let options = children.iter().map(|_| self.part_options(&id)).collect();
         let join =
             Script { millis: 200, fail: u32::from(self.uses(Feature::Fail, 0.2)), ..Script::default() };
         let interrupted = depth == 1 && self.uses(Feature::Interrupted, 0.5);
-        Fan { id, children, interrupted, goes_on: self.rng.random(), join }
+        Fan { id, children, options, interrupted, goes_on: self.rng.random(), join }
+    }
+
+    /// Returns the options of a child. Children of one batch share a few keys.
+    fn part_options(&mut self, batch: &str) -> PartOptions {
+        let delay =
+            self.uses(Feature::Delayed, 0.2).then(|| Duration::from_secs(self.rng.random_range(1..20)));
+        let in_order =
+            self.uses(Feature::InOrder, 0.3).then(|| format!("{batch}{}", self.rng.random_range(0..2)));
+        PartOptions { delay, in_order }
     }
 
     fn unique(&mut self) -> What {

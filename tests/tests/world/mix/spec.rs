@@ -34,12 +34,23 @@ pub(super) struct Script {
 pub(super) struct Fan {
     pub(super) id: String,
     pub(super) children: Vec<Script>,
+    /// The options of the children, as many as there are.
+    #[serde(default)]
+    pub(super) options: Vec<PartOptions>,
     /// True if it is interrupted after its children are sent, and begun anew with fewer, which must be refused.
     pub(super) interrupted: bool,
     /// True if a dead child counts as ended.
     pub(super) goes_on: bool,
     /// The steps of the continuation.
     pub(super) join: Script,
+}
+
+/// The options with which a child of a batch is sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PartOptions {
+    pub(super) delay: Option<Duration>,
+    /// The key of a child in order.
+    pub(super) in_order: Option<String>,
 }
 
 /// One send.

@@ -1,0 +1,336 @@
+//! Sends the children of a batch. Each step can be repeated: the digests of a chunk are announced, then its messages are
+//! put, then the cursor moves.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt};
+
+use super::ledger::Marker;
+use super::names::{BATCH, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN};
+use super::roster::{self, ChildDigest};
+use super::{Batch, OnDeadLetters, SOURCE};
+use crate::error::{Error, ErrorKind};
+use crate::message::QueueMessage;
+use crate::queue::{Draft, Purpose, QueueCore, SendItem, SendOptions, SendRequest, SendUniqueOutcome};
+
+/// The number of children that are sent with one request and one update of the cursor.
+const CHUNK: usize = 100;
+
+/// The future of a request that sends children. It borrows the batch.
+pub type ChildFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
+
+/// One child to send: [`Batch::send`].
+pub struct Child<'a, M> {
+    batch: &'a mut Batch,
+    message: &'a M,
+}
+
+/// One child to send, unless a message of its key was sent within the window.
+pub struct UniqueChild<'a, M> {
+    child: Child<'a, M>,
+    window: Duration,
+}
+
+/// Many children to send: [`Batch::send_all`].
+pub struct Children<'a, M, I> {
+    batch: &'a mut Batch,
+    children: I,
+    message: PhantomData<fn() -> M>,
+}
+
+impl Batch {
+    /// Sends one child when the returned request is awaited, with the options that any [send](crate::Queue::send) has.
+    /// An earlier start that has certainly sent it is recognised. Each call writes two small blobs;
+    /// [`send_all`](Self::send_all) writes them once for 100 children.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{JobError, QueueMessage, SendOptions, Storage}; use serde::{Deserialize, Serialize};
+    /// # use std::time::Duration;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "pages", kind = "page")] struct Page { site: String, n: u32 }
+    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "books", kind = "book")] struct Book {}
+    /// # let storage = Storage::memory();
+    /// let mut batch = storage.batch("book-1").await?;
+    /// let cover = Page { site: "example.org".into(), n: 0 };
+    /// batch.send(&cover).delay(Duration::from_secs(60)).header("tenant", "blue").await?;
+    /// // One page of a site at a time, in this order.
+    /// let pages = (1..=3).map(|n| Page { site: "example.org".into(), n });
+    /// let each = pages.map(|page| { let site = page.site.clone(); (page, SendOptions::new().key(site)) });
+    /// batch.send_all(each).in_order().await?;
+    /// batch.then(&Book {}).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// The id of a child is `<batch>/<n>`, and its source is the same for all programs, unless you set them. A restart
+    /// must set the same id and key; other options may differ, and a child that was sent keeps those of its first send.
+    ///
+    /// # Errors
+    /// As [`send_all`](Self::send_all).
+    ///
+    /// # Cancel safety
+    /// Dropping the future is an interruption: start again with the same children.
+    pub fn send<'a, M: QueueMessage>(&'a mut self, child: &'a M) -> SendRequest<Child<'a, M>> {
+        SendRequest::new(Child { batch: self, message: child })
+    }
+
+    /// Sends children when the returned request is awaited, 100 at a time, and skips those that an earlier start has
+    /// certainly sent. You can call it several times, with different types.
+    ///
+    /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The options of the
+    /// request apply to all children; the options of a child have priority.
+    ///
+    /// # Errors
+    /// - [`Invalid`](ErrorKind::Invalid): a message breaks a rule of its type, options contradict each other, or the batch
+    ///   has too many children.
+    /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sent other children.
+    /// - [`Rejected`](ErrorKind::Rejected), [`Unknown`](ErrorKind::Unknown) or [`Storage`](ErrorKind::Storage): the
+    ///   storage failed. Start again with the same children and the same id; no child is doubled.
+    ///
+    /// # Cancel safety
+    /// Dropping the future is an interruption: start again with the same children.
+    pub fn send_all<'a, I, M>(&'a mut self, children: I) -> SendRequest<Children<'a, M, I>>
+    where
+        I: IntoIterator<Item: SendItem<M>, IntoIter: Send + 'a>,
+        M: QueueMessage,
+    {
+        SendRequest::new(Children { batch: self, children, message: PhantomData })
+    }
+
+    /// Like [`send_all`](Self::send_all), for a stream of children. It holds at most 100 of them in memory. The options of
+    /// a child are in the stream, as its pair.
+    ///
+    /// # Errors
+    /// As [`send_all`](Self::send_all).
+    ///
+    /// # Cancel safety
+    /// As [`send_all`](Self::send_all).
+    pub fn send_stream<'a, M, T>(
+        &'a mut self,
+        children: impl Stream<Item = T> + Send + 'a,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'a
+    where
+        M: QueueMessage,
+        T: SendItem<M> + Send + 'a,
+    {
+        // Boxed, because the compiler cannot see that a future that keeps a borrowing closure is `Send`.
+        let mut chunks = children.chunks(CHUNK).boxed();
+        async move {
+            let core = self.core::<M>().await?;
+            core.ready_to_send(None).await?;
+            let token = self.token().await?;
+            while let Some(chunk) = chunks.next().await {
+                let drafts = self.drafts(&token, &SendOptions::new(), chunk)?;
+                self.send_chunk::<M>(&core, drafts).await?;
+            }
+            Ok(())
+        }
+    }
+
+    /// Writes the drafts of the next children.
+    fn drafts<M: QueueMessage>(
+        &self,
+        token: &str,
+        common: &SendOptions,
+        children: impl IntoIterator<Item = impl SendItem<M>>,
+    ) -> Result<Vec<(ChildDigest, Draft)>, Error> {
+        let draft = |(index, item): (u64, _)| {
+            let (message, own) = SendItem::parts(&item);
+            let options = own.map_or_else(|| common.clone(), |own| own.clone().or(common.clone()));
+            let (id, _, key) = options.identity();
+            let (id, key) = (id.map(str::to_owned), key.map(str::to_owned));
+            let draft = Draft::new(message, self.child_options(index, token, options))?;
+            Ok((roster::digest(M::KIND, draft.data(), [id.as_deref(), key.as_deref()]), draft))
+        };
+        (self.next..).zip(children).map(draft).collect()
+    }
+
+    async fn send_chunk<M: QueueMessage>(
+        &mut self,
+        core: &QueueCore,
+        chunk: Vec<(ChildDigest, Draft)>,
+    ) -> Result<(), Error> {
+        let (digests, drafts): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
+        let new = (self.next..).zip(drafts).filter(|(index, _)| *index >= self.sent_before);
+        let prepare = |(index, draft)| Ok((index, core.render::<M>(draft, Purpose::OneOfMany)?));
+        // Mistakes show before the children are announced.
+        let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
+        let (_, end) = self.announce(&digests).await?;
+        if !prepared.is_empty() {
+            let (indices, prepared): (Vec<_>, Vec<_>) =
+                prepared.into_iter().map(|(index, one)| (index, Ok(one))).unzip();
+            for (index, sent) in indices.into_iter().zip(core.dispatch_all(prepared).await) {
+                if sent?.was_done() {
+                    self.end_unsent(index).await?;
+                }
+            }
+            self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
+        }
+        self.next = end;
+        Ok(())
+    }
+
+    async fn send_unique<M: QueueMessage>(
+        &mut self,
+        core: &QueueCore,
+        (digest, draft): (ChildDigest, Draft),
+        window: Duration,
+    ) -> Result<(), Error> {
+        let draft = draft.unique_for(window)?;
+        core.render::<M>(draft.clone(), Purpose::Check)?;
+        let (index, end) = self.announce(&[digest]).await?;
+        if index >= self.sent_before && !self.ledger().is_done(index).await? {
+            let own = draft.id().unwrap_or_default().to_owned();
+            let is_elsewhere = match core.send_unique::<M>(draft, window).await? {
+                // An earlier start may have sent this child itself.
+                SendUniqueOutcome::Joined { id } => id != own,
+                SendUniqueOutcome::Sent(sent) => sent.was_done(),
+            };
+            if is_elsewhere {
+                self.end_unsent(index).await?;
+            }
+            self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
+        }
+        self.next = end;
+        Ok(())
+    }
+
+    /// Announces the next children. Returns the number of the first of them, and of the child behind the last.
+    async fn announce(&self, digests: &[ChildDigest]) -> Result<(u64, u64), Error> {
+        let (first, end) = (self.next, self.next + digests.len() as u64);
+        if end > MAX_CHILDREN || self.sealed.is_some_and(|children| end > children) {
+            let text =
+                format!("the batch `{}` was sealed with fewer children, or has too many", self.id.as_str());
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
+        self.ledger().announce(first, digests).await?;
+        Ok((first, end))
+    }
+
+    /// Ends a child without a message: another job does its work, or has done it.
+    async fn end_unsent(&self, index: u64) -> Result<(), Error> {
+        self.ledger().end_child(index, &Marker::Done(None)).await
+    }
+
+    fn child_options(&self, index: u64, token: &str, options: SendOptions) -> SendOptions {
+        let policy = match self.on_dead {
+            OnDeadLetters::Wait => "wait",
+            OnDeadLetters::Continue => "continue",
+        };
+        let id = format!("{}/{index}", self.id.as_str());
+        // The batch's own headers have priority over those of the caller, and the caller's id over that of the batch.
+        SendOptions::new()
+            .header(BATCH, self.id.as_str())
+            .header(TOKEN, token)
+            .header(INDEX, index.to_string())
+            .header(ON_DEAD, policy)
+            .or(options)
+            .or(SendOptions::new().source(SOURCE).id(id))
+    }
+}
+
+impl<'a, M: QueueMessage> SendRequest<Child<'a, M>> {
+    /// Sets the child's id: [`SendOptions::id`]. A restart must set the same.
+    pub fn id(self, id: impl Into<String>) -> Self {
+        self.with(SendOptions::new().id(id))
+    }
+
+    /// Sends the child unless a message of the same kind and key was sent to its queue within `window`, as
+    /// [`unique_for`](SendRequest::unique_for) of any send does. If one was, this child ends at once, without a result: the
+    /// batch does not wait for the job that was sent earlier. The child keeps the id of its place in the batch.
+    pub fn unique_for(self, window: Duration) -> SendRequest<UniqueChild<'a, M>> {
+        self.map_target(|child| UniqueChild { child, window })
+    }
+}
+
+impl<'a, M: QueueMessage> IntoFuture for SendRequest<Child<'a, M>> {
+    type Output = Result<(), Error>;
+    type IntoFuture = ChildFuture<'a>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let (Child { batch, message }, options, below) = self.into_target();
+        Box::pin(async move {
+            let core = batch.core::<M>().await?;
+            core.ready_to_send(below).await?;
+            let token = batch.token().await?;
+            let drafts = batch.drafts(&token, &options, [message])?;
+            batch.send_chunk::<M>(&core, drafts).await
+        })
+    }
+}
+
+impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
+    type Output = Result<(), Error>;
+    type IntoFuture = ChildFuture<'a>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let (UniqueChild { child: Child { batch, message }, window }, options, below) = self.into_target();
+        Box::pin(async move {
+            if options.identity().0.is_some() {
+                let text = "a unique child has the id of its place in the batch; leave its id out";
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            let core = batch.core::<M>().await?;
+            core.ready_to_send(below).await?;
+            let token = batch.token().await?;
+            for draft in batch.drafts(&token, &options, [message])? {
+                batch.send_unique::<M>(&core, draft, window).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl<'a, I, M> IntoFuture for SendRequest<Children<'a, M, I>>
+where
+    I: IntoIterator<Item: SendItem<M>, IntoIter: Send + 'a>,
+    M: QueueMessage,
+{
+    type Output = Result<(), Error>;
+    type IntoFuture = ChildFuture<'a>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let (Children { batch, children, .. }, options, below) = self.into_target();
+        let mut children = children.into_iter();
+        Box::pin(async move {
+            if options.identity().0.is_some() {
+                let text = "an id belongs to one message; give each child its own options with its id";
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            let core = batch.core::<M>().await?;
+            core.ready_to_send(below).await?;
+            let token = batch.token().await?;
+            loop {
+                let drafts = batch.drafts(&token, &options, children.by_ref().take(CHUNK))?;
+                if drafts.is_empty() {
+                    return Ok(());
+                }
+                batch.send_chunk::<M>(&core, drafts).await?;
+            }
+        })
+    }
+}
+
+/// Leaves out the message: it may be confidential.
+impl<M> fmt::Debug for Child<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Child").field("batch", self.batch).finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Debug for UniqueChild<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UniqueChild")
+            .field("batch", self.child.batch)
+            .field("window", &self.window)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M, I> fmt::Debug for Children<'_, M, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Children").field("batch", self.batch).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,194 @@
+//! Children of batches with the options of any send.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jobqueue::clock::Clock;
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Context, ErrorKind, JobError, QueueMessage, SendOptions, Storage};
+use jobqueue_tests::jobs::{after, clock, in_memory, worker};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "pages", kind = "page", backoff(base = "1s", max = "2s"))]
+struct Page(u32);
+
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "books", kind = "book")]
+struct Book {}
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// What ran: a line for each page with its start in seconds, its id and a header, and one for the book.
+type Ran = Arc<Mutex<Vec<String>>>;
+
+/// Runs pages, each of which takes a second, and books.
+async fn run(storage: &Storage, seconds: u64) -> Vec<String> {
+    let ran = Ran::default();
+    let (pages, books) = (Arc::clone(&ran), Arc::clone(&ran));
+    let began = Instant::now();
+    let page = move |Page(n): Page, ctx: Context| {
+        let tenant = ctx.info().headers.get("tenant").cloned().unwrap_or_default();
+        let line = format!("{}s {n} {} {tenant}", began.elapsed().as_secs(), ctx.info().id);
+        pages.lock().unwrap().push(line);
+        async { Ok::<(), JobError>(after(1).await) }
+    };
+    let book = move |_: Book, ctx: Context| {
+        let books = Arc::clone(&books);
+        async move {
+            let results = ctx.batch_results::<()>().await?.len();
+            books.lock().unwrap().push(format!("{}s book of {results}", began.elapsed().as_secs()));
+            Ok::<(), JobError>(())
+        }
+    };
+    let worker = worker(storage).concurrency(8).handle(page).handle(book).build().unwrap();
+    let _ = worker.run_until(after(seconds)).await.unwrap();
+    let ran = ran.lock().unwrap().clone();
+    ran
+}
+
+// M
+#[tokio::test(start_paused = true)]
+async fn children_take_the_options_of_any_send() {
+    let storage = in_memory();
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send(&Page(0)).delay(MINUTE).header("tenant", "blue").await.unwrap();
+    batch.send(&Page(1)).at(clock().now() + 2 * MINUTE).await.unwrap();
+    batch.send(&Page(2)).id("two").source("/shop").ttl(HOUR).await.unwrap();
+    let own = (3..5).map(|n| (Page(n), SendOptions::new().header("tenant", "red").id(format!("own-{n}"))));
+    batch.send_all(own).delay(3 * MINUTE).header("tenant", "blue").await.unwrap();
+    let stream = futures_util::stream::iter([(Page(5), SendOptions::new().delay(4 * MINUTE))]);
+    batch.send_stream(stream).await.unwrap();
+    assert_eq!(batch.children(), 6);
+    batch.then(&Book {}).await.unwrap();
+    let expected = [
+        "0s 2 two ",
+        "60s 0 b/0 blue",
+        "120s 1 b/1 ",
+        "180s 3 own-3 red",
+        "180s 4 own-4 red",
+        "240s 5 b/5 ",
+        "241s book of 6",
+    ];
+    assert_eq!(run(&storage, 600).await, expected);
+}
+
+// M
+#[tokio::test(start_paused = true)]
+async fn children_in_order_run_one_at_a_time_by_key() {
+    let storage = in_memory();
+    let mut batch = storage.batch("b").await.unwrap();
+    let by_site = |n: u32| (Page(n), SendOptions::new().key(if n % 2 == 0 { "even" } else { "odd" }));
+    batch.send_all((0..6).map(by_site)).in_order().await.unwrap();
+    batch.then(&Book {}).await.unwrap();
+    let ran = run(&storage, 600).await;
+    for parity in [0, 1] {
+        let of: Vec<_> = ran.iter().filter(|line| line.contains(" b/")).collect();
+        let numbers: Vec<u32> =
+            of.iter().map(|line| line.split(' ').nth(1).unwrap().parse().unwrap()).collect();
+        let own: Vec<_> = numbers.into_iter().filter(|n| n % 2 == parity).collect();
+        assert_eq!(own, [parity, parity + 2, parity + 4], "{ran:?}");
+    }
+    assert!(ran.iter().filter(|line| line.starts_with("0s")).count() == 2, "{ran:?}");
+    assert_eq!(ran.last().unwrap(), "3s book of 6");
+}
+
+/// Sends a child and the end of the batch. `interrupt` fails the write of the cursor behind the child.
+async fn interrupted<'s>(
+    storage: &'s Storage,
+    faulty: &Faulty,
+    send: impl AsyncFn(&mut jobqueue::batch::Batch) -> Result<(), jobqueue::Error>,
+) {
+    let refuses = Arc::new(AtomicBool::new(true));
+    let refused = Arc::clone(&refuses);
+    faulty.on(Operation::PutBlob, move |call| {
+        let refuse = refused.load(Ordering::Relaxed) && call.subject.ends_with("/cursor");
+        refuse.then_some(Fault::Refuse(StoreErrorKind::Unauthorized))
+    });
+    let mut batch = storage.batch("b").await.unwrap();
+    send(&mut batch).await.unwrap_err();
+    refuses.store(false, Ordering::Relaxed);
+    let mut batch = storage.batch("b").await.unwrap();
+    send(&mut batch).await.unwrap();
+    batch.then(&Book {}).await.unwrap();
+}
+
+// M: the child's message was sent, and the program died before it had recorded that.
+#[tokio::test(start_paused = true)]
+async fn restart_sends_no_child_in_order_or_unique_twice() {
+    for unique in [false, true] {
+        let faulty = Faulty::new(&in_memory());
+        let storage = faulty.storage();
+        let send = async |batch: &mut jobqueue::batch::Batch| {
+            let request = batch.send(&Page(0)).key("k");
+            if unique { request.unique_for(HOUR).await } else { request.in_order().await }
+        };
+        interrupted(&storage, &faulty, send).await;
+        let ran = run(&storage, 600).await;
+        assert!(ran.last().unwrap().ends_with("book of 1"), "{ran:?}");
+        assert_eq!(ran.iter().filter(|line| line.contains("b/0")).count(), 1, "unique: {unique}: {ran:?}");
+        assert!(ran[0].contains("b/0"), "the child ran before the continuation: {ran:?}");
+    }
+}
+
+// M
+#[tokio::test(start_paused = true)]
+async fn child_whose_work_another_job_does_ends_at_once() {
+    let storage = in_memory();
+    let queue = storage.queue_on_virtual_time::<Page>(clock()).await.unwrap();
+    // One is under way, and one is done.
+    assert!(queue.send(&Page(0)).key("k").unique_for(HOUR).delay(HOUR).await.unwrap().is_sent());
+    let done = SendOptions::new().key("o").in_order().id("done").source("/shop");
+    let _ = queue.send(&Page(1)).with(done.clone()).await.unwrap();
+    assert_eq!(run(&storage, 60).await, ["0s 1 done "]);
+    let mut batch = storage.batch("b").await.unwrap();
+    batch.send(&Page(0)).key("k").unique_for(HOUR).await.unwrap();
+    batch.send(&Page(1)).with(done).await.unwrap();
+    batch.then(&Book {}).await.unwrap();
+    assert_eq!(run(&storage, 60).await, ["0s book of 2"]);
+}
+
+// M
+#[tokio::test(start_paused = true)]
+async fn restart_with_another_id_or_key_is_refused() {
+    for other in
+        [SendOptions::new().id("2").key("k"), SendOptions::new().id("1").key("l"), SendOptions::new()]
+    {
+        let storage = in_memory();
+        let first = SendOptions::new().id("1").key("k");
+        storage.batch("b").await.unwrap().send(&Page(0)).with(first.clone()).await.unwrap();
+        let error = storage.batch("b").await.unwrap().send(&Page(0)).with(other).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        let again = first.header("tenant", "blue").delay(MINUTE);
+        storage.batch("b").await.unwrap().send(&Page(0)).with(again).await.unwrap();
+    }
+}
+
+// M
+#[tokio::test(start_paused = true)]
+async fn options_that_contradict_a_batch_are_refused() {
+    let storage = in_memory();
+    let mut batch = storage.batch("b").await.unwrap();
+    let shared = batch.send_all([Page(0), Page(1)]).with(SendOptions::new().id("one")).await.unwrap_err();
+    assert!(
+        shared.kind() == ErrorKind::Invalid && shared.to_string().contains("its own options"),
+        "{shared}"
+    );
+    let unique = batch.send(&Page(0)).key("k").id("one").unique_for(HOUR).await.unwrap_err();
+    assert!(
+        unique.kind() == ErrorKind::Invalid && unique.to_string().contains("leave its id out"),
+        "{unique}"
+    );
+    let endless = batch.send(&Page(0)).key("k").in_order().ttl(HOUR).await.unwrap_err();
+    assert_eq!(endless.kind(), ErrorKind::Invalid);
+    // A header of the caller cannot move the child to another batch.
+    batch.send(&Page(0)).header("batchid", "other").await.unwrap();
+    batch.then(&Book {}).await.unwrap();
+    assert_eq!(run(&storage, 60).await.last().unwrap(), "1s book of 1");
+}
