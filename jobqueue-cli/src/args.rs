@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     backup, batches, cancel, dead, doctor, documents, explain, history, peek, queue, queues, schedules, send,
-    sweep, workers,
+    serve, sweep, workers,
 };
 use crate::output::Output;
 
@@ -84,6 +84,8 @@ pub(crate) enum Command {
     Sweep(sweep::Arguments),
     /// Copies a SQLite storage to a new file while it is in use
     Backup(backup::Arguments),
+    /// Serves the dashboard for the browser, on this machine alone unless told otherwise
+    Serve(serve::Arguments),
     /// Prints the completions for a shell
     Completions(documents::CompletionArguments),
     /// Prints the manual page, or writes those of all commands

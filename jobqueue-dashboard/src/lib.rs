@@ -64,6 +64,8 @@ mod redact;
 mod routes;
 pub mod scale;
 pub mod snapshot;
+#[cfg(all(test, feature = "pages"))]
+mod tests;
 #[cfg(feature = "pages")]
 mod text;
 #[cfg(feature = "pages")]

@@ -133,7 +133,7 @@ impl Poller {
         let snapshot = Arc::new(match (queues, workers) {
             (Ok(queues), Ok(workers)) => {
                 let mut throughput = self.throughput.lock().unwrap_or_else(PoisonError::into_inner);
-                throughput.look(at, &workers);
+                throughput.look(at, workers.iter().map(|worker| &worker.record));
                 Snapshot { at, taken, queues, workers, error: None }
             }
             (Err(error), _) | (_, Err(error)) => {

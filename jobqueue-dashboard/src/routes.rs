@@ -14,7 +14,10 @@ use jobqueue::admin::Action;
 
 use crate::app::{App, Visit};
 use crate::fields::Fields;
-use crate::pages::{self, Answer, PageError, overview};
+use crate::pages::{
+    self, Answer, PageError, batches, dead, enqueue, job, operation, overview, queue, schedules, search,
+    workers,
+};
 use crate::{assets, guard, live};
 
 /// The most bytes of a form. A payload in it is percent-encoded: a megabyte of any bytes fits.
@@ -57,10 +60,37 @@ macro_rules! changes {
 /// All pages.
 pub(crate) const PAGES: &[Page] = pages![
     "/" => overview::show,
+    // `Router::nest` does not match the root with a slash, so no page links to it.
+    "/overview" => overview::show,
+    "/queues/{queue}" => queue::show,
+    "/queues/{queue}/dead" => dead::of_queue,
+    "/dead" => dead::all,
+    "/job" => job::show,
+    "/operations/{operation}" => operation::show,
+    "/workers" => workers::show,
+    "/schedules" => schedules::show,
+    "/batches" => batches::all,
+    "/batch" => batches::one,
+    "/search" => search::show,
+    "/send" => enqueue::show,
 ];
 
 /// All changes. They have a prefix of their own, so that no queue's name can be one of theirs.
-pub(crate) const CHANGES: &[Change] = changes![];
+pub(crate) const CHANGES: &[Change] = changes![
+    "/do/create-queue", [CreateQueue] => queue::create,
+    "/do/pause", [Pause] => queue::pause,
+    "/do/resume", [Resume] => queue::resume,
+    "/do/settings", [ChangeSettings] => queue::settings_change,
+    "/do/send", [Send] => enqueue::send,
+    "/do/cancel", [Cancel] => job::cancel,
+    "/do/preview", [Inspect] => dead::preview,
+    "/do/redrive", [Redrive] => dead::redrive,
+    "/do/purge", [Purge] => dead::purge,
+    "/do/stop", [Inspect, Redrive, Purge] => operation::stop,
+    "/do/trigger-schedule", [TriggerSchedule] => schedules::trigger,
+    "/do/pause-schedule", [PauseSchedule] => schedules::pause,
+    "/do/resume-schedule", [ResumeSchedule] => schedules::resume,
+];
 
 /// Returns the router of all routes.
 pub(crate) fn router(app: Arc<App>) -> Router {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use jobqueue::admin::{Counters, WorkerOverview};
+use jobqueue::admin::{Counters, WorkerRecord};
 
 /// The number of minutes that are kept.
 pub(crate) const MINUTES: usize = 60;
@@ -29,7 +29,7 @@ pub(crate) struct Throughput {
 
 impl Throughput {
     /// Adds what has happened since the last look.
-    pub(crate) fn look(&mut self, now: SystemTime, workers: &[WorkerOverview]) {
+    pub(crate) fn look<'a>(&mut self, now: SystemTime, workers: impl IntoIterator<Item = &'a WorkerRecord>) {
         let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
         let passed = self.current.map_or(0, |current| minute.saturating_sub(current));
         self.current = Some(minute.max(self.current.unwrap_or_default()));
@@ -43,11 +43,11 @@ impl Throughput {
         for worker in workers {
             // A worker that started after the last look has done everything since then.
             let is_new = self.looked.is_some_and(|looked| started_after(worker, looked));
-            for counters in &worker.record.counters {
-                let key = (worker.record.id.clone(), counters.queue.clone(), counters.kind.clone());
+            for counters in &worker.counters {
+                let key = (worker.id.clone(), counters.queue.clone(), counters.kind.clone());
                 let total = totals(counters);
                 let from = before.get(&key).copied();
-                let is_known = before.keys().any(|(id, ..)| *id == worker.record.id);
+                let is_known = before.keys().any(|(id, ..)| *id == worker.id);
                 if let Some(from) = from.or((is_new || is_known).then(Minute::default)) {
                     self.add(&counters.queue, total.less(from), passed);
                 }
@@ -107,7 +107,58 @@ fn totals(counters: &Counters) -> Minute {
     Minute { completed: counters.completed, failed: counters.retried + counters.dead_lettered }
 }
 
-fn started_after(worker: &WorkerOverview, time: SystemTime) -> bool {
-    let started = worker.record.started.parse::<Timestamp>();
+fn started_after(worker: &WorkerRecord, time: SystemTime) -> bool {
+    let started = worker.started.parse::<Timestamp>();
     started.is_ok_and(|started| SystemTime::from(started) >= time)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn worker(id: &str, started: u64, completed: u64) -> WorkerRecord {
+        let started = Timestamp::from_second(started.try_into().unwrap()).unwrap().to_string();
+        let counters = serde_json::json!([{"queue": "mails", "kind": "mail", "completed": completed, "retried": 1,
+            "dead_lettered": 0, "other": 0, "run_seconds": 1.0, "run_times": []}]);
+        serde_json::from_value(serde_json::json!({"id": id, "name": "w", "host": "h", "pid": 1, "version": "0", "started": started,
+            "written": started, "interval_seconds": 15.0, "queues": [], "slots": 1, "draining": false, "running": [],
+            "running_total": 0, "counters": counters}))
+        .unwrap()
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn only_what_ended_since_the_first_look_counts() {
+        let mut throughput = Throughput::default();
+        throughput.look(at(6_000), &[worker("a", 10, 500)]);
+        assert!(throughput.of_queue("mails").is_empty());
+        throughput.look(at(6_010), &[worker("a", 10, 507), worker("b", 6_005, 3)]);
+        let minutes = throughput.of_queue("mails");
+        assert_eq!((minutes.len(), minutes[MINUTES - 1]), (MINUTES, Minute { completed: 10, failed: 1 }));
+    }
+
+    #[test]
+    fn worker_that_was_only_unseen_does_not_count_again() {
+        let mut throughput = Throughput::default();
+        throughput.look(at(6_000), &[]);
+        throughput.look(at(6_010), &[worker("a", 10, 500)]);
+        assert!(throughput.of_queue("mails").is_empty());
+    }
+
+    #[test]
+    fn long_pause_between_two_looks_is_spread() {
+        let mut throughput = Throughput::default();
+        throughput.look(at(6_000), &[worker("a", 10, 0)]);
+        throughput.look(at(6_000 + 4 * 60), &[worker("a", 10, 9)]);
+        let completed: Vec<u64> =
+            throughput.of_queue("mails").iter().map(|minute| minute.completed).collect();
+        assert_eq!(completed[MINUTES - 5..], [0, 2, 2, 2, 3]);
+        throughput.look(at(6_000 + 200 * 60), &[worker("a", 10, 9)]);
+        assert_eq!(throughput.of_all().iter().map(|minute| minute.completed).sum::<u64>(), 0);
+    }
 }

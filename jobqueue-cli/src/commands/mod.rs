@@ -15,6 +15,7 @@ pub(crate) mod queue;
 pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod send;
+pub(crate) mod serve;
 pub(crate) mod settings;
 pub(crate) mod sweep;
 pub(crate) mod workers;
@@ -32,6 +33,8 @@ pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failur
         Command::Peek(arguments) => peek::run(&global, arguments, stop).await,
         Command::Send(arguments) => send::run(&global, arguments, stop).await,
         Command::Dead(command) => dead::run(&global, command, stop).await,
+        // Its requests end before it does.
+        Command::Serve(arguments) => serve::run(&global, arguments, stop).await,
         other => {
             tokio::select! {
                 biased;
@@ -59,6 +62,6 @@ async fn run_droppable(global: &Global, command: Command, stop: &CancellationTok
         Command::Backup(arguments) => backup::run(global, arguments).await,
         Command::Completions(arguments) => documents::completions(&arguments),
         Command::Man(arguments) => documents::man(&arguments),
-        Command::Peek(_) | Command::Send(_) | Command::Dead(_) => Ok(()),
+        Command::Peek(_) | Command::Send(_) | Command::Dead(_) | Command::Serve(_) => Ok(()),
     }
 }

@@ -47,7 +47,7 @@
   function isInUse(live) {
     const active = document.activeElement;
     const selection = window.getSelection();
-    return (active && active !== document.body && live.contains(active) && active.matches("input, select, textarea"))
+    return (active && active !== document.body && live.contains(active) && active.matches("a, button, input, select, textarea, summary"))
       || (selection && !selection.isCollapsed && live.contains(selection.anchorNode))
       || live.querySelector("details[open]") !== null;
   }

@@ -1,7 +1,18 @@
 //! The pages. Each reads, shows what it found, and changes nothing.
 
+pub(crate) mod batches;
+pub(crate) mod dead;
+pub(crate) mod enqueue;
+pub(crate) mod job;
+pub(crate) mod operation;
 pub(crate) mod overview;
+pub(crate) mod queue;
+pub(crate) mod rows;
+pub(crate) mod schedules;
+pub(crate) mod search;
 pub(crate) mod selection;
+mod timeline;
+pub(crate) mod workers;
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -129,6 +140,12 @@ impl Layout {
         self
     }
 
+    /// Follows the steps of an operation too.
+    pub(crate) fn on(mut self, operation: &str) -> Self {
+        self.events = Some(format!("events?operation={operation}"));
+        self
+    }
+
     /// Shows what the change before this page has done.
     pub(crate) fn noticed(mut self, code: Option<&str>) -> Self {
         self.notice = code.and_then(notice);
@@ -173,7 +190,6 @@ fn notice(code: &str) -> Option<&'static str> {
 #[template(path = "error.html")]
 struct ErrorPage {
     layout: Layout,
-    status: StatusCode,
     text: String,
 }
 
@@ -181,7 +197,7 @@ struct ErrorPage {
 pub(crate) fn error_page(visit: &Visit, error: PageError) -> Response {
     let PageError { status, text } = error;
     let layout = Layout::new(visit, "", status.canonical_reason().unwrap_or("Error"));
-    let page = ErrorPage { layout, status, text: line(&text) };
+    let page = ErrorPage { layout, text: line(&text) };
     match page.render() {
         Ok(html) => (status, Html(html)).into_response(),
         Err(_) => status.into_response(),

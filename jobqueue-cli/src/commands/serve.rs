@@ -1,0 +1,142 @@
+//! `serve`: the dashboard in the browser.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::HOST;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use clap::Args;
+use jobqueue::admin::{AccessLevel, Admin};
+use jobqueue_dashboard::Dashboard;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Global;
+use crate::exit::Failure;
+use crate::session::{Need, Session};
+
+/// The environment variables with the name and the password that browsers must send.
+const VARIABLES: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The address and the port; port 0 is any free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8181")]
+    listen: SocketAddr,
+    /// Refuses all changes
+    #[arg(long)]
+    read_only: bool,
+    /// States that a proxy stands before it which decides who may look; needs --read-only
+    #[arg(long, requires = "read_only")]
+    behind_proxy: bool,
+}
+
+pub(crate) async fn run(
+    global: &Global,
+    arguments: Arguments,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let credentials = credentials()?;
+    let is_local = arguments.listen.ip().is_loopback();
+    if !is_local && credentials.is_none() && !arguments.behind_proxy {
+        let (user, password) = VARIABLES;
+        return Err(Failure::Usage(format!(
+            "{} can be reached by other machines: set {user} and {password}, or add --read-only --behind-proxy if a proxy decides who may look",
+            arguments.listen
+        )));
+    }
+    let session = Session::open(global, if arguments.read_only { Need::Read } else { Need::Change }).await?;
+    let Session { admin, production, .. } = session;
+    let admin = match arguments.read_only {
+        true => Admin::builder(admin.storage().clone())
+            .access(AccessLevel::ReadOnly)
+            .operator(admin.operator())
+            .build(),
+        false => admin,
+    };
+    let mut dashboard = Dashboard::new(admin).stop_when(stop.clone());
+    if let Some((user, password)) = &credentials {
+        dashboard = dashboard.credentials(user, password);
+    }
+    let listener = TcpListener::bind(arguments.listen).await?;
+    let address = listener.local_addr()?;
+    let router = match is_local && credentials.is_none() {
+        true => only_for_this_machine(dashboard.router()),
+        false => dashboard.router(),
+    };
+    // On standard output, since programs that start it read the address.
+    crate::output::print(&format!("http://{address}/"))?;
+    if let Some(context) = production.filter(|_| !arguments.read_only) {
+        crate::output::say(&format!(
+            "`{context}` is a production context, and these pages ask for confirmation of a purge only"
+        ));
+    }
+    let stopped = stop.clone();
+    axum::serve(listener, router).with_graceful_shutdown(async move { stopped.cancelled().await }).await?;
+    Ok(())
+}
+
+fn credentials() -> Result<Option<(String, String)>, Failure> {
+    let read = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match (read(VARIABLES.0), read(VARIABLES.1)) {
+        (Some(user), Some(_)) if user.contains(':') => {
+            Err(Failure::Usage(format!("{} must not contain a colon", VARIABLES.0)))
+        }
+        (Some(user), Some(password)) => Ok(Some((user, password))),
+        (None, None) => Ok(None),
+        _ => {
+            Err(Failure::Usage(format!("{} and {} are set together or not at all", VARIABLES.0, VARIABLES.1)))
+        }
+    }
+}
+
+/// Answers only requests that name this machine. A page of another site could otherwise reach the dashboard under that site's own
+/// name, by letting the name point to this machine.
+fn only_for_this_machine(router: Router) -> Router {
+    router.layer(from_fn(|request: Request, next: Next| async move {
+        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+        match host.is_some_and(is_this_machine) {
+            true => next.run(request).await,
+            false => refusal(),
+        }
+    }))
+}
+
+fn refusal() -> Response {
+    let text = "this dashboard answers only to the name `localhost` and to loopback addresses\n";
+    (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_machines_are_refused() {
+        for host in ["localhost", "LOCALHOST:8181", "127.0.0.1:8181", "[::1]:8181", "[::1]", "127.0.0.2"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:8181",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:80",
+            "10.0.0.1",
+            "",
+        ] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
+}

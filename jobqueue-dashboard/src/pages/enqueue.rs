@@ -1,0 +1,58 @@
+//! Sending a job by hand.
+
+use askama::Template;
+use jobqueue::SendOptions;
+use jobqueue::admin::{Action, RawSend};
+
+use super::rows::job_path;
+use super::{Answer, Layout, PageError};
+use crate::app::Visit;
+use crate::fields::Fields;
+
+#[derive(Template)]
+#[template(path = "send.html")]
+struct Send {
+    layout: Layout,
+    queue: String,
+    queues: Vec<String>,
+    kinds: Vec<String>,
+    may_send: bool,
+}
+
+pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let snapshot = visit.app.poller.latest().await;
+    let records = snapshot.present().map(|worker| &worker.record);
+    let mut kinds: Vec<String> =
+        records.flat_map(|record| &record.queues).flat_map(|queue| queue.kinds.clone()).collect();
+    kinds.sort();
+    kinds.dedup();
+    let page = Send {
+        layout: Layout::new(&visit, "send", "Send a job").with_snapshot(&snapshot),
+        queue: fields.text("queue").unwrap_or_default().to_owned(),
+        queues: snapshot.queues.iter().map(|queue| queue.name.clone()).collect(),
+        kinds,
+        may_send: visit.admin.access().allows(Action::Send),
+    };
+    Ok(Answer::Page(page.render()?))
+}
+
+pub(crate) async fn send(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let queue = fields.text("queue").ok_or_else(|| PageError::invalid("the queue is missing"))?;
+    let kind = fields.text("kind").ok_or_else(|| PageError::invalid("the kind is missing"))?;
+    let mut job = RawSend::json(kind, fields.text("payload").unwrap_or("{}"))?;
+    if let Some(version) = fields.number::<u32>("version")? {
+        job = job.version(version);
+    }
+    if let Some(id) = fields.text("id") {
+        job = job.id(id);
+    }
+    if let Some(key) = fields.text("key") {
+        job = job.key(key);
+    }
+    if let Some(delay) = fields.duration("delay")? {
+        job = job.with(SendOptions::new().delay(delay));
+    }
+    let sent = visit.admin.send(queue, job).await?;
+    let path = job_path(&sent.queue, sent.source.as_deref().unwrap_or_default(), &sent.id);
+    Ok(Answer::Go(format!("{path}&done=sent")))
+}

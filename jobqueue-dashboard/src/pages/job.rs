@@ -1,0 +1,270 @@
+//! A job: what it is, where it stands, why it does not run, what happened to it, and its cancellation.
+
+use askama::Template;
+use jobqueue::admin::{
+    Action, Cancellation, Explanation, HistoryFilter, HistoryRecord, JobPlace, JobReference, RawCheckpoint,
+    RawJob, RawPayload,
+};
+
+use super::rows::{Run, job_path, shown};
+use super::timeline::{Moment, moments};
+use super::{Answer, Layout, PageError};
+use crate::app::Visit;
+use crate::fields::Fields;
+use crate::poller::Snapshot;
+use crate::redact::{Field, Shown};
+use crate::text::{amount, block, indented, line};
+
+/// The most lines of the journal that the page shows.
+const ENDED: usize = 20;
+
+#[derive(Template)]
+#[template(path = "job.html")]
+struct JobPage {
+    layout: Layout,
+    queue: String,
+    source: String,
+    id: String,
+    id_text: String,
+    path: String,
+    place: &'static str,
+    summary: String,
+    reasons: Vec<(&'static str, String)>,
+    runs: Vec<Run>,
+    facts: Vec<(&'static str, String)>,
+    batch: Option<(String, String)>,
+    headers: Vec<(String, String)>,
+    moments: Vec<Moment>,
+    cancellation: Option<String>,
+    payload: Option<Content>,
+    checkpoint: Option<Content>,
+    may_cancel: bool,
+    may_redrive: bool,
+    is_dead: bool,
+    has_message: bool,
+}
+
+/// A payload or a checkpoint.
+struct Content {
+    about: String,
+    /// The text, if the viewer has asked for it.
+    text: Option<Result<(String, usize), String>>,
+}
+
+fn reference(fields: &Fields) -> Result<JobReference, PageError> {
+    let job = JobReference::new(fields.required("queue")?, fields.required("id")?);
+    Ok(match fields.exact("source") {
+        Some(source) => job.with_source(source),
+        None => job,
+    })
+}
+
+fn path(job: &JobReference) -> String {
+    job_path(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id)
+}
+
+pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let job = reference(&fields)?;
+    let snapshot = visit.app.poller.latest().await;
+    let admin = &visit.app.admin;
+    let found = visit.app.reads.jobs.get(&path(&job), admin.explain(&job)).await?;
+    let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
+    let mut ended = admin.history(&filter).await?.jobs;
+    ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
+    let message = found.message.as_ref();
+    let wanted = fields.text("show") == Some("content");
+    let payload = match message {
+        Some(message) => payload(&visit, message, wanted).await,
+        None => None,
+    };
+    let checkpoint = match message {
+        Some(message) => checkpoint(&visit, message, wanted).await,
+        None => None,
+    };
+    let access = visit.admin.access();
+    let has_ended = found.place == JobPlace::Unseen && !ended.is_empty();
+    let layout = Layout::new(&visit, "overview", format!("Job {}", line(&job.id)))
+        .with_snapshot(&snapshot)
+        .live(&visit, &snapshot, 10 + snapshot.workers.len() as u64)
+        .noticed(fields.text("done"));
+    let page = JobPage {
+        queue: job.queue.clone(),
+        source: job.source.clone().unwrap_or_default(),
+        id_text: line(&job.id),
+        path: path(&job),
+        place: if has_ended { "ended" } else { place(found.place) },
+        summary: if has_ended {
+            "It has ended; the journal of the workers says how.".to_owned()
+        } else {
+            line(&found.summary)
+        },
+        reasons: found
+            .reasons
+            .iter()
+            .filter(|_| !has_ended)
+            .map(|reason| (reason.code, line(&reason.text)))
+            .collect(),
+        runs: runs(&visit, &snapshot, &found),
+        facts: facts(&visit, &found, ended.first()),
+        batch: message
+            .and_then(|message| message.batch.as_ref())
+            .map(|batch| (crate::text::encoded(&batch.id), line(&batch.id))),
+        headers: headers(&visit, message),
+        moments: moments(&visit, &found, &ended),
+        cancellation: cancellation(&found.cancellation),
+        payload,
+        checkpoint,
+        may_cancel: access.allows(Action::Cancel)
+            && !has_ended
+            && found.place != JobPlace::Dead
+            && found.cancellation == Cancellation::None,
+        may_redrive: access.allows(Action::Redrive),
+        is_dead: found.place == JobPlace::Dead,
+        has_message: message.is_some(),
+        id: job.id,
+        layout,
+    };
+    Ok(Answer::Page(page.render()?))
+}
+
+fn place(place: JobPlace) -> &'static str {
+    match place {
+        JobPlace::Running => "running",
+        JobPlace::Waiting => "waiting",
+        JobPlace::Dead => "dead",
+        _ => "not seen",
+    }
+}
+
+fn runs(visit: &Visit, snapshot: &Snapshot, found: &Explanation) -> Vec<Run> {
+    let (Some(run), Some(worker)) = (&found.run, &found.worker) else { return Vec::new() };
+    let worker = snapshot.workers.iter().find(|known| known.record.id == *worker);
+    // The worker may be newer than the last look at all workers; the next refresh has it.
+    worker.map(|worker| Run::new(visit, worker, run)).into_iter().collect()
+}
+
+fn facts(visit: &Visit, found: &Explanation, ended: Option<&HistoryRecord>) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    let trace = |trace: &Option<String>| trace.as_deref().and_then(trace_id).map(|id| ("Trace", id));
+    if let Some(message) = &found.message {
+        let kind = (message.queue.as_str(), message.kind.as_str());
+        facts.push(("Kind", line(&message.kind)));
+        facts.extend(message.version.map(|version| ("Version", version.to_string())));
+        facts.push(("Sender", line(&message.source)));
+        facts.extend(message.key.as_deref().map(|key| ("Key", shown(visit, kind, Field::Key, key))));
+        facts.push(("Failed attempts", message.attempts.to_string()));
+        facts.push(("Deliveries", message.dequeue_count.to_string()));
+        facts.extend(message.content_type.as_deref().map(|form| ("Media type", line(form))));
+        facts.extend(message.in_order.then(|| ("Order", "runs in the order of its key".to_owned())));
+        facts.extend(
+            message.problem.as_deref().map(|problem| ("Problem", shown(visit, kind, Field::Error, problem))),
+        );
+        facts.extend(trace(&message.trace));
+    } else if let Some(run) = &found.run {
+        facts.push(("Kind", line(&run.kind)));
+        facts.push(("Sender", line(&run.source)));
+        facts.extend(
+            run.key.as_deref().map(|key| ("Key", shown(visit, (&run.queue, &run.kind), Field::Key, key))),
+        );
+        facts.extend(trace(&run.trace));
+    } else if let Some(ended) = ended {
+        facts.push(("Kind", line(&ended.kind)));
+        facts.push(("Sender", line(&ended.source)));
+        facts.push(("Attempts", ended.attempt.to_string()));
+        facts.extend(trace(&ended.trace));
+    }
+    facts
+}
+
+/// Returns the id of the trace in a W3C `traceparent`.
+fn trace_id(traceparent: &str) -> Option<String> {
+    traceparent.split('-').nth(1).map(line)
+}
+
+fn headers(visit: &Visit, message: Option<&RawJob>) -> Vec<(String, String)> {
+    let header = |message: &RawJob, name: &str, value: &str| {
+        (line(name), shown(visit, (&message.queue, &message.kind), Field::Header(name), value))
+    };
+    let all = message.into_iter().flat_map(|message| message.headers.iter().map(move |pair| (message, pair)));
+    all.take(100).map(|(message, (name, value))| header(message, name, value)).collect()
+}
+
+fn cancellation(cancellation: &Cancellation) -> Option<String> {
+    Some(match cancellation {
+        Cancellation::None => return None,
+        Cancellation::Requested { by, at } => {
+            format!("Cancellation was requested by {} at {}.", line(by), line(at))
+        }
+        Cancellation::Cancelled => "It was cancelled.".to_owned(),
+        Cancellation::Completed => "It had completed before it could be cancelled.".to_owned(),
+        Cancellation::DeadLettered => "It had died before it could be cancelled.".to_owned(),
+        _ => "Its cancellation is in a state that this version does not know.".to_owned(),
+    })
+}
+
+async fn payload(visit: &Visit, job: &RawJob, wanted: bool) -> Option<Content> {
+    let place = match &job.payload {
+        RawPayload::None => return None,
+        RawPayload::Blob(blob) => format!(" in the blob {}", line(&blob.name)),
+        _ => String::new(),
+    };
+    let about = format!("{} bytes{place}", amount(job.payload.bytes()));
+    if !wanted {
+        return Some(Content { about, text: None });
+    }
+    let text = visit.app.admin.payload(job).await.map(|payload| match payload {
+        RawPayload::Json(json) => indented(json.get()),
+        RawPayload::Text(text) => text,
+        RawPayload::Bytes(bytes) => hexadecimal(&bytes),
+        _ => String::new(),
+    });
+    Some(content(visit, job, (about, Field::Payload), text))
+}
+
+async fn checkpoint(visit: &Visit, job: &RawJob, wanted: bool) -> Option<Content> {
+    let about = match job.checkpoint.as_ref()? {
+        RawCheckpoint::Json(json) => format!("{} bytes", amount(json.get().len() as u64)),
+        RawCheckpoint::Text(text) => format!("{} bytes", amount(text.len() as u64)),
+        RawCheckpoint::Blob(blob) => format!("{} bytes in the blob {}", amount(blob.bytes), line(&blob.name)),
+        _ => String::new(),
+    };
+    if !wanted {
+        return Some(Content { about, text: None });
+    }
+    let text = visit.app.admin.checkpoint(job).await.map(|checkpoint| match checkpoint {
+        Some(RawCheckpoint::Json(json)) => indented(json.get()),
+        Some(RawCheckpoint::Text(text)) => text,
+        _ => String::new(),
+    });
+    Some(content(visit, job, (about, Field::Checkpoint), text))
+}
+
+fn content(
+    visit: &Visit,
+    job: &RawJob,
+    (about, field): (String, Field<'_>),
+    text: Result<String, jobqueue::Error>,
+) -> Content {
+    let shown = |text: String| {
+        block(&visit.app.redactor.apply(&Shown { queue: &job.queue, kind: &job.kind, field, text: &text }))
+    };
+    Content { about, text: Some(text.map(shown).map_err(|error| line(&format!("{error:?}")))) }
+}
+
+/// Returns the first bytes as hexadecimal digits.
+fn hexadecimal(bytes: &[u8]) -> String {
+    const SHOWN: usize = 4096;
+    let lines = bytes.chunks(16).take(SHOWN / 16);
+    let digits = |line: &[u8]| line.iter().map(|byte| format!("{byte:02x} ")).collect::<String>();
+    let mut text = lines.map(|line| digits(line).trim_end().to_owned()).collect::<Vec<_>>().join("\n");
+    if bytes.len() > SHOWN {
+        text.push_str("\n…");
+    }
+    text
+}
+
+pub(crate) async fn cancel(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let job = reference(&fields)?;
+    visit.admin.cancel(&job).await?;
+    Ok(Answer::Go(format!("{}&done=cancel", path(&job))))
+}

@@ -1,0 +1,110 @@
+//! A bulk operation: its progress, its report, and after a preview the decision.
+
+use std::sync::Arc;
+
+use askama::Template;
+use jobqueue::admin::{Action, BulkReport, SkippedJob};
+
+use super::selection::Selection;
+use super::{Answer, Layout, PageError};
+use crate::app::Visit;
+use crate::fields::Fields;
+use crate::operations::{Operation, Verb};
+use crate::text::{When, amount, line};
+
+/// The most jobs of a report that the page names.
+const NAMED: usize = 100;
+
+#[derive(Template)]
+#[template(path = "operation.html")]
+struct OperationPage {
+    layout: Layout,
+    id: String,
+    verb: &'static str,
+    queue: String,
+    operator: String,
+    started: When,
+    selection: Selection,
+    done: u64,
+    total: u64,
+    runs: bool,
+    failed: Option<String>,
+    report: Option<Report>,
+    is_preview: bool,
+    may_stop: bool,
+    may_redrive: bool,
+    may_purge: bool,
+}
+
+struct Report {
+    count: u64,
+    count_text: String,
+    jobs: Vec<String>,
+    more: usize,
+    skipped: Vec<(String, String, bool)>,
+    left: String,
+    stopped: Option<String>,
+}
+
+pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let operation = find(&visit, fields.required("operation")?)?;
+    let snapshot = visit.app.poller.latest().await;
+    let (progress, order) = (operation.progress(), &operation.order);
+    let access = visit.admin.access();
+    let runs = progress.ended.is_none();
+    let mut layout = Layout::new(&visit, "dead", format!("{} of {}", order.verb.name(), order.queue))
+        .with_snapshot(&snapshot)
+        .noticed(fields.text("done"));
+    if runs {
+        layout = layout.live(&visit, &snapshot, 0).on(&operation.id);
+    }
+    let page = OperationPage {
+        layout,
+        id: operation.id.clone(),
+        verb: order.verb.name(),
+        queue: order.queue.clone(),
+        operator: line(&operation.operator),
+        started: When::of(operation.started),
+        selection: order.selection.clone(),
+        done: progress.done,
+        total: progress.total,
+        runs,
+        failed: progress.ended.as_ref().and_then(|ended| ended.as_ref().err()).map(|error| line(error)),
+        report: progress.ended.and_then(Result::ok).map(|ended| report(&ended)),
+        is_preview: order.verb == Verb::Preview,
+        may_stop: runs && access.allows(order.verb.action()),
+        may_redrive: access.allows(Action::Redrive),
+        may_purge: access.allows(Action::Purge),
+    };
+    Ok(Answer::Page(page.render()?))
+}
+
+fn find(visit: &Visit, id: &str) -> Result<Arc<Operation>, PageError> {
+    let missing =
+        || PageError::missing("there is no such operation in this process; reports are kept in memory only");
+    visit.app.operations.find(id).ok_or_else(missing)
+}
+
+fn report(report: &BulkReport) -> Report {
+    let skipped = |job: &SkippedJob| (line(&job.id), line(&job.error), job.maybe_moved);
+    Report {
+        count: report.count,
+        count_text: amount(report.count),
+        jobs: report.jobs.iter().take(NAMED).map(|id| line(id)).collect(),
+        more: report.jobs.len().saturating_sub(NAMED),
+        skipped: report.skipped.iter().take(NAMED).map(skipped).collect(),
+        left: amount(report.left),
+        stopped: report.stopped.as_deref().map(line),
+    }
+}
+
+/// Stops an operation. Whoever may start one of its sort may stop it.
+pub(crate) async fn stop(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let operation = find(&visit, fields.required("operation")?)?;
+    let subject = format!("operation on dead letters of {}", operation.order.queue);
+    visit.admin.require(operation.order.verb.action(), &subject)?;
+    let operator = visit.admin.operator().escape_debug();
+    tracing::info!(%operator, operation = %operation.id, queue = %operation.order.queue, "told a bulk operation to stop");
+    operation.stop();
+    Ok(Answer::Go(format!("operations/{}?done=stopping", operation.id)))
+}

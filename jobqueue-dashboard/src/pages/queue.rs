@@ -1,0 +1,189 @@
+//! A queue: what waits and runs, its settings, and its pause.
+
+use askama::Template;
+use jobqueue::admin::{Action, GroupOverview};
+
+use super::rows::{Message, Run, shown};
+use super::{Answer, Layout, PageError};
+use crate::app::Visit;
+use crate::chart::Chart;
+use crate::fields::Fields;
+use crate::poller::Snapshot;
+use crate::redact::Field;
+use crate::text::{age, amount, line};
+
+#[derive(Template)]
+#[template(path = "queue.html")]
+struct QueuePage {
+    layout: Layout,
+    name: String,
+    paused: bool,
+    waiting: String,
+    running: String,
+    /// Messages that are neither visible nor seen to run: delayed, or leased by a worker without a record.
+    hidden: Option<String>,
+    oldest: String,
+    dead: u64,
+    dead_text: String,
+    runs: Vec<Run>,
+    messages: Vec<Message>,
+    shows_all: bool,
+    groups: Option<Vec<Group>>,
+    has_order: bool,
+    settings: Vec<Setting>,
+    warnings: Vec<String>,
+    chart: Chart,
+    may: May,
+}
+
+struct May {
+    pause: bool,
+    resume: bool,
+    settings: bool,
+    send: bool,
+}
+
+struct Setting {
+    name: String,
+    value: String,
+    is_set: bool,
+}
+
+/// A FIFO group, with the job that the others wait for first.
+struct Group {
+    key: String,
+    entries: Vec<String>,
+    more: usize,
+}
+
+pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let name = fields.required("queue")?;
+    let snapshot = visit.app.poller.latest().await;
+    let overview = match snapshot.queue(name) {
+        Some(queue) => queue.clone(),
+        // It may be newer than the last look, or a dead-letter queue, which is part of another.
+        None => visit.app.admin.queue(name).await?,
+    };
+    let reads = &visit.app.reads;
+    let peeked = reads.peeks.get(name, visit.app.admin.peek(name)).await?;
+    let wants_groups = fields.text("groups").is_some();
+    let groups = match wants_groups {
+        true => Some(reads.groups.get(name, visit.app.admin.groups(name)).await?),
+        false => None,
+    };
+    let running = snapshot.running(name);
+    let minutes = visit.app.poller.throughput(|throughput| throughput.of_queue(name));
+    let hidden =
+        overview.visible_is_exact.then(|| overview.length.saturating_sub(overview.visible + running));
+    let cost = 1 + if wants_groups { 2 } else { 0 };
+    let page = QueuePage {
+        layout: Layout::new(&visit, "overview", name)
+            .with_snapshot(&snapshot)
+            .live(&visit, &snapshot, cost)
+            .noticed(fields.text("done")),
+        name: overview.name.clone(),
+        paused: overview.paused,
+        waiting: amount(overview.length.saturating_sub(running)),
+        running: amount(running),
+        hidden: hidden.map(amount),
+        oldest: overview.oldest.map_or_else(|| "-".to_owned(), age),
+        dead: overview.dead_letters,
+        dead_text: amount(overview.dead_letters),
+        runs: runs(&visit, &snapshot, name),
+        shows_all: overview.visible_is_exact,
+        has_order: peeked.iter().any(|job| job.in_order),
+        messages: peeked.iter().map(|job| Message::new(&visit, job)).collect(),
+        groups: groups.map(|groups| groups.iter().map(|found| group(&visit, name, found)).collect()),
+        settings: settings(&overview),
+        warnings: overview.warnings.iter().map(|warning| line(warning)).collect(),
+        chart: Chart::hour(&minutes),
+        may: may(&visit),
+    };
+    Ok(Answer::Page(page.render()?))
+}
+
+fn may(visit: &Visit) -> May {
+    let access = visit.admin.access();
+    May {
+        pause: access.allows(Action::Pause),
+        resume: access.allows(Action::Resume),
+        settings: access.allows(Action::ChangeSettings),
+        send: access.allows(Action::Send),
+    }
+}
+
+fn runs(visit: &Visit, snapshot: &Snapshot, queue: &str) -> Vec<Run> {
+    let jobs =
+        snapshot.present().flat_map(|worker| worker.record.running.iter().map(move |job| (worker, job)));
+    let jobs = jobs.filter(|(_, job)| job.queue == queue);
+    jobs.take(100).map(|(worker, job)| Run::new(visit, worker, job)).collect()
+}
+
+fn settings(queue: &jobqueue::admin::QueueOverview) -> Vec<Setting> {
+    let setting = |(name, value): (&String, &String)| Setting {
+        name: line(name),
+        value: line(value),
+        is_set: queue.metadata.contains_key(name),
+    };
+    queue.settings.iter().map(setting).collect()
+}
+
+fn group(visit: &Visit, queue: &str, group: &GroupOverview) -> Group {
+    const SHOWN: usize = 10;
+    let key = match &group.key {
+        Some(key) => shown(visit, (queue, ""), Field::Key, key),
+        None => format!("(group {})", line(&group.group)),
+    };
+    let entry = |entry: &jobqueue::admin::GroupEntry| {
+        let id = entry.id.as_deref().unwrap_or(&entry.job);
+        let state = match entry {
+            _ if entry.skipped => " (skipped)",
+            _ if entry.cancelling => " (cancelling)",
+            _ if entry.overdue => " (overdue)",
+            _ if entry.announced => " (announced)",
+            _ => "",
+        };
+        format!("{}{state}", line(id))
+    };
+    Group {
+        key,
+        entries: group.entries.iter().take(SHOWN).map(entry).collect(),
+        more: group.entries.len().saturating_sub(SHOWN),
+    }
+}
+
+pub(crate) async fn create(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let name = fields.text("queue").ok_or_else(|| PageError::invalid("the name of the queue is missing"))?;
+    let done = if visit.admin.create_queue(name).await? { "created" } else { "exists" };
+    Ok(to(name, done))
+}
+
+pub(crate) async fn pause(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let name = fields.required("queue")?;
+    let done = if visit.admin.pause(name).await? { "paused" } else { "unchanged" };
+    Ok(to(name, done))
+}
+
+pub(crate) async fn resume(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let name = fields.required("queue")?;
+    let done = if visit.admin.resume(name).await? { "resumed" } else { "unchanged" };
+    Ok(to(name, done))
+}
+
+/// Sets one setting, or removes it if its value is empty.
+pub(crate) async fn settings_change(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let name = fields.required("queue")?;
+    let setting =
+        fields.text("name").ok_or_else(|| PageError::invalid("the name of the setting is missing"))?;
+    let plan = visit.admin.plan_settings(name, [(setting, fields.text("value"))]).await?;
+    if plan.is_empty() {
+        return Ok(to(name, "unchanged"));
+    }
+    visit.admin.apply_settings(&plan).await?;
+    Ok(to(name, "settings"))
+}
+
+/// Returns to the page of the queue. The name has passed the storage, so that it holds nothing to encode.
+fn to(queue: &str, done: &str) -> Answer {
+    Answer::Go(format!("queues/{queue}?done={done}"))
+}

@@ -1,0 +1,103 @@
+//! Rows that several pages show: running jobs, and messages.
+
+use jobqueue::admin::{RawJob, RunningJob, WorkerOverview};
+
+use crate::app::Visit;
+use crate::redact::{Field, Shown};
+use crate::text::{When, age, encoded, line};
+
+/// Returns the path of a job's page from the root of the dashboard.
+pub(crate) fn job_path(queue: &str, source: &str, id: &str) -> String {
+    let source = if source.is_empty() { String::new() } else { format!("&source={}", encoded(source)) };
+    format!("job?queue={}&id={}{source}", encoded(queue), encoded(id))
+}
+
+/// Returns a text of a job in one line, as the embedding program allows it.
+pub(crate) fn shown(visit: &Visit, (queue, kind): (&str, &str), field: Field<'_>, text: &str) -> String {
+    line(&visit.app.redactor.apply(&Shown { queue, kind, field, text }))
+}
+
+/// A running job.
+pub(crate) struct Run {
+    pub(crate) path: String,
+    pub(crate) queue: String,
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    pub(crate) attempt: u32,
+    pub(crate) max_attempts: u32,
+    pub(crate) since: When,
+    pub(crate) ran: String,
+    pub(crate) progress: Option<Progress>,
+    pub(crate) worker: String,
+    pub(crate) cancelling: bool,
+}
+
+/// The progress that a handler reported.
+pub(crate) struct Progress {
+    pub(crate) done: u64,
+    /// 0 if it is not known.
+    pub(crate) total: u64,
+    pub(crate) text: String,
+}
+
+impl Run {
+    pub(crate) fn new(visit: &Visit, worker: &WorkerOverview, job: &RunningJob) -> Self {
+        let progress = job.progress.as_ref().map(|progress| Progress {
+            done: progress.done,
+            total: progress.total,
+            text: shown(visit, (&job.queue, &job.kind), Field::Progress, &progress.text),
+        });
+        let ran = std::time::Duration::try_from_secs_f64(job.running_seconds + worker.age_seconds);
+        Self {
+            path: job_path(&job.queue, &job.source, &job.id),
+            queue: line(&job.queue),
+            id: line(&job.id),
+            kind: line(&job.kind),
+            attempt: job.attempt,
+            max_attempts: job.max_attempts,
+            since: When::read(&job.since),
+            ran: ran.map_or_else(|_| "-".to_owned(), age),
+            progress,
+            worker: line(&worker.record.name),
+            cancelling: job.cancelling,
+        }
+    }
+}
+
+/// A message that waits or is dead.
+pub(crate) struct Message {
+    pub(crate) path: String,
+    pub(crate) id: String,
+    /// The id as it is, for forms.
+    pub(crate) exact_id: String,
+    pub(crate) kind: String,
+    pub(crate) attempts: u32,
+    pub(crate) inserted: Option<When>,
+    pub(crate) error: String,
+    pub(crate) reason: String,
+    pub(crate) died: Option<When>,
+    pub(crate) note: String,
+}
+
+impl Message {
+    pub(crate) fn new(visit: &Visit, job: &RawJob) -> Self {
+        let error = job.last_error.as_deref().or(job.problem.as_deref());
+        let deferral = job.deferral.as_ref().map(|deferral| format!("waits: {}", line(&deferral.cause)));
+        let turn = job.in_order.then(|| "in order".to_owned());
+        let notes: Vec<_> = deferral.into_iter().chain(turn).collect();
+        Self {
+            path: job_path(&job.queue, &job.source, &job.id),
+            id: line(&job.id),
+            exact_id: job.id.clone(),
+            kind: line(&job.kind),
+            attempts: job.attempts,
+            inserted: job.inserted.as_deref().map(When::read),
+            error: error
+                .map(|error| shown(visit, (&job.queue, &job.kind), Field::Error, error))
+                .unwrap_or_default(),
+            reason: job.dead.as_ref().map(|dead| line(&dead.reason)).unwrap_or_default(),
+            died: job.dead.as_ref().and_then(|dead| dead.time.as_deref()).map(When::read),
+            note: notes.join(", "),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Jobs found by their id, and the journal of jobs that have ended.
+
+use std::time::SystemTime;
+
+use askama::Template;
+use futures_util::{StreamExt, stream};
+use jobqueue::admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
+
+use super::rows::{job_path, shown};
+use super::{Answer, Layout, PageError};
+use crate::app::Visit;
+use crate::fields::Fields;
+use crate::poller::Snapshot;
+use crate::redact::Field;
+use crate::text::{When, line};
+
+/// The most lines of the journal on the page.
+const SHOWN: usize = 200;
+
+/// The number of queues that are searched at once.
+const AT_ONCE: usize = 8;
+
+#[derive(Template)]
+#[template(path = "search.html")]
+struct Search {
+    layout: Layout,
+    id: String,
+    queue: String,
+    kind: String,
+    outcome: String,
+    younger: String,
+    found: Option<Vec<Found>>,
+    ended: Vec<Ended>,
+    complete: bool,
+    requests: u64,
+    /// The page that explains where the job could be, if its queue is known.
+    explain: Option<String>,
+}
+
+/// A job that has not ended.
+struct Found {
+    path: String,
+    id: String,
+    queue: String,
+    kind: String,
+    place: &'static str,
+}
+
+/// A job that has ended.
+struct Ended {
+    path: String,
+    id: String,
+    queue: String,
+    kind: String,
+    outcome: String,
+    is_bad: bool,
+    attempt: u32,
+    ended: When,
+    ran: String,
+    error: String,
+}
+
+pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+    let snapshot = visit.app.poller.latest().await;
+    let (id, queue) = (fields.exact("id").map(str::trim), fields.text("queue"));
+    let found = match id {
+        Some(id) => Some(find(&visit, &snapshot, id, queue).await?),
+        None => None,
+    };
+    let journal = visit.app.admin.history(&filter(&fields, id)?).await?;
+    let text = |name| fields.text(name).unwrap_or_default().to_owned();
+    let page = Search {
+        layout: Layout::new(&visit, "search", "History").with_snapshot(&snapshot),
+        id: id.unwrap_or_default().to_owned(),
+        queue: text("queue"),
+        kind: text("kind"),
+        outcome: text("outcome"),
+        younger: text("younger"),
+        explain: id.zip(queue).map(|(id, queue)| job_path(queue, "", id)),
+        found,
+        ended: journal.jobs.iter().map(|record| ended(&visit, record)).collect(),
+        complete: journal.complete,
+        requests: 3 * snapshot.queues.len() as u64,
+    };
+    Ok(Answer::Page(page.render()?))
+}
+
+fn filter(fields: &Fields, id: Option<&str>) -> Result<HistoryFilter, PageError> {
+    let mut filter = HistoryFilter::new().limit(SHOWN);
+    if let Some(id) = id {
+        filter = filter.id(id);
+    }
+    if let Some(queue) = fields.text("queue") {
+        filter = filter.queue(queue);
+    }
+    if let Some(kind) = fields.text("kind") {
+        filter = filter.kind(kind);
+    }
+    if let Some(outcome) = fields.text("outcome") {
+        filter = filter.outcome(outcome);
+    }
+    if let Some(since) = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age)) {
+        filter = filter.since(since);
+    }
+    Ok(filter)
+}
+
+/// Looks for a job that has not ended: among running jobs, and among the messages of each queue that a look shows.
+async fn find(
+    visit: &Visit,
+    snapshot: &Snapshot,
+    id: &str,
+    only: Option<&str>,
+) -> Result<Vec<Found>, PageError> {
+    let mut found = Vec::new();
+    for job in snapshot.present().flat_map(|worker| &worker.record.running) {
+        if job.id == id && only.is_none_or(|queue| job.queue == queue) {
+            found.push(Found::new((&job.queue, &job.source, &job.id), &job.kind, "running"));
+        }
+    }
+    let names = snapshot.queues.iter().map(|queue| queue.name.clone());
+    let names: Vec<String> = names.filter(|name| only.is_none_or(|only| only == name)).collect();
+    let looks = names.into_iter().map(|name| {
+        let (visit, id) = (visit.clone(), id.to_owned());
+        async move { in_queue(&visit, &name, &id).await }
+    });
+    let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+    for look in looks {
+        found.extend(look?);
+    }
+    Ok(found)
+}
+
+async fn in_queue(visit: &Visit, queue: &str, id: &str) -> Result<Vec<Found>, PageError> {
+    let (reads, admin) = (&visit.app.reads, &visit.app.admin);
+    let waiting = reads.peeks.get(queue, admin.peek(queue)).await?;
+    let dead =
+        reads.dead.get(queue, async { admin.dead_letters(queue, &DeadLetterFilter::new()).await }).await?;
+    let waiting = waiting.iter().map(|job| (job, "waiting"));
+    let all = waiting.chain(dead.letters.iter().map(|job| (job, "dead"))).filter(|(job, _)| job.id == id);
+    Ok(all.map(|(job, place)| Found::new((&job.queue, &job.source, &job.id), &job.kind, place)).collect())
+}
+
+impl Found {
+    fn new((queue, source, id): (&str, &str, &str), kind: &str, place: &'static str) -> Self {
+        let path = job_path(queue, source, id);
+        Self { path, id: line(id), queue: line(queue), kind: line(kind), place }
+    }
+}
+
+fn ended(visit: &Visit, record: &HistoryRecord) -> Ended {
+    let outcome = match &record.reason {
+        Some(reason) => format!("{}: {reason}", record.outcome),
+        None => record.outcome.clone(),
+    };
+    let error = record.error.as_deref();
+    Ended {
+        path: job_path(&record.queue, &record.source, &record.id),
+        id: line(&record.id),
+        queue: line(&record.queue),
+        kind: line(&record.kind),
+        outcome: line(&outcome),
+        is_bad: record.outcome == "dead_lettered",
+        attempt: record.attempt,
+        ended: When::read(&record.ended),
+        ran: format!("{:.3} s", record.run_seconds),
+        error: error
+            .map(|error| shown(visit, (&record.queue, &record.kind), Field::Error, error))
+            .unwrap_or_default(),
+    }
+}

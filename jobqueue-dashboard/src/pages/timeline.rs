@@ -1,0 +1,101 @@
+//! What happened to a job, in order of time.
+
+use jobqueue::admin::{Explanation, HistoryRecord, RawJob};
+
+use super::rows::shown;
+use crate::app::Visit;
+use crate::redact::Field;
+use crate::text::{When, line};
+
+/// A point in the life of a job.
+pub(crate) struct Moment {
+    pub(crate) at: When,
+    pub(crate) what: String,
+    pub(crate) text: String,
+    pub(crate) is_bad: bool,
+    order: String,
+}
+
+/// Returns the known moments of a job, the oldest first.
+pub(crate) fn moments(visit: &Visit, found: &Explanation, ended: &[HistoryRecord]) -> Vec<Moment> {
+    let mut moments: Vec<Moment> = ended.iter().map(|record| of_record(visit, record)).collect();
+    if let Some(message) = &found.message {
+        of_message(visit, message, &mut moments);
+    }
+    if let Some(run) = &found.run {
+        let what = format!("Attempt {} of {} began", run.attempt, run.max_attempts);
+        moments.push(Moment::new(&run.since, what, String::new(), false));
+    }
+    if let jobqueue::admin::Cancellation::Requested { by, at } = &found.cancellation {
+        moments.push(Moment::new(at, format!("{} asked to cancel it", line(by)), String::new(), false));
+    }
+    moments.sort_by(|one, other| one.order.cmp(&other.order));
+    // The journal and the dead letter tell of the same death.
+    moments.dedup_by(|later, earlier| {
+        later.is_bad && earlier.is_bad && later.order == earlier.order && later.what == earlier.what
+    });
+    moments
+}
+
+fn of_record(visit: &Visit, record: &HistoryRecord) -> Moment {
+    let what = match (record.outcome.as_str(), &record.reason) {
+        ("dead_lettered", Some(reason)) => format!("Dead-lettered: {}", line(reason)),
+        (outcome, _) => format!("Ended: {}", line(outcome)),
+    };
+    let error = record.error.as_deref();
+    let error = error.map(|error| shown(visit, (&record.queue, &record.kind), Field::Error, error));
+    let run = format!("attempt {}, {} s, by {}", record.attempt, record.run_seconds, line(&record.worker));
+    let text = error.map_or_else(|| run.clone(), |error| format!("{error} ({run})"));
+    Moment::new(&record.ended, what, text, record.outcome == "dead_lettered")
+}
+
+fn of_message(visit: &Visit, message: &RawJob, moments: &mut Vec<Moment>) {
+    let kind = (message.queue.as_str(), message.kind.as_str());
+    let error =
+        |error: Option<&str>| error.map(|error| shown(visit, kind, Field::Error, error)).unwrap_or_default();
+    if let Some(sent) = &message.sent {
+        moments.push(Moment::new(sent, format!("Sent by {}", line(&message.source)), String::new(), false));
+    }
+    for past in &message.past {
+        let at = past.time.and_then(|time| jiff::Timestamp::try_from(time).ok()).map(|at| at.to_string());
+        let what = format!("Dead-lettered: {}, and put back later", line(&past.reason.to_string()));
+        let text = format!("{} ({} failed attempts)", error(past.error.as_deref()), past.attempts);
+        moments.push(Moment::new(&at.unwrap_or_default(), what, text, true));
+    }
+    if let Some(deferral) = &message.deferral {
+        let text = format!("put back {} times since then", deferral.count);
+        moments.push(Moment::new(&deferral.since, format!("Waits: {}", line(&deferral.cause)), text, false));
+    }
+    match &message.dead {
+        Some(dead) => {
+            let what = format!("Dead-lettered: {}", line(&dead.reason));
+            let by = dead.worker.as_deref().map(|worker| format!("by {}", line(worker))).unwrap_or_default();
+            let text = format!(
+                "{} ({} failed attempts, {} deliveries) {by}",
+                error(message.last_error.as_deref()),
+                message.attempts,
+                dead.deliveries
+            );
+            moments.push(Moment::new(dead.time.as_deref().unwrap_or_default(), what, text, true));
+        }
+        None if message.attempts > 0 => {
+            let what = format!("Failed {} times so far", message.attempts);
+            let at = message.inserted.as_deref().unwrap_or_default();
+            moments.push(Moment {
+                at: When::read(""),
+                ..Moment::new(at, what, error(message.last_error.as_deref()), true)
+            });
+        }
+        None => {}
+    }
+}
+
+impl Moment {
+    fn new(at: &str, what: String, text: String, is_bad: bool) -> Self {
+        // Texts of times that are none come last.
+        let order = at
+            .parse::<jiff::Timestamp>()
+            .map_or_else(|_| format!("~{at}"), |at| format!("{:020}", at.as_millisecond()));
+        Self { at: When::read(at), what, text, is_bad, order }
+    }
+}

@@ -1,0 +1,91 @@
+//! The workers: what each runs, since when, and how far it is.
+
+use askama::Template;
+use jobqueue::admin::{Counters, WorkerOverview};
+
+use super::rows::Run;
+use super::{Answer, Layout, PageError};
+use crate::app::Visit;
+use crate::fields::Fields;
+use crate::text::{When, age, amount, line};
+
+/// The most running jobs of a worker that the page shows.
+const SHOWN: usize = 100;
+
+#[derive(Template)]
+#[template(path = "workers.html")]
+struct Workers {
+    layout: Layout,
+    workers: Vec<Worker>,
+}
+
+struct Worker {
+    name: String,
+    place: String,
+    version: String,
+    started: When,
+    seen: String,
+    stale: bool,
+    draining: bool,
+    slots: u32,
+    running: u64,
+    more: u64,
+    queues: Vec<(String, bool)>,
+    runs: Vec<Run>,
+    counters: Vec<Count>,
+}
+
+/// The counters of a kind.
+struct Count {
+    queue: String,
+    kind: String,
+    completed: String,
+    retried: String,
+    dead: String,
+    mean: String,
+}
+
+pub(crate) async fn show(visit: Visit, _: Fields) -> Result<Answer, PageError> {
+    let snapshot = visit.app.poller.latest().await;
+    let page = Workers {
+        layout: Layout::new(&visit, "workers", "Workers").with_snapshot(&snapshot).live(&visit, &snapshot, 0),
+        workers: snapshot.workers.iter().map(|worker| view(&visit, worker)).collect(),
+    };
+    Ok(Answer::Page(page.render()?))
+}
+
+fn view(visit: &Visit, worker: &WorkerOverview) -> Worker {
+    let record = &worker.record;
+    let seen = std::time::Duration::try_from_secs_f64(worker.age_seconds).unwrap_or_default();
+    Worker {
+        name: line(&record.name),
+        place: format!("{}, process {}", line(&record.host), record.pid),
+        version: line(&record.version),
+        started: When::read(&record.started),
+        seen: age(seen),
+        stale: worker.stale,
+        draining: record.draining,
+        slots: record.slots,
+        running: record.running_total,
+        more: record.running_total.saturating_sub(record.running.len().min(SHOWN) as u64),
+        queues: record.queues.iter().map(|queue| (line(&queue.name), queue.circuit_open)).collect(),
+        runs: record.running.iter().take(SHOWN).map(|job| Run::new(visit, worker, job)).collect(),
+        counters: record.counters.iter().map(count).collect(),
+    }
+}
+
+fn count(counters: &Counters) -> Count {
+    let runs: u64 = counters.run_times.iter().sum();
+    let mean = match u32::try_from(runs) {
+        Ok(runs) if runs > 0 => format!("{:.3} s", counters.run_seconds / f64::from(runs)),
+        _ => "-".to_owned(),
+    };
+    Count {
+        queue: line(&counters.queue),
+        kind: line(&counters.kind),
+        completed: amount(counters.completed),
+        retried: amount(counters.retried),
+        dead: amount(counters.dead_lettered),
+        mean,
+    }
+}

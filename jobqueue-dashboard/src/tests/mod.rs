@@ -1,0 +1,8 @@
+//! The pages as text, through the router.
+
+mod changes;
+mod hostile;
+mod links;
+mod security;
+mod support;
+mod viewing;

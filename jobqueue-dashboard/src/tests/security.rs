@@ -1,0 +1,188 @@
+//! What holds for every route.
+
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jobqueue::admin::{AccessLevel, Action, Admin, OperatorResult};
+
+use super::support::{Browser, body, filled, form, operate, send};
+use crate::assets::ASSETS;
+use crate::guard::HEADERS;
+use crate::routes::{CHANGES, PAGES};
+use crate::{Access, Dashboard};
+
+/// A form that each change accepts.
+const FORM: &[(&str, &str)] = &[
+    ("queue", "mails"),
+    ("id", "waiting"),
+    ("kind", "mail"),
+    ("payload", "{}"),
+    ("name", "poisonthreshold"),
+    ("value", "7"),
+    ("confirm", "mails"),
+    ("operation", "none"),
+    ("schedule", "none"),
+];
+
+/// Returns an address of each page.
+pub(super) fn addresses() -> Vec<String> {
+    let address = |path: &str| match path {
+        "/job" => "/job?queue=mails&id=waiting".to_owned(),
+        "/batch" => "/batch?id=none".to_owned(),
+        path => path.replace("{queue}", "mails").replace("{operation}", "none"),
+    };
+    PAGES.iter().map(|page| address(page.path)).collect()
+}
+
+#[tokio::test]
+async fn every_answer_has_the_headers() {
+    let browser = Browser::operating(&filled().await);
+    let mut answers = Vec::new();
+    for address in addresses() {
+        let answer = browser.get(&address).await;
+        let expected = matches!(answer.status, StatusCode::OK | StatusCode::NOT_FOUND);
+        assert!(expected, "{address}: {} {}", answer.status, answer.text);
+        answers.push((address, answer));
+    }
+    for change in CHANGES {
+        answers.push((format!("POST {}", change.path), browser.post(change.path, FORM).await));
+        answers.push((format!("GET {}", change.path), browser.get(change.path).await));
+    }
+    answers.push(("missing".to_owned(), browser.get("/no/such/page").await));
+    for (address, answer) in &answers {
+        for (name, value) in HEADERS {
+            assert_eq!(answer.headers[*name], *value, "{address}");
+        }
+        assert_eq!(answer.headers["cache-control"], "no-store", "{address}");
+    }
+    for asset in [&ASSETS.style, &ASSETS.icon, &ASSETS.htmx, &ASSETS.sse, &ASSETS.script] {
+        let answer = browser.get(&format!("/assets/{}", asset.name)).await;
+        assert_eq!(
+            (answer.status, &answer.headers["x-content-type-options"]),
+            (StatusCode::OK, &"nosniff".parse().unwrap())
+        );
+    }
+}
+
+#[tokio::test]
+async fn pages_have_no_inline_script_and_no_inline_style() {
+    let browser = Browser::operating(&filled().await);
+    for address in addresses() {
+        let text = browser.get(&address).await.text;
+        assert!(
+            !text.contains(" style=") && !text.contains("<style") && !text.contains(" onclick"),
+            "{address}"
+        );
+        for script in text.split("<script").skip(1) {
+            assert!(script.starts_with(" src=") && script.contains("defer></script>"), "{address}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn changing_routes_are_forbidden_to_those_who_only_read() {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let (storage, heard) = (filled().await, Arc::clone(&events));
+    let admin = Admin::builder(storage.clone())
+        .on_event(move |event| heard.lock().unwrap().push(event.clone()))
+        .build();
+    let before = operate(&storage).queue("mails").await.unwrap();
+    let resolved = Dashboard::new(operate(&storage)).access(|_| Access::read_only("eve"));
+    for browser in [Browser::new(Dashboard::new(admin)), Browser::new(resolved)] {
+        for change in CHANGES {
+            let answer = browser.post(change.path, FORM).await;
+            assert_eq!(answer.status, StatusCode::FORBIDDEN, "{}: {}", change.path, answer.text);
+        }
+        for address in addresses() {
+            assert!(
+                !browser.get(&address).await.text.contains("method=\"post\""),
+                "{address} offers a change"
+            );
+        }
+    }
+    let after = operate(&storage).queue("mails").await.unwrap();
+    assert_eq!(
+        (before.length, before.dead_letters, before.metadata),
+        (after.length, after.dead_letters, after.metadata)
+    );
+    let events = events.lock().unwrap();
+    assert_eq!(events.len(), CHANGES.len());
+    assert!(events.iter().all(|event| matches!(event.result, OperatorResult::Refused(_))), "{events:?}");
+}
+
+#[tokio::test]
+async fn changes_from_other_sites_are_refused() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let host = ("host", "jobs.example");
+    for change in CHANGES {
+        let forged: [&[(&str, &str)]; 4] = [
+            &[host],
+            &[host, ("sec-fetch-site", "cross-site"), ("origin", "http://jobs.example")],
+            &[host, ("origin", "http://evil.example")],
+            &[host, ("origin", "null")],
+        ];
+        for headers in forged {
+            let request = headers
+                .iter()
+                .fold(form(change.path, FORM), |form, (name, value)| form.header(*name, *value));
+            let answer = browser.send(request.body(body(FORM)).unwrap()).await;
+            assert_eq!(answer.status, StatusCode::FORBIDDEN, "{} {headers:?}", change.path);
+        }
+    }
+    assert!(!operate(&storage).queue("mails").await.unwrap().paused);
+    let same = form("/do/pause", FORM).header("host", "jobs.example").header("origin", "http://jobs.example");
+    assert_eq!(browser.send(same.body(body(FORM)).unwrap()).await.status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
+async fn credentials_are_demanded_of_every_route() {
+    let dashboard = Dashboard::new(operate(&filled().await)).credentials("ada", "secret");
+    let browser = Browser::new(dashboard);
+    for address in addresses() {
+        let answer = browser.get(&address).await;
+        assert_eq!(
+            (answer.status, answer.headers.contains_key("www-authenticate")),
+            (StatusCode::UNAUTHORIZED, true)
+        );
+    }
+    let with = |password: &str| {
+        let text = STANDARD.encode(format!("ada:{password}"));
+        Request::get("/").header("authorization", format!("Basic {text}")).body(Body::empty()).unwrap()
+    };
+    assert_eq!(browser.send(with("secret")).await.status, StatusCode::OK);
+    assert_eq!(browser.send(with("Secret")).await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn operators_do_what_their_access_allows() {
+    let storage = filled().await;
+    let dashboard = Dashboard::new(operate(&storage)).access(|parts| match parts.headers.get("x-user") {
+        Some(name) => Access::new(name.to_str().unwrap(), AccessLevel::only([Action::Pause])),
+        None => Access::forbidden(),
+    });
+    let browser = Browser::new(dashboard);
+    assert_eq!(browser.get("/").await.status, StatusCode::FORBIDDEN);
+    let as_bob = |request: axum::http::request::Builder| request.header("x-user", "bob");
+    let page = browser.send(as_bob(Request::get("/queues/mails")).body(Body::empty()).unwrap()).await.text;
+    assert!(page.contains("do/pause") && !page.contains("do/settings") && page.contains("bob"), "{page}");
+    let post =
+        |path| as_bob(form(path, FORM)).header("sec-fetch-site", "same-origin").body(body(FORM)).unwrap();
+    assert_eq!(browser.send(post("/do/pause")).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(browser.send(post("/do/resume")).await.status, StatusCode::FORBIDDEN);
+    assert!(operate(&storage).queue("mails").await.unwrap().paused);
+}
+
+#[tokio::test]
+async fn large_forms_are_refused() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let payload = format!("\"{}\"", "x".repeat(5 * 1024 * 1024));
+    let answer =
+        browser.post("/do/send", &[("queue", "mails"), ("kind", "mail"), ("payload", &payload)]).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    send(&operate(&storage), "after").await;
+}

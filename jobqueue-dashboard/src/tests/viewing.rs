@@ -1,0 +1,81 @@
+//! What the pages show, and what that costs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::admin::{Admin, HistoryFilter};
+use jobqueue::{JobError, Storage, Worker};
+use tokio_util::sync::CancellationToken;
+
+use super::support::{Browser, Mail, filled, operate, send};
+use crate::Dashboard;
+use crate::poller::Poller;
+
+#[tokio::test]
+async fn pages_show_what_waits_and_what_died() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let overview = browser.page("/").await;
+    assert!(overview.contains("queues/mails/dead\">1</a>"), "{overview}");
+    let queue = browser.page("/queues/mails").await;
+    assert!(queue.contains("<bdi>waiting</bdi>") && !queue.contains("<bdi>dead</bdi>"), "{queue}");
+    let dead = browser.page("/queues/mails/dead").await;
+    assert!(dead.contains("<bdi>dead</bdi>") && dead.contains("no such address: bob@example.org"), "{dead}");
+    assert!(browser.page("/queues/mails/dead?reason=cancelled").await.contains("0 of the 1 dead letters"));
+    let job = browser.page("/job?queue=mails&id=dead").await;
+    assert!(job.contains("Dead-lettered: rejected") && job.contains("do/redrive"), "{job}");
+    let job = browser.page("/job?queue=mails&id=waiting").await;
+    assert!(job.contains("<code>no_worker</code>") && job.contains("do/cancel"), "{job}");
+    let found = browser.page("/search?id=dead").await;
+    assert!(found.contains("job?queue=mails&#38;id=dead"), "{found}");
+}
+
+#[tokio::test]
+async fn ended_jobs_are_found_in_the_journal() {
+    let storage = Storage::memory();
+    let admin = operate(&storage);
+    admin.create_queue("mails").await.unwrap();
+    for id in ["good", "bad"] {
+        send(&admin, id).await;
+    }
+    let handler = |_: Mail, ctx: jobqueue::Context| async move {
+        match &*ctx.info().id {
+            "bad" => Err(JobError::dead_letter("no such address")),
+            _ => Ok(()),
+        }
+    };
+    let worker =
+        Worker::builder(storage.clone()).history(Duration::from_secs(3600)).handle(handler).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+    assert_eq!(admin.history(&HistoryFilter::new()).await.unwrap().jobs.len(), 2);
+    let browser = Browser::operating(&storage);
+    let all = browser.page("/search").await;
+    assert!(all.contains("<bdi>good</bdi>") && all.contains("<bdi>bad</bdi>"), "{all}");
+    let bad = browser.page("/search?outcome=dead_lettered&younger=1h").await;
+    assert!(!bad.contains("<bdi>good</bdi>") && bad.contains("<bdi>bad</bdi>"), "{bad}");
+    let job = browser.page("/job?queue=mails&id=good").await;
+    assert!(job.contains(">ended<") && job.contains("Ended: completed"), "{job}");
+}
+
+#[tokio::test]
+async fn viewers_share_one_look_at_the_storage() {
+    let storage = filled().await;
+    let poller = Poller::new(Admin::new(storage), Duration::from_secs(3600), CancellationToken::new());
+    let first = poller.latest().await;
+    assert!(Arc::ptr_eq(&first, &poller.latest().await));
+    poller.expire();
+    assert!(!Arc::ptr_eq(&first, &poller.latest().await));
+}
+
+#[tokio::test]
+async fn watching_page_hears_of_each_look_and_ends_with_the_dashboard() {
+    let stop = CancellationToken::new();
+    let dashboard = Dashboard::new(operate(&filled().await));
+    let browser = Browser::new(dashboard.refresh(Duration::from_millis(100)).stop_when(stop.clone()));
+    let events = tokio::spawn(async move { browser.get("/events").await });
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    stop.cancel();
+    let events = events.await.unwrap();
+    assert_eq!(events.headers["content-type"], "text/event-stream");
+    assert!(events.text.matches("event: refresh").count() >= 2, "{}", events.text);
+}
