@@ -1,1 +1,15 @@
-//! OpenTelemetry for `jobqueue`: spans, links and metrics.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod contexts;
+mod conventions;
+mod instruments;
+mod kinds;
+mod listener;
+mod queues;
+mod span;
+mod telemetry;
+mod text;
+mod tracer;
+
+pub use telemetry::{Telemetry, TelemetryBuilder, context_of};

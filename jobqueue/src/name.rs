@@ -49,6 +49,13 @@ impl QueueName {
     }
 }
 
+/// Shares the text of the name.
+impl From<&QueueName> for Arc<str> {
+    fn from(name: &QueueName) -> Self {
+        Self::clone(&name.0)
+    }
+}
+
 /// The name of a blob container: the same rules as for [`QueueName`].
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContainerName(Arc<str>);

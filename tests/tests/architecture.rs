@@ -190,6 +190,7 @@ fn the_library_contains_no_unsafe_code() {
         "jobqueue-cli/src/lib.rs",
         "jobqueue-conformance/src/lib.rs",
         "jobqueue-derive/src/lib.rs",
+        "jobqueue-opentelemetry/src/lib.rs",
     ] {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{file} does not forbid unsafe code");

@@ -126,6 +126,7 @@ fn each_dependency_has_its_reason_in_the_architecture() {
         "jobqueue-cli/Cargo.toml",
         "jobqueue-conformance/Cargo.toml",
         "jobqueue-derive/Cargo.toml",
+        "jobqueue-opentelemetry/Cargo.toml",
     ] {
         let text = std::fs::read_to_string(root().join(manifest)).unwrap();
         let mut wanted = false;

@@ -71,8 +71,10 @@ pub(super) async fn run(
     let number = shared.enter(leased_job);
     let started = Instant::now();
     let handler = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
-    let log_span = if process.is_none() || shared.events.log_spans() { span(&info) } else { Span::none() };
-    let handler = crate::queue::trace::scope(info.trace, handler).instrument(log_span);
+    let handler = crate::queue::trace::scope(info.trace, handler);
+    let is_logged = process.is_none() || shared.events.log_spans();
+    // The span is made inside that of the tracer, so that it becomes its child.
+    let handler = async { handler.instrument(if is_logged { span(&info) } else { Span::none() }).await };
     let ended = supervise(shared, leased_job, (&token, run.as_deref()), traced.run(handler)).await;
     let ran = started.elapsed();
     traced.end(None, ended.error());

@@ -1,0 +1,143 @@
+//! Turns events into metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::{Event, JobInfo, Outcome, QueueName, Reason};
+use opentelemetry::{KeyValue, StringValue};
+
+use crate::conventions as names;
+use crate::instruments::Instruments;
+use crate::telemetry::Shared;
+
+/// The metrics of one storage.
+pub(crate) struct Listener {
+    shared: Arc<Shared>,
+    system: KeyValue,
+}
+
+impl Listener {
+    pub(crate) fn new(shared: Arc<Shared>, system: &'static str) -> Self {
+        Self { shared, system: KeyValue::new(names::SYSTEM, system) }
+    }
+
+    pub(crate) fn hear(&self, event: &Event) {
+        let Some(instruments) = &self.shared.instruments else { return };
+        match event {
+            Event::Sent { queue, messages, failed, error, .. } => {
+                self.sent(instruments, queue, (*messages, *failed), *error);
+            }
+            Event::Received { queue, messages, .. } if *messages > 0 => {
+                let name = KeyValue::new(names::OPERATION_NAME, names::RECEIVE);
+                instruments.consumed.add(*messages as u64, &[self.system.clone(), destination(queue), name]);
+            }
+            Event::Started { job, waited } => self.started(instruments, job, *waited),
+            Event::Finished { job, queue, outcome, .. } => {
+                self.finished(instruments, job.as_deref(), queue, outcome);
+            }
+            Event::DeadLettered { queue, reason, .. } => {
+                let reason = KeyValue::new(names::REASON, known(reason));
+                instruments.dead_letters.add(1, &[destination(queue), reason]);
+            }
+            Event::Renewed { queue } => {
+                instruments.renewals.add(1, &[destination(queue), outcome_of("renewed")]);
+            }
+            Event::NotRenewed { queue, .. } => {
+                instruments.renewals.add(1, &[destination(queue), outcome_of("failed")]);
+            }
+            Event::LeaseLost { queue, cause } => {
+                let cause = KeyValue::new(names::CAUSE, cause.as_str());
+                instruments.lost.add(1, &[destination(queue), cause]);
+            }
+            Event::Listening { queue } | Event::CircuitClosed { queue } => {
+                instruments.circuit.record(0, &[destination(queue)]);
+            }
+            Event::CircuitOpened { queue, .. } => instruments.circuit.record(1, &[destination(queue)]),
+            Event::Throttled { .. } => instruments.throttled.add(1, std::slice::from_ref(&self.system)),
+            Event::StorageRequest { operation, queue, requests, error, .. } => {
+                let operation = KeyValue::new(names::STORAGE_OPERATION, *operation);
+                let mut attributes = vec![self.system.clone(), operation];
+                attributes.extend(queue.as_ref().map(destination));
+                attributes.extend(error.map(error_type));
+                instruments.transactions.add(*requests as u64, &attributes);
+            }
+            _ => {}
+        }
+    }
+
+    fn sent(
+        &self,
+        instruments: &Instruments,
+        queue: &QueueName,
+        (messages, failed): (usize, usize),
+        error: Option<&'static str>,
+    ) {
+        let name = KeyValue::new(names::OPERATION_NAME, names::SEND);
+        let attributes = [self.system.clone(), destination(queue), name];
+        let stored = messages.saturating_sub(failed);
+        if stored > 0 {
+            instruments.sent.add(stored as u64, &attributes);
+        }
+        if failed > 0 {
+            let [system, queue, name] = attributes;
+            let error = error_type(error.unwrap_or(names::OTHER));
+            instruments.sent.add(failed as u64, &[system, queue, name, error]);
+        }
+    }
+
+    fn started(&self, instruments: &Instruments, job: &JobInfo, waited: Duration) {
+        // Later deliveries have waited for their turn, and for the attempts before.
+        if job.attempt == 1 && job.dequeue_count <= 1 {
+            let kind = KeyValue::new(names::KIND, self.shared.kinds.own(&job.kind));
+            instruments.wait.record(waited.as_secs_f64(), &[destination(&job.queue), kind]);
+        }
+    }
+
+    fn finished(
+        &self,
+        instruments: &Instruments,
+        job: Option<&JobInfo>,
+        queue: &QueueName,
+        outcome: &Outcome,
+    ) {
+        let kind = job.map_or(StringValue::from(names::OTHER), |job| self.shared.kinds.of(&job.kind));
+        let kind = KeyValue::new(names::KIND, kind);
+        instruments.attempts.add(1, &[destination(queue), kind, outcome_of(outcome.name())]);
+    }
+}
+
+/// Returns the attribute for a queue.
+pub(crate) fn destination(queue: &QueueName) -> KeyValue {
+    KeyValue::new(names::DESTINATION, Arc::<str>::from(queue))
+}
+
+/// Returns the attribute for an error.
+pub(crate) fn error_type(code: &'static str) -> KeyValue {
+    KeyValue::new(names::ERROR_TYPE, code)
+}
+
+fn outcome_of(name: &'static str) -> KeyValue {
+    KeyValue::new(names::OUTCOME, name)
+}
+
+/// Returns the code of a reason of the framework. Applications and messages can name others, without bound.
+fn known(reason: &Reason) -> StringValue {
+    let all = [
+        Reason::ATTEMPTS_EXHAUSTED,
+        Reason::MAX_DELIVERIES,
+        Reason::REJECTED,
+        Reason::DECODE_ERROR,
+        Reason::INVALID,
+        Reason::UNKNOWN_KIND,
+        Reason::NEWER_VERSION,
+        Reason::BAD_REFERENCE,
+        Reason::PAYLOAD_MISSING,
+        Reason::PAYLOAD_CORRUPT,
+        Reason::PAYLOAD_TOO_LARGE,
+        Reason::COORDINATION_FAILED,
+        Reason::CANCELLED,
+        Reason::UNKNOWN,
+    ];
+    let is_known = all.iter().any(|one| one == reason);
+    if is_known { reason.as_str().to_owned().into() } else { names::OTHER.into() }
+}

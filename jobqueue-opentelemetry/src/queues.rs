@@ -1,0 +1,126 @@
+//! The length of queues and the age of their oldest message, as gauges.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jobqueue::admin::Admin;
+use jobqueue::{Error, QueueName, Storage};
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::ObservableGauge;
+use tokio::time::Instant;
+
+use crate::conventions::{QUEUE_LENGTH, QUEUE_OLDEST};
+use crate::listener::destination;
+use crate::telemetry::Telemetry;
+
+/// The intervals after which numbers that could not be read again are told no more.
+const STALE: u32 = 3;
+
+/// The numbers of the queues, as they were last read.
+type Readings = Arc<Mutex<BTreeMap<QueueName, Reading>>>;
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    length: u64,
+    oldest: Duration,
+    read: Instant,
+}
+
+impl Telemetry {
+    /// Reads the length of these queues and the age of their oldest message at this interval, for the gauges `jobqueue.queue.length` and
+    /// `jobqueue.queue.oldest_age`, until the future is dropped. One process for all is enough. Each reading costs three requests for each
+    /// queue; the shortest interval is one second.
+    ///
+    /// A queue that cannot be read keeps its last numbers for three intervals, and then has none: it never counts as empty.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::Storage; use std::time::Duration;
+    /// # let telemetry = jobqueue_opentelemetry::Telemetry::new();
+    /// # let storage = Storage::memory();
+    /// let watch = telemetry.watch_queues(&storage, &["mails", "thumbnails"], Duration::from_secs(30))?;
+    /// tokio::spawn(watch);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Invalid`](jobqueue::ErrorKind::Invalid) for a name that is not one of a queue.
+    pub fn watch_queues(
+        &self,
+        storage: &Storage,
+        queues: &[&str],
+        every: Duration,
+    ) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
+        let queues = queues.iter().map(|name| QueueName::new(name)).collect::<Result<Vec<_>, _>>()?;
+        let every = every.max(Duration::from_secs(1));
+        let (admin, readings) = (Admin::new(storage.clone()), Readings::default());
+        let gauges = self.gauges(&readings);
+        Ok(async move {
+            // Dropped with the future: then nothing is told any more.
+            let _told = Told { readings: Arc::clone(&readings), _gauges: gauges };
+            let mut interval = tokio::time::interval(every);
+            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                interval.tick().await;
+                for queue in &queues {
+                    read(&admin, queue, every, &readings).await;
+                }
+            }
+        })
+    }
+
+    fn gauges(&self, readings: &Readings) -> (ObservableGauge<u64>, ObservableGauge<f64>) {
+        let meter = &self.shared().meter;
+        let all = |readings: &Readings| -> Vec<(KeyValue, Reading)> {
+            let readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
+            readings.iter().map(|(queue, reading)| (destination(queue), *reading)).collect()
+        };
+        let lengths = Arc::clone(readings);
+        let length = meter.u64_observable_gauge(QUEUE_LENGTH).with_unit("{message}");
+        let length = length.with_description("About how many messages a queue has, invisible ones included.");
+        let length = length.with_callback(move |observer| {
+            for (queue, reading) in all(&lengths) {
+                observer.observe(reading.length, &[queue]);
+            }
+        });
+        let ages = Arc::clone(readings);
+        let oldest = meter.f64_observable_gauge(QUEUE_OLDEST).with_unit("s");
+        let oldest = oldest.with_description("Age of the oldest of the next messages of a queue.");
+        let oldest = oldest.with_callback(move |observer| {
+            for (queue, reading) in all(&ages) {
+                observer.observe(reading.oldest.as_secs_f64(), &[queue]);
+            }
+        });
+        (length.build(), oldest.build())
+    }
+}
+
+/// Reads the numbers of a queue. Forgets the former ones if they are old and cannot be read again.
+async fn read(admin: &Admin, queue: &QueueName, every: Duration, readings: &Readings) {
+    let answer = tokio::time::timeout(every, admin.queue(queue.as_str())).await;
+    let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
+    match answer {
+        Ok(Ok(overview)) => {
+            let oldest = overview.oldest.unwrap_or_default();
+            readings.insert(queue.clone(), Reading { length: overview.length, oldest, read: Instant::now() });
+        }
+        failed => {
+            let error = failed.ok().and_then(Result::err);
+            tracing::debug!(%queue, ?error, "the length of the queue cannot be read now");
+            readings.retain(|name, reading| name != queue || reading.read.elapsed() < every * STALE);
+        }
+    }
+}
+
+/// The readings that gauges tell, until this is dropped.
+struct Told {
+    readings: Readings,
+    _gauges: (ObservableGauge<u64>, ObservableGauge<f64>),
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

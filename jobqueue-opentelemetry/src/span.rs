@@ -1,0 +1,183 @@
+//! A started span, and what it measures.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use jobqueue::QueueName;
+use jobqueue::trace::{Span, TraceContext};
+use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt};
+use opentelemetry::{Context, KeyValue};
+
+use crate::contexts::trace_context;
+use crate::conventions as names;
+use crate::listener::{destination, error_type};
+use crate::telemetry::Shared;
+
+/// The histogram of a span's duration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Measured {
+    None,
+    Operation,
+    Process,
+}
+
+/// A span of OpenTelemetry, or only its measurement.
+pub(crate) struct JobSpan {
+    shared: Arc<Shared>,
+    system: &'static str,
+    operation: &'static str,
+    queue: QueueName,
+    began: Instant,
+    measures: Measured,
+    /// The context with the span; `None` if there is no span.
+    context: Option<Context>,
+    /// The request that the span is made for when its end is known.
+    received: Option<(SystemTime, usize)>,
+    _in_flight: Option<InFlight>,
+}
+
+impl JobSpan {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        (system, operation): (&'static str, &'static str),
+        queue: &QueueName,
+        context: Option<Context>,
+    ) -> Self {
+        let (queue, began) = (queue.clone(), Instant::now());
+        Self {
+            shared,
+            system,
+            operation,
+            queue,
+            began,
+            measures: Measured::None,
+            context,
+            received: None,
+            _in_flight: None,
+        }
+    }
+
+    /// Returns the measurement of a request that has ended. Its span follows if it returned messages or failed: an idle worker would
+    /// export nothing else.
+    pub(crate) fn received(
+        shared: Arc<Shared>,
+        system: &'static str,
+        queue: &QueueName,
+        received: (SystemTime, usize),
+    ) -> Self {
+        let span = Self::new(shared, (system, names::RECEIVE), queue, None);
+        Self { received: Some(received), measures: Measured::Operation, ..span }
+    }
+
+    pub(crate) fn measuring(self, measures: Measured) -> Self {
+        Self { measures, ..self }
+    }
+
+    pub(crate) fn holding(self, in_flight: InFlight) -> Self {
+        Self { _in_flight: Some(in_flight), ..self }
+    }
+
+    /// Makes the span of a request that has ended.
+    fn make_received(&mut self, error: Option<&'static str>) {
+        let Some((since, messages)) = self.received else { return };
+        let is_wanted = self.shared.options.receive_spans && (messages > 0 || error.is_some());
+        let Some(tracer) = self.shared.tracer.as_ref().filter(|_| is_wanted) else { return };
+        let mut builder = SpanBuilder::from_name(format!("{} {}", names::RECEIVE, self.queue))
+            .with_kind(SpanKind::Client)
+            .with_start_time(since);
+        builder.attributes = Some(vec![
+            KeyValue::new(names::SYSTEM, self.system),
+            destination(&self.queue),
+            KeyValue::new(names::OPERATION_NAME, names::RECEIVE),
+            KeyValue::new(names::OPERATION_TYPE, names::RECEIVE),
+            KeyValue::new(names::MESSAGE_COUNT, messages as i64),
+        ]);
+        let parent = Context::current();
+        self.context = Some(parent.with_span(builder.start_with_context(tracer, &parent)));
+    }
+
+    fn measure(&self, error: Option<&'static str>) {
+        let Some(instruments) = &self.shared.instruments else { return };
+        let took = match self.received {
+            Some((since, _)) => since.elapsed().unwrap_or_default(),
+            None => self.began.elapsed(),
+        };
+        let mut attributes = Vec::with_capacity(5);
+        attributes.push(KeyValue::new(names::SYSTEM, self.system));
+        attributes.push(destination(&self.queue));
+        attributes.push(KeyValue::new(names::OPERATION_NAME, self.operation));
+        attributes.extend(error.map(error_type));
+        match self.measures {
+            Measured::None => {}
+            Measured::Process => instruments.process_duration.record(took.as_secs_f64(), &attributes),
+            Measured::Operation => {
+                attributes.push(KeyValue::new(names::OPERATION_TYPE, self.operation));
+                instruments.operation_duration.record(took.as_secs_f64(), &attributes);
+            }
+        }
+    }
+}
+
+impl Span for JobSpan {
+    fn context(&self) -> Option<TraceContext> {
+        match &self.context {
+            Some(context) => trace_context(context.span().span_context()),
+            // No spans are made: the message belongs to the application's own span.
+            None if self.operation == names::SEND || self.operation == names::CREATE => {
+                Context::map_current(|current| trace_context(current.span().span_context()))
+            }
+            None => None,
+        }
+    }
+
+    fn tracestate(&self) -> Option<String> {
+        let state = self.context.as_ref()?.span().span_context().trace_state().header();
+        (!state.is_empty()).then_some(state)
+    }
+
+    fn enter(&self, work: &mut dyn FnMut()) {
+        let _entered = self.context.clone().map(Context::attach);
+        work();
+    }
+
+    fn end(mut self: Box<Self>, outcome: Option<&'static str>, error: Option<&'static str>) {
+        self.make_received(error);
+        self.measure(error);
+        let Some(context) = &self.context else { return };
+        let span = context.span();
+        if let Some(outcome) = outcome {
+            span.set_attribute(KeyValue::new(names::OUTCOME, outcome));
+        }
+        if let Some(error) = error {
+            span.set_attribute(error_type(error));
+            span.set_status(Status::error(""));
+        }
+        span.end();
+    }
+}
+
+/// A handler that counts as running until this is dropped, whatever happens to its worker.
+pub(crate) struct InFlight {
+    shared: Arc<Shared>,
+    attributes: [KeyValue; 2],
+}
+
+impl InFlight {
+    pub(crate) fn enter(shared: &Arc<Shared>, attributes: [KeyValue; 2]) -> Self {
+        let this = Self { shared: Arc::clone(shared), attributes };
+        this.add(1);
+        this
+    }
+
+    fn add(&self, jobs: i64) {
+        if let Some(instruments) = &self.shared.instruments {
+            instruments.in_flight.add(jobs, &self.attributes);
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.add(-1);
+    }
+}

@@ -1,0 +1,194 @@
+//! What applications use: the telemetry of a process, and its options.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jobqueue::{JobInfo, Storage};
+use opentelemetry::global::{self, BoxedTracer, ObjectSafeTracerProvider};
+use opentelemetry::metrics::{Meter, MeterProvider};
+use opentelemetry::trace::TraceContextExt;
+use opentelemetry::{Context, InstrumentationScope};
+
+use crate::contexts::span_context;
+use crate::conventions::{JOBQUEUE, SCHEMA, SERVICE_BUS};
+use crate::instruments::Instruments;
+use crate::kinds::Kinds;
+use crate::listener::Listener;
+use crate::tracer::JobTracer;
+
+/// The spans and metrics of storages, queues and workers. Cheap to clone.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::Storage;
+/// use jobqueue_opentelemetry::Telemetry;
+///
+/// // After the application has set its providers (`opentelemetry::global`).
+/// let telemetry = Telemetry::new();
+/// let storage = telemetry.observe(Storage::connect("memory:").await?);
+/// // Queues and workers of `storage` have spans and metrics from here on.
+/// # let _ = storage;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Telemetry {
+    shared: Arc<Shared>,
+}
+
+/// The parts of the telemetry that all observed storages share.
+pub(crate) struct Shared {
+    /// The tracer; `None` if no spans are made.
+    pub(crate) tracer: Option<BoxedTracer>,
+    pub(crate) meter: Meter,
+    /// The instruments; `None` if nothing is measured.
+    pub(crate) instruments: Option<Instruments>,
+    pub(crate) options: Options,
+    pub(crate) kinds: Kinds,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    pub(crate) always_linked: bool,
+    pub(crate) receive_spans: bool,
+    pub(crate) log_spans: bool,
+}
+
+impl Telemetry {
+    /// Returns telemetry with the global providers and the default options. Set the providers before.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Returns a builder.
+    pub fn builder() -> TelemetryBuilder {
+        TelemetryBuilder::default()
+    }
+
+    /// Returns the storage with spans and metrics for its queues and workers. Call it on the storage that they are made of, and once:
+    /// a storage that is observed twice is measured twice.
+    #[must_use]
+    pub fn observe(&self, storage: Storage) -> Storage {
+        let is_service_bus = storage.description().starts_with("servicebus");
+        let system = if is_service_bus { SERVICE_BUS } else { JOBQUEUE };
+        let tracer = JobTracer::new(Arc::clone(&self.shared), system);
+        let storage = storage.with_tracer(Arc::new(tracer));
+        if self.shared.instruments.is_none() {
+            return storage;
+        }
+        let listener = Listener::new(Arc::clone(&self.shared), system);
+        storage.on_event(move |event| listener.hear(event))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+/// Returns the context of a job: that of its `process` span in a handler, and one in its sender's trace for a message that was
+/// [received by hand](jobqueue::Queue::receive). Make it the parent of a span, or a link.
+pub fn context_of(job: &JobInfo) -> Context {
+    Context::new().with_remote_span_context(span_context(job.trace, None, true))
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Telemetry").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}
+
+/// Builds [`Telemetry`].
+#[must_use = "call `build`"]
+pub struct TelemetryBuilder {
+    tracer: Option<BoxedTracer>,
+    meter: Option<Meter>,
+    spans: bool,
+    metrics: bool,
+    options: Options,
+}
+
+impl Default for TelemetryBuilder {
+    fn default() -> Self {
+        let options = Options { always_linked: false, receive_spans: true, log_spans: false };
+        Self { tracer: None, meter: None, spans: true, metrics: true, options }
+    }
+}
+
+impl TelemetryBuilder {
+    /// Sets the provider of tracers, instead of the global one.
+    pub fn tracer_provider(mut self, provider: &impl ObjectSafeTracerProvider) -> Self {
+        self.tracer = Some(BoxedTracer::new(provider.boxed_tracer(scope())));
+        self
+    }
+
+    /// Sets the provider of meters, instead of the global one.
+    pub fn meter_provider(mut self, provider: &impl MeterProvider) -> Self {
+        self.meter = Some(provider.meter_with_scope(scope()));
+        self
+    }
+
+    /// Sets whether spans are made. The default is yes. Without them messages carry the context that is current where they are sent.
+    pub fn spans(mut self, make: bool) -> Self {
+        self.spans = make;
+        self
+    }
+
+    /// Sets whether metrics are recorded. The default is yes.
+    pub fn metrics(mut self, record: bool) -> Self {
+        self.metrics = record;
+        self
+    }
+
+    /// Sets whether every attempt begins a trace of its own that links to the sender. The default is no: the first attempt is a child of the
+    /// span that sent the message, and later attempts begin traces of their own with a link.
+    pub fn always_linked(mut self, linked: bool) -> Self {
+        self.options.always_linked = linked;
+        self
+    }
+
+    /// Sets whether requests that returned messages, or failed, have spans. The default is yes.
+    pub fn receive_spans(mut self, make: bool) -> Self {
+        self.options.receive_spans = make;
+        self
+    }
+
+    /// Sets whether workers make their own span of the crate `tracing` around a handler as well, so that log lines of the handler show the
+    /// job. The default is no: with `tracing-opentelemetry` each job would be exported twice. If you use that crate, give its layer a filter
+    /// that leaves out the target `jobqueue::worker::run`.
+    pub fn log_spans(mut self, keep: bool) -> Self {
+        self.options.log_spans = keep;
+        self
+    }
+
+    /// Returns the telemetry.
+    pub fn build(self) -> Telemetry {
+        let meter = self.meter.unwrap_or_else(|| global::meter_with_scope(scope()));
+        let tracer = || self.tracer.unwrap_or_else(|| global::tracer_with_scope(scope()));
+        let shared = Shared {
+            tracer: self.spans.then(tracer),
+            instruments: self.metrics.then(|| Instruments::new(&meter)),
+            meter,
+            options: self.options,
+            kinds: Kinds::default(),
+        };
+        Telemetry { shared: Arc::new(shared) }
+    }
+}
+
+impl fmt::Debug for TelemetryBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TelemetryBuilder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+fn scope() -> InstrumentationScope {
+    InstrumentationScope::builder(env!("CARGO_PKG_NAME"))
+        .with_version(env!("CARGO_PKG_VERSION"))
+        .with_schema_url(SCHEMA)
+        .build()
+}

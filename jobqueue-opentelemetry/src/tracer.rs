@@ -1,0 +1,171 @@
+//! Starts the spans of the steps of a message.
+
+use std::sync::Arc;
+
+use jobqueue::trace::{Span, Step, TraceContext, Tracer};
+use jobqueue::{JobInfo, QueueName};
+use opentelemetry::trace::{Link, SpanBuilder, SpanKind, TraceContextExt};
+use opentelemetry::{Context, KeyValue};
+
+use crate::contexts::span_context;
+use crate::conventions as names;
+use crate::listener::destination;
+use crate::span::{InFlight, JobSpan, Measured};
+use crate::telemetry::Shared;
+use crate::text::plain;
+
+/// The greatest number of links of a span: as many as the SDK keeps by default.
+const MOST_LINKS: usize = 128;
+
+/// The spans of one storage.
+pub(crate) struct JobTracer {
+    shared: Arc<Shared>,
+    system: &'static str,
+}
+
+impl JobTracer {
+    pub(crate) fn new(shared: Arc<Shared>, system: &'static str) -> Self {
+        Self { shared, system }
+    }
+
+    /// Starts a span, or only its measurement if no spans are made.
+    fn span(&self, operation: &'static str, queue: &QueueName, shape: Shape<'_>) -> JobSpan {
+        let Shape { kind, parent, links, single, messages, more } = shape;
+        let context = self.shared.tracer.as_ref().map(|tracer| {
+            let mut attributes = Vec::with_capacity(8);
+            attributes.push(KeyValue::new(names::SYSTEM, self.system));
+            attributes.push(destination(queue));
+            attributes.push(KeyValue::new(names::OPERATION_NAME, operation));
+            attributes.push(KeyValue::new(names::OPERATION_TYPE, operation));
+            if let Some(id) = single {
+                attributes.push(KeyValue::new(names::MESSAGE_ID, plain(id)));
+            }
+            if messages != 1 {
+                attributes.push(KeyValue::new(names::MESSAGE_COUNT, messages as i64));
+            }
+            attributes.extend(more.into_iter().flatten());
+            let mut builder = SpanBuilder::from_name(format!("{operation} {queue}")).with_kind(kind);
+            builder.attributes = Some(attributes);
+            builder.links = (!links.is_empty()).then_some(links);
+            let parent = parent.unwrap_or_else(Context::current);
+            let span = builder.start_with_context(tracer, &parent);
+            parent.with_span(span)
+        });
+        JobSpan::new(Arc::clone(&self.shared), (self.system, operation), queue, context)
+    }
+
+    fn send(
+        &self,
+        queue: &QueueName,
+        id: Option<&str>,
+        messages: usize,
+        created: &[TraceContext],
+    ) -> JobSpan {
+        // The context of a single message's span goes into the message; others have their own, which are linked.
+        let kind = if id.is_some() { SpanKind::Producer } else { SpanKind::Client };
+        let shape = Shape { single: id, messages, links: links(created), ..Shape::of(kind) };
+        self.span(names::SEND, queue, shape).measuring(Measured::Operation)
+    }
+
+    fn receive(&self, queue: &QueueName, since: std::time::SystemTime, messages: usize) -> JobSpan {
+        JobSpan::received(Arc::clone(&self.shared), self.system, queue, (since, messages))
+    }
+
+    fn process(
+        &self,
+        job: &JobInfo,
+        sender: Option<(TraceContext, Option<&str>)>,
+        is_first: bool,
+    ) -> JobSpan {
+        let sender = sender.map(|(context, state)| span_context(context, state, true));
+        let is_child = is_first && !self.shared.options.always_linked;
+        // The worker's own context, if it was started in a span, is not the job's.
+        let (parent, links) = match sender {
+            Some(sender) if is_child => (Context::new().with_remote_span_context(sender), Vec::new()),
+            Some(sender) => (Context::new(), vec![Link::with_context(sender)]),
+            None => (Context::new(), Vec::new()),
+        };
+        let kind = self.shared.kinds.own(&job.kind);
+        let more = [
+            Some(KeyValue::new(names::KIND, kind.clone())),
+            Some(KeyValue::new(names::ATTEMPT, i64::from(job.attempt))),
+        ];
+        let shape = Shape {
+            parent: Some(parent),
+            links,
+            single: Some(&job.id),
+            more,
+            ..Shape::of(SpanKind::Consumer)
+        };
+        let in_flight =
+            InFlight::enter(&self.shared, [destination(&job.queue), KeyValue::new(names::KIND, kind)]);
+        self.span(names::PROCESS, &job.queue, shape).measuring(Measured::Process).holding(in_flight)
+    }
+
+    fn settle(
+        &self,
+        queue: &QueueName,
+        (id, messages): (Option<&str>, usize),
+        process: Option<TraceContext>,
+        of: &[TraceContext],
+    ) -> JobSpan {
+        let parent = process
+            .map(|process| Context::new().with_remote_span_context(span_context(process, None, false)));
+        let shape = Shape {
+            parent: Some(parent.unwrap_or_default()),
+            links: links(of),
+            single: id,
+            messages,
+            ..Shape::of(SpanKind::Client)
+        };
+        self.span(names::SETTLE, queue, shape).measuring(Measured::Operation)
+    }
+}
+
+/// The properties of a span besides its operation and queue.
+struct Shape<'a> {
+    kind: SpanKind,
+    /// The parent; `None` for the current context.
+    parent: Option<Context>,
+    links: Vec<Link>,
+    /// The id of a single message.
+    single: Option<&'a str>,
+    messages: usize,
+    more: [Option<KeyValue>; 2],
+}
+
+impl Shape<'_> {
+    fn of(kind: SpanKind) -> Self {
+        Self { kind, parent: None, links: Vec::new(), single: None, messages: 1, more: [None, None] }
+    }
+}
+
+fn links(contexts: &[TraceContext]) -> Vec<Link> {
+    let link = |context: &TraceContext| Link::with_context(span_context(*context, None, false));
+    contexts.iter().take(MOST_LINKS).map(link).collect()
+}
+
+impl Tracer for JobTracer {
+    fn start(&self, step: &Step<'_>) -> Option<Box<dyn Span>> {
+        let span = match *step {
+            Step::Create { queue, id } => {
+                let shape = Shape { single: Some(id), ..Shape::of(SpanKind::Producer) };
+                self.span(names::CREATE, queue, shape)
+            }
+            Step::Send { queue, id, messages, created } => self.send(queue, id, messages, created),
+            Step::Receive { queue, since, messages } => self.receive(queue, since, messages),
+            Step::Process { job, sender, tracestate, is_first } => {
+                self.process(job, sender.map(|sender| (sender, tracestate)), is_first)
+            }
+            Step::Settle { queue, id, messages, process, messages_of } => {
+                self.settle(queue, (id, messages), process, messages_of)
+            }
+            _ => return None,
+        };
+        Some(Box::new(span))
+    }
+
+    fn keeps_log_spans(&self) -> bool {
+        self.shared.options.log_spans
+    }
+}

@@ -1,0 +1,185 @@
+//! The metrics of queues, workers and storages, and the bounds of their attributes.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{Context, JobError, Storage};
+use support::{Invoice, Kept, Order, value, worker};
+
+/// Returns the sum of the points that have all these attributes.
+fn sum(kept: &Kept, name: &str, wanted: &[(&str, &str)]) -> f64 {
+    let fits = |attributes: &[opentelemetry::KeyValue]| {
+        wanted.iter().all(|(key, is)| value(attributes, key).as_deref() == Some(*is))
+    };
+    kept.points(name).iter().filter(|(attributes, _)| fits(attributes)).map(|(_, value)| value).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn life_of_jobs_is_counted_and_measured() {
+    let kept = Kept::new();
+    let storage = kept.storage();
+    let orders = storage.queue::<Order>().await.unwrap();
+    for sent in orders.send_all((0..3).map(|number| Order { number })).await.unwrap() {
+        sent.unwrap();
+    }
+    let handler = |order: Order| async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if order.number == 0 { Err(JobError::dead_letter("no")) } else { Ok(()) }
+    };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (2, 1));
+
+    let orders = ("messaging.destination.name", "orders");
+    let kind = ("jobqueue.job.kind", "order");
+    assert_eq!(sum(&kept, "messaging.client.sent.messages", &[orders]), 3.0);
+    assert_eq!(sum(&kept, "messaging.client.consumed.messages", &[orders]), 3.0);
+    assert_eq!(sum(&kept, "messaging.process.duration", &[orders]), 3.0);
+    assert_eq!(sum(&kept, "messaging.process.duration", &[("error.type", "handler_error")]), 1.0);
+    for operation in ["send", "receive", "settle"] {
+        let operation = ("messaging.operation.name", operation);
+        assert!(
+            sum(&kept, "messaging.client.operation.duration", &[orders, operation]) > 0.0,
+            "{operation:?}"
+        );
+    }
+    assert_eq!(sum(&kept, "jobqueue.job.wait", &[orders, kind]), 3.0);
+    assert_eq!(sum(&kept, "jobqueue.job.attempts", &[kind, ("jobqueue.outcome", "completed")]), 2.0);
+    assert_eq!(sum(&kept, "jobqueue.job.attempts", &[kind, ("jobqueue.outcome", "dead_lettered")]), 1.0);
+    assert_eq!(sum(&kept, "jobqueue.job.dead_letters", &[orders, ("jobqueue.reason", "rejected")]), 1.0);
+    assert_eq!(sum(&kept, "jobqueue.queue.in_flight", &[orders, kind]), 0.0, "none runs any more");
+    assert!(!kept.points("jobqueue.queue.in_flight").is_empty());
+    assert!(
+        sum(&kept, "jobqueue.storage.transactions", &[("jobqueue.storage.operation", "get messages")]) >= 1.0
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_counts_as_running_until_its_worker_is_dropped() {
+    let kept = Kept::new();
+    let storage = kept.storage();
+    storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).await.unwrap();
+    let (begun, mut started) = tokio::sync::mpsc::unbounded_channel();
+    let handler = move |_: Order| {
+        let begun = begun.clone();
+        async move {
+            begun.send(()).unwrap();
+            std::future::pending::<Result<(), JobError>>().await
+        }
+    };
+    let running =
+        tokio::spawn(worker(&storage).handle(handler).build().unwrap().run_until(std::future::pending()));
+    started.recv().await.unwrap();
+    assert_eq!(sum(&kept, "jobqueue.queue.in_flight", &[]), 1.0);
+    running.abort();
+    drop(running.await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(sum(&kept, "jobqueue.queue.in_flight", &[]), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_circuit_and_throttling_are_counted() {
+    let kept = Kept::new();
+    let faults = Faulty::new(&Storage::memory());
+    let storage = kept.builder().build().observe(faults.storage());
+    let orders = storage.queue::<Order>().await.unwrap();
+    let invoices = storage.queue::<Invoice>().await.unwrap();
+    orders.send(&Order { number: 1 }).await.unwrap();
+    for order in 0..30 {
+        invoices.send(&Invoice { order }).await.unwrap();
+    }
+    let cleared = orders.clone();
+    let slow = move |_: Order, ctx: Context| {
+        let cleared = cleared.clone();
+        async move {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            cleared.clear().await.unwrap();
+            ctx.token().cancelled().await;
+            Ok::<(), JobError>(())
+        }
+    };
+    let fail = |_: Invoice| async { Err::<(), _>(JobError::retry("down")) };
+    let stop = tokio::time::sleep(Duration::from_secs(700));
+    drop(worker(&storage).handle(slow).handle(fail).build().unwrap().run_until(stop).await.unwrap());
+    let mut once = Some(Fault::Throttle(Duration::from_secs(1)));
+    faults.on(Operation::Put, move |_| once.take());
+    orders.send(&Order { number: 2 }).await.unwrap();
+
+    let orders = ("messaging.destination.name", "orders");
+    assert!(sum(&kept, "jobqueue.lease.renewals", &[orders, ("jobqueue.outcome", "renewed")]) >= 1.0);
+    assert_eq!(sum(&kept, "jobqueue.lease.lost", &[orders, ("jobqueue.cause", "taken")]), 1.0);
+    assert_eq!(sum(&kept, "jobqueue.circuit.state", &[("messaging.destination.name", "invoices")]), 1.0);
+    assert_eq!(sum(&kept, "jobqueue.circuit.state", &[orders]), 0.0);
+    assert_eq!(sum(&kept, "jobqueue.storage.throttled", &[]), 1.0);
+    assert_eq!(sum(&kept, "jobqueue.storage.transactions", &[("error.type", "throttled")]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn gauges_tell_length_and_age_and_never_an_unread_queue_as_empty() {
+    let kept = Kept::new();
+    let faults = Faulty::new(&Storage::memory());
+    let telemetry = kept.builder().build();
+    let storage = telemetry.observe(faults.storage());
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send(&Order { number: 1 }).await.unwrap();
+    assert!(telemetry.watch_queues(&storage, &["Not a name"], Duration::ZERO).is_err());
+    let watch = telemetry.watch_queues(&storage, &["orders", "nowhere"], Duration::from_secs(10)).unwrap();
+    let watch = tokio::spawn(watch);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(kept.points("jobqueue.queue.length").len(), 1, "a queue that does not exist has no length");
+    assert_eq!(sum(&kept, "jobqueue.queue.length", &[("messaging.destination.name", "orders")]), 1.0);
+    assert_eq!(kept.points("jobqueue.queue.oldest_age").len(), 1);
+    faults.on(Operation::QueueProperties, |_| {
+        Some(Fault::Refuse(jobqueue::storage::StoreErrorKind::Unavailable))
+    });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(kept.points("jobqueue.queue.length").is_empty(), "unknown is not zero");
+    watch.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_cannot_make_series() {
+    let kept = Kept::new();
+    let storage = kept.storage();
+    storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).id("an-id-of-the-test").await.unwrap();
+    let queue = "orders".parse().unwrap();
+    for number in 0..50 {
+        let text = format!(
+            r#"{{"specversion":"1.0","id":"x{number}","source":"/s","type":"strange-{number}","deadletterreason":"own{number}",
+            "deadletterqueue":"q","deadlettertime":"2026-01-01T00:00:00Z","deadletterdeliveries":1,"data":{{}}}}"#
+        );
+        storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
+    }
+    let handler = |_: Order| async { Ok::<(), JobError>(()) };
+    drop(worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap());
+    let allowed: BTreeSet<&str> = [
+        "messaging.system",
+        "messaging.destination.name",
+        "messaging.operation.name",
+        "messaging.operation.type",
+        "error.type",
+        "jobqueue.job.kind",
+        "jobqueue.outcome",
+        "jobqueue.reason",
+        "jobqueue.cause",
+        "jobqueue.storage.operation",
+    ]
+    .into();
+    for (name, attributes, _) in kept.all_points() {
+        for attribute in &attributes {
+            assert!(allowed.contains(attribute.key.as_str()), "{name}: {attribute:?}");
+            let text = attribute.value.as_str();
+            assert!(
+                !text.contains("strange") && !text.contains("own") && !text.contains("an-id"),
+                "{name}: {text}"
+            );
+        }
+    }
+    assert!(kept.points("jobqueue.job.dead_letters").len() <= 2);
+    assert!(kept.points("jobqueue.job.attempts").len() <= 4);
+}
