@@ -39,6 +39,10 @@ pub mod other_crates {}
 #[doc = include_str!("docs/operating.md")]
 pub mod operating {}
 
+#[doc = include_str!("docs/observing.md")]
+#[doc = include_str!("docs/trace.svg")]
+pub mod observing {}
+
 #[doc = include_str!("docs/testing.md")]
 pub mod testing {}
 

@@ -11,9 +11,12 @@ use super::delivery::{self, Delivered};
 use super::ending::Finished;
 use super::queue_worker::{Place, QueueWorker};
 use crate::event::Event;
-use crate::job::outcome::Outcome;
+use crate::job::outcome::{Outcome, printable};
 use crate::queue::Incoming;
 use crate::task;
+
+/// The maximum length of an id in the log, in characters.
+const MAX_ID_CHARS: usize = 1_024;
 
 /// Starts the deliveries of a queue.
 pub(super) struct Deliveries {
@@ -97,9 +100,13 @@ impl Deliveries {
 
     fn log(&self, finished: &Finished) {
         let Finished { job, outcome, error, .. } = finished;
-        let (queue, id) = (&self.worker.core.name, job.as_ref().map(|job| &*job.id));
+        if *outcome == Outcome::Completed {
+            return;
+        }
+        // One line: exporters write values as they are.
+        let id = job.as_ref().map(|job| printable(&job.id, MAX_ID_CHARS));
+        let queue = &self.worker.core.name;
         match outcome {
-            Outcome::Completed => {}
             Outcome::DeadLettered(reason) => {
                 tracing::warn!(%queue, job = id, %reason, error, "message dead-lettered");
             }

@@ -20,11 +20,14 @@ use super::shared::Shared;
 use crate::event::Event;
 use crate::handler::{Job, Registration, is_snooze, recover};
 use crate::job::JobInfo;
-use crate::job::outcome::{JobError, Reason, chain};
+use crate::job::outcome::{JobError, Reason, chain, printable};
 use crate::lease::Loss;
 use crate::presence::Run;
 use crate::queue::{LeasedJob, Rejection};
 use crate::trace::{OpenSpan, Step, TraceContext};
+
+/// The maximum length of ids and kinds in spans, in characters.
+const MAX_ID_CHARS: usize = 1_024;
 
 /// A run of a handler, or the end of a delivery without one.
 pub(super) struct Ran {
@@ -54,11 +57,7 @@ pub(super) async fn run(
         // What it did could not be settled, and the job runs again elsewhere.
         return Ran::not(Ending::LeaseLost);
     }
-    let mut traced = open_span(shared, leased_job, &info);
-    let process = traced.context();
-    if let Some(context) = process {
-        Arc::make_mut(&mut info).trace = context;
-    }
+    let (mut traced, process) = open_span(shared, leased_job, &mut info);
     let token = CancellationToken::new();
     let _cancelled_when_dropped = token.clone().drop_guard();
     let shown = shared.show(&info);
@@ -103,14 +102,23 @@ pub(super) async fn run(
     Ran { ending, ran, process }
 }
 
-/// Starts the tracer's span of a handler.
-fn open_span(shared: &Shared, leased_job: &LeasedJob, job: &JobInfo) -> OpenSpan {
+/// Starts the tracer's span of a handler, and gives its context to the job.
+fn open_span(
+    shared: &Shared,
+    leased_job: &LeasedJob,
+    job: &mut Arc<JobInfo>,
+) -> (OpenSpan, Option<TraceContext>) {
     if !shared.events.trace() {
-        return OpenSpan::none();
+        return (OpenSpan::none(), None);
     }
     let (sender, state, is_first) = leased_job.sender();
     let is_first = is_first && job.attempt == 1;
-    shared.events.span(|| Step::Process { job, sender, tracestate: state.as_deref(), is_first })
+    let span = shared.events.span(|| Step::Process { job, sender, tracestate: state.as_deref(), is_first });
+    let process = span.context();
+    if let Some(context) = process {
+        Arc::make_mut(job).trace = context;
+    }
+    (span, process)
 }
 
 /// Returns the ending of a delivery whose handler was interrupted and did not return in time.
@@ -172,8 +180,8 @@ fn span(info: &JobInfo) -> tracing::Span {
         "messaging.system" = "jobqueue",
         "messaging.operation.name" = "process",
         "messaging.destination.name" = %info.queue,
-        "messaging.message.id" = %info.id,
-        kind = %info.kind,
+        "messaging.message.id" = printable(&info.id, MAX_ID_CHARS),
+        kind = printable(&info.kind, MAX_ID_CHARS),
         attempt = info.attempt,
         trace = %info.trace.trace_id(),
     )

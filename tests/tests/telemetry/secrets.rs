@@ -1,0 +1,137 @@
+//! What a run at the finest level shows: every value that is given to `tracing`, as it is, and every exported span.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use jobqueue::memory::TokioClock;
+use jobqueue::storage::PutMessage;
+use jobqueue::{Context, JobError, Storage, Worker};
+use jobqueue_opentelemetry::Telemetry;
+use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+
+use super::Order;
+
+const SECRET: &str = "s3cret-freight";
+
+/// Keeps every value as it was given, before anything is escaped.
+#[derive(Clone, Default)]
+struct Raw(Arc<Mutex<Vec<String>>>);
+
+impl Visit for Raw {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.lock().unwrap().push(format!("{field}={value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.lock().unwrap().push(format!("{field}={value:?}"));
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Raw {
+    fn on_new_span(
+        &self,
+        attributes: &tracing::span::Attributes<'_>,
+        _: &tracing::span::Id,
+        _: tracing_subscriber::layer::Context<'_, S>,
+    ) {
+        attributes.record(&mut self.clone());
+    }
+
+    fn on_record(
+        &self,
+        _: &tracing::span::Id,
+        values: &tracing::span::Record<'_>,
+        _: tracing_subscriber::layer::Context<'_, S>,
+    ) {
+        values.record(&mut self.clone());
+    }
+
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        event.record(&mut self.clone());
+    }
+}
+
+/// Takes over the process's log.
+fn raw() -> Raw {
+    static RAW: OnceLock<Raw> = OnceLock::new();
+    let raw = RAW.get_or_init(|| {
+        let raw = Raw::default();
+        let subscriber = tracing_subscriber::registry().with(raw.clone());
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        raw
+    });
+    raw.clone()
+}
+
+fn texts(spans: &[SpanData]) -> Vec<String> {
+    let mut texts = Vec::new();
+    for span in spans {
+        let events = span.events.iter().flat_map(|event| event.attributes.iter());
+        let links = span.links.iter().flat_map(|link| link.attributes.iter());
+        let pairs = span.attributes.iter().chain(events).chain(links);
+        texts.push(span.name.to_string());
+        texts.extend(pairs.map(|pair| format!("{}={}", pair.key, pair.value.as_str())));
+    }
+    texts
+}
+
+/// Sends and runs jobs with hostile ids, keys and headers, a failure, a checkpoint, a large payload, and texts that are no jobs.
+async fn run(storage: &Storage) {
+    let orders = storage.queue::<Order>().await.unwrap();
+    for (number, secret) in [(0, SECRET.to_owned()), (1, SECRET.to_owned()), (2, SECRET.repeat(10_000))] {
+        let order = Order { number, secret };
+        let request = orders.send(&order).id(format!("id\n\u{1b}[31mFAKE {number}\r\n"));
+        let request = request.key(format!("key-{SECRET}\n")).header("tenant", format!("{SECRET}\n"));
+        drop(request.source(format!("/source\n{number}")).await.unwrap());
+    }
+    let queue = "orders".parse().unwrap();
+    let strange = r#"{"specversion":"1.0","id":"x\ny","source":"/s\n","type":"strange\nkind","traceparent":"00-\n","data":{}}"#;
+    for text in [strange.to_owned(), format!("rubbish\n{SECRET}")] {
+        storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
+    }
+    let handler = |order: Order, ctx: Context| async move {
+        ctx.checkpoint(&format!("{SECRET} progress")).await?;
+        match order.number {
+            0 if ctx.info().attempt == 1 => Err(JobError::retry("fails\n\u{1b}[31mERROR forged line")),
+            1 => Err(JobError::dead_letter("no\r\nERROR forged line")),
+            _ => Ok(()),
+        }
+    };
+    let worker = Worker::builder(storage.clone()).virtual_time(Arc::new(TokioClock::new()));
+    let stop = tokio::time::sleep(Duration::from_secs(90));
+    drop(worker.handle(handler).build().unwrap().run_until(stop).await.unwrap());
+}
+
+// I20, F114
+#[tokio::test(start_paused = true)]
+async fn finest_trace_shows_no_payload_and_no_line_of_a_sender() {
+    let raw = raw();
+    let (exporter, metrics) = (InMemorySpanExporter::default(), InMemoryMetricExporter::default());
+    let tracers = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+    let reader = PeriodicReader::builder(metrics.clone()).build();
+    let meters = SdkMeterProvider::builder().with_reader(reader).build();
+    let telemetry = Telemetry::builder().tracer_provider(&tracers).meter_provider(&meters).log_spans(true);
+    let observed = telemetry.build().observe(jobqueue::storage::traced(&Storage::memory(), "memory"));
+    run(&observed).await;
+    let without_tracer = jobqueue::storage::traced(&Storage::memory(), "memory");
+    run(&without_tracer).await;
+
+    let spans = exporter.get_finished_spans().unwrap();
+    assert!(spans.iter().any(|span| span.name == "process orders"), "spans are exported");
+    meters.force_flush().unwrap();
+    let measured = format!("{:?}", metrics.get_finished_metrics().unwrap());
+    assert!(measured.contains("orders") && !measured.contains("FAKE") && !measured.contains(SECRET));
+    let shown: Vec<String> = raw.0.lock().unwrap().clone();
+    assert!(shown.iter().any(|text| text.contains("dead-lettered")), "the log is on");
+    for text in shown.into_iter().chain(texts(&spans)) {
+        assert!(!text.contains(SECRET), "a payload, a key or a checkpoint is shown: {text}");
+        assert!(
+            !text.contains(['\n', '\r', '\u{1b}']),
+            "a control character of a sender is shown raw: {text:?}"
+        );
+    }
+}
