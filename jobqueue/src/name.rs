@@ -16,6 +16,16 @@ pub(crate) const DEAD_LETTER_SUFFIX: &str = "-poison";
 /// [`QueueName::dead_letter`] checks that.
 ///
 /// [naming rules]: https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata
+///
+/// ```
+/// use jobqueue::QueueName;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mails = QueueName::new("mails")?;
+/// assert_eq!(mails.dead_letter()?.as_str(), "mails-poison");
+/// assert!(QueueName::new("Mails").is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueName(Arc<str>);
 

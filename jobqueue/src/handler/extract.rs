@@ -82,6 +82,30 @@ impl fmt::Debug for States {
 
 /// A value that all handlers of the worker share, set with [`state`](crate::WorkerBuilder::state) on the builder. It is
 /// cloned for each delivery, so put large values into an `Arc`.
+///
+/// The worker is not built if a handler takes a state that nobody has given.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+/// use std::sync::Arc;
+/// use jobqueue::State;
+///
+/// struct Mailer { host: String }
+///
+/// async fn send(mail: Mail, State(mailer): State<Arc<Mailer>>) -> Result<(), JobError> {
+///     println!("{} by {}", mail.to, mailer.host);
+///     Ok(())
+/// }
+///
+/// let mailer = Arc::new(Mailer { host: "smtp.example.org".into() });
+/// # let storage = Storage::memory();
+/// # storage.queue::<Mail>().await?.send(&Mail { to: "ada@example.org".into() }).await?;
+/// let report = Worker::builder(storage).state(mailer).handle(send).build()?.run_until_idle().await?;
+/// assert_eq!(report.completed, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct State<T>(pub T);
 
@@ -103,6 +127,8 @@ fn missing_state<T>() -> ExtractError {
 }
 
 /// A value that a layer has added to this delivery by [`Job::insert`].
+///
+/// A delivery without the value fails, and counts as an attempt. See [`Job`] for an example.
 #[derive(Debug, Clone, Copy)]
 pub struct Extension<T>(pub T);
 

@@ -12,6 +12,33 @@ use crate::job::JobInfo;
 ///
 /// A layer may read [`info`](Self::info) and add values with [`insert`](Self::insert), which handlers take by
 /// [`Extension`](crate::Extension).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+/// use jobqueue::{Extension, Job};
+/// use tower::util::MapRequestLayer;
+///
+/// #[derive(Clone)]
+/// struct Tenant(String);
+///
+/// async fn send(_: Mail, Extension(tenant): Extension<Tenant>) -> Result<(), JobError> {
+///     assert_eq!(tenant.0, "mails");
+///     Ok(())
+/// }
+///
+/// let tenants = MapRequestLayer::new(|mut job: Job| {
+///     let tenant = Tenant(job.info().queue.to_string());
+///     job.insert(tenant);
+///     job
+/// });
+/// # let storage = Storage::memory();
+/// # storage.queue::<Mail>().await?.send(&Mail { to: "ada@example.org".into() }).await?;
+/// let report = Worker::builder(storage).handle(send).layer(tenants).build()?.run_until_idle().await?;
+/// assert_eq!(report.completed, 1);
+/// # Ok(()) }
+/// ```
 pub struct Job {
     info: Arc<JobInfo>,
     states: Arc<States>,

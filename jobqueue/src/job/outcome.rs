@@ -144,6 +144,16 @@ impl fmt::Display for JobError {
 }
 
 /// The reason of a dead-lettering: a short code that programs can compare.
+///
+/// The framework's own reasons are constants. An application may have reasons of its own, with
+/// [`JobError::dead_letter`] or [`Reason::new`].
+///
+/// ```
+/// use jobqueue::Reason;
+///
+/// assert_eq!(Reason::ATTEMPTS_EXHAUSTED.as_str(), "attempts_exhausted");
+/// assert_eq!(Reason::new("no such customer!").as_str(), "no_such_customer_");
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reason(Cow<'static, str>);
 
@@ -216,6 +226,9 @@ impl fmt::Debug for Reason {
 }
 
 /// The outcome of one delivery.
+///
+/// Each delivery has exactly one. [`Event::Finished`](crate::Event::Finished) tells it to listeners, and
+/// [`Report`](crate::Report) counts them. Its [`name`](Self::name) is the label of metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {

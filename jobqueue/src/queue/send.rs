@@ -30,6 +30,22 @@ use crate::storage::{Certainty, MAX_VISIBILITY, MessageRef, PutMessage};
 use crate::trace::{OpenSpan, Step, TraceContext};
 
 /// A sent message. [`Queue::cancel`](super::Queue::cancel) can cancel its job.
+///
+/// Whoever holds it knows that the job is stored: it runs to its end or becomes a dead letter, unless it is cancelled,
+/// expires, or was done before. Keep the [id](Self::id) to find the job again, in logs or by
+/// [`Admin::explain`](crate::admin::Admin::explain).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+/// # let storage = Storage::memory();
+/// let mails = storage.queue::<Mail>().await?;
+/// let sent = mails.send(&Mail { to: "ada@example.org".into() }).id("welcome-1").await?;
+/// assert_eq!(sent.id(), "welcome-1");
+/// assert!(mails.cancel(&sent).await?);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub(super) id: Arc<str>,

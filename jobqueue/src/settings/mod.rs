@@ -42,6 +42,22 @@ pub enum MessageEncoding {
 
 /// The settings for processing a queue. [`QueueSettings::resolve`] makes them from metadata, type defaults and
 /// overrides.
+///
+/// The metadata of a queue decides, so that operators can change a setting without a release; then the type's defaults,
+/// then the framework's. An override of the process has priority over all of them. Workers read the metadata again every
+/// 30 seconds.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize};
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "mails", kind = "mail", poison_threshold = 3)]
+/// struct Mail { to: String }
+///
+/// let mails = Storage::memory().queue::<Mail>().await?;
+/// assert_eq!(mails.settings().await.poison_threshold, 3);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueSettings {

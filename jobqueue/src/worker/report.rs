@@ -5,6 +5,10 @@ use std::process::ExitCode;
 use crate::job::outcome::Outcome;
 
 /// Counts of a worker's deliveries, returned when it has stopped.
+///
+/// [`Worker::run_until`](crate::Worker::run_until) returns it after a graceful shutdown, and
+/// [`Worker::run_until_idle`](crate::Worker::run_until_idle) when nothing is left to do. Each delivery is counted once;
+/// a job that needed three attempts counts as two `retried` and one `completed`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "the report tells whether the shutdown was clean"]
 #[non_exhaustive]

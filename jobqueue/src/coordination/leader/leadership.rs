@@ -12,6 +12,19 @@ use crate::sync::lock;
 
 /// One term of leadership. The lease is renewed as long as this value exists. Dropping it releases the lease in the
 /// background; [`release`](Self::release) waits for that.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::Storage;
+/// use jobqueue::leader::Leader;
+///
+/// let storage = Storage::memory();
+/// if let Some(leadership) = Leader::new(&storage, "billing")?.try_lead().await? {
+///     println!("the leader of term {}", leadership.term());
+///     leadership.release().await;
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "a leadership that is dropped is released"]
 pub struct Leadership {
     hold: Arc<Hold>,

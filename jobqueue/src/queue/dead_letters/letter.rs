@@ -14,6 +14,23 @@ use crate::storage::{DeadLetterCause, MessageId};
 /// A message in a dead-letter queue.
 ///
 /// It keeps the text of the message, at most 64 KiB, for [`DeadLetters::message`](super::DeadLetters::message).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+/// # let storage = Storage::memory();
+/// # async fn refuse(_: Mail) -> Result<(), JobError> { Err(JobError::dead_letter("no such address")) }
+/// let mails = storage.queue::<Mail>().await?;
+/// mails.send(&Mail { to: "nobody@example.org".into() }).await?;
+/// let _ = Worker::builder(storage.clone()).handle(refuse).build()?.run_until_idle().await?;
+///
+/// let letters = mails.dead_letters()?.list().await?;
+/// assert_eq!(letters[0].reason.as_str(), "rejected");
+/// assert_eq!(letters[0].error.as_deref(), Some("no such address"));
+/// assert_eq!(mails.dead_letters()?.message(&letters[0]).await?.to, "nobody@example.org");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
