@@ -125,6 +125,7 @@ fn each_dependency_has_its_reason_in_the_architecture() {
         "jobqueue/Cargo.toml",
         "jobqueue-cli/Cargo.toml",
         "jobqueue-conformance/Cargo.toml",
+        "jobqueue-dashboard/Cargo.toml",
         "jobqueue-derive/Cargo.toml",
         "jobqueue-opentelemetry/Cargo.toml",
     ] {
