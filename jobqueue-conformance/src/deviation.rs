@@ -57,6 +57,8 @@ impl Deviation {
                 "get::tells_the_time_of_return",
                 "update::extends_the_lease",
                 "update::does_not_prolong_life",
+                // Nothing shortens a lock that goes on.
+                "subscriptions::notify_of_a_release_with_a_delay",
             ],
             Self::RenewalKeepsReceipt => &[
                 "update::gives_a_new_receipt",

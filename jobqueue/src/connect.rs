@@ -21,6 +21,7 @@ impl Storage {
     /// | `QueueEndpoint=…;BlobEndpoint=…;SharedAccessSignature=…` | an Azure Storage account, by SAS | `azure` |
     /// | `https://ACCOUNT.queue.core.windows.net` | an Azure Storage account, by Entra ID | `azure` |
     /// | `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…;Blobs=STRING` | queues of Azure Service Bus, with the blobs of the storage that `STRING` names; `Blobs` is the last setting | `servicebus` |
+    /// | `Endpoint=sb://NAMESPACE.servicebus.windows.net;Blobs=STRING` | the same, by Entra ID | `servicebus` |
     ///
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration) when the string is not one of these, or names a storage whose

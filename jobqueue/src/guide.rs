@@ -33,6 +33,9 @@ pub mod storages {}
 #[doc = include_str!("docs/running_on_azure.md")]
 pub mod running_on_azure {}
 
+#[doc = include_str!("docs/service_bus.md")]
+pub mod service_bus {}
+
 #[doc = include_str!("docs/other_crates.md")]
 pub mod other_crates {}
 

@@ -12,6 +12,8 @@ pub mod codec;
 mod connect;
 mod coordination;
 pub mod dead_letters;
+#[cfg(any(feature = "azure", feature = "servicebus"))]
+mod entra;
 mod entropy;
 mod envelope;
 mod error;

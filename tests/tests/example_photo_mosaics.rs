@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use jobqueue::Storage;
 use jobqueue::storage::ContainerName;
+use jobqueue_test_support::servicebus::ServiceBus;
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::example;
 
@@ -79,6 +80,21 @@ fn roles_in_separate_processes_make_the_same_bytes() {
 fn roles_on_azurite_make_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let storage = Azurite::shared().connection_string();
+    let work = |role| start(program_on(folder.path(), &storage).args(["--role", role]));
+    let _workers = [work("controller"), work("processor")];
+    let mut client = program_on(folder.path(), &storage);
+    let output = client.args(["--role", "client", "--out", "mosaic.png"]).output().unwrap();
+    assert!(output.status.success(), "{}", example::text(&output));
+    assert!(std::fs::read(folder.path().join("mosaic.png")).unwrap() == undisturbed());
+}
+
+/// The same picture on queues of Service Bus, with blobs in a SQLite file.
+#[test]
+fn roles_on_service_bus_make_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let emulator = ServiceBus::start();
+    let blobs = folder.path().join("blobs.db");
+    let storage = format!("{};Blobs=sqlite:{}", emulator.connection_string(), blobs.display());
     let work = |role| start(program_on(folder.path(), &storage).args(["--role", role]));
     let _workers = [work("controller"), work("processor")];
     let mut client = program_on(folder.path(), &storage);

@@ -2,8 +2,8 @@
 
 use url::Url;
 
-use super::identity::TokenSource;
 use super::secret::Secret;
+use crate::entra::TokenSource;
 
 /// A storage account as the adapter needs it. `Debug` shows no secret.
 #[derive(Debug, Clone)]

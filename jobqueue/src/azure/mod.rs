@@ -18,7 +18,6 @@ mod call;
 mod connection;
 mod connection_string;
 mod error;
-mod identity;
 mod options;
 mod pipeline;
 mod probe;

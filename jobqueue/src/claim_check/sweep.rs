@@ -16,6 +16,7 @@ use crate::name::{BlobName, ContainerName, QueueName};
 use crate::sharded::MAPS;
 use crate::storage::{
     BlobProperties, BlobStore, LeaseDuration, LeaseId, QueueStore, Storage, StoreError, StoreErrorKind,
+    SweepLeftovers,
 };
 
 /// The time that a blob is kept after its expiry: clocks differ, and a job that has just expired may still run.
@@ -176,6 +177,7 @@ pub(crate) async fn sweep_containers(
     for container in containers {
         sweep.container(*container, &mut swept).await?;
     }
+    sweep.leftovers(&mut swept).await?;
     Ok(swept)
 }
 
@@ -227,6 +229,21 @@ impl Sweep<'_> {
                 None => break,
             }
         }
+        Ok(())
+    }
+
+    /// Lets the storage of the queues remove what only it knows.
+    async fn leftovers(&self, swept: &mut SweepReport) -> Result<(), Error> {
+        let limit = self.options.limit.map(|limit| limit.saturating_sub(swept.removed));
+        let Some(older_than) = self.now.checked_sub(self.options.grace).filter(|_| limit != Some(0)) else {
+            return Ok(());
+        };
+        let leftovers = SweepLeftovers::new(older_than).with_dry_run(self.options.dry_run).with_limit(limit);
+        let more = self.storage.queues().sweep(leftovers).await?;
+        swept.seen += more.seen;
+        swept.removed += more.removed;
+        swept.bytes += more.bytes;
+        swept.failed += more.failed;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::sas::Key;
 /// The problem with a string, as a sentence without secrets.
 pub(super) type Problem = String;
 
-/// A namespace: where it is, and by what key it is used.
+/// A namespace: where it is.
 #[derive(Debug, Clone)]
 pub(super) struct Namespace {
     pub(super) host: String,
@@ -18,7 +18,6 @@ pub(super) struct Namespace {
     pub(super) port: Option<u16>,
     /// False for the emulators, which have no TLS.
     pub(super) tls: bool,
-    pub(super) key: Key,
 }
 
 impl Namespace {
@@ -38,8 +37,9 @@ impl Namespace {
     }
 }
 
-/// Parses `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…[;UseDevelopmentEmulator=true]`.
-pub(super) fn parse(text: &str) -> Result<Namespace, Problem> {
+/// Parses `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…[;UseDevelopmentEmulator=true]`. Without name and key there is
+/// none: tokens come from Entra ID.
+pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
     let (mut endpoint, mut name, mut secret, mut emulator) = (None, None, None, false);
     for (index, setting) in text.split(';').enumerate().filter(|(_, setting)| !setting.trim().is_empty()) {
         let place = index + 1;
@@ -70,8 +70,16 @@ pub(super) fn parse(text: &str) -> Result<Namespace, Problem> {
         Some(value) if !value.is_empty() => Ok(value.into()),
         _ => Err(format!("{what} is missing")),
     };
-    let key = Key { name: given(name, "SharedAccessKeyName")?, secret: given(secret, "SharedAccessKey")? };
-    Ok(Namespace { host, port, tls: !emulator, key })
+    let key = match (name, secret) {
+        (None, None) if emulator => {
+            return Err("an emulator needs SharedAccessKeyName and SharedAccessKey".to_owned());
+        }
+        (None, None) => None,
+        _ => {
+            Some(Key { name: given(name, "SharedAccessKeyName")?, secret: given(secret, "SharedAccessKey")? })
+        }
+    };
+    Ok((Namespace { host, port, tls: !emulator }, key))
 }
 
 fn host(endpoint: &str) -> Result<(String, Option<u16>), Problem> {
@@ -90,18 +98,20 @@ mod tests {
 
     #[test]
     fn a_namespace_is_read_from_the_portals_string() {
-        let read = parse("Endpoint=sb://a.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k=")
-            .unwrap();
+        let (read, key) =
+            parse("Endpoint=sb://a.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k=")
+                .unwrap();
         assert_eq!((read.host.as_str(), read.amqp_port()), ("a.servicebus.windows.net", 5671));
         assert_eq!(read.http(), "https://a.servicebus.windows.net");
-        assert_eq!(&*read.key.secret, "k=");
+        assert_eq!(&*key.unwrap().secret, "k=");
+        assert!(parse("Endpoint=sb://a.servicebus.windows.net/").unwrap().1.is_none());
     }
 
     #[test]
     fn an_emulator_has_no_tls() {
         let text =
             "Endpoint=sb://localhost:9;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true;";
-        let read = parse(text).unwrap();
+        let (read, _) = parse(text).unwrap();
         assert_eq!((read.tls, read.amqp_port(), read.http().as_str()), (false, 9, "http://localhost:9"));
     }
 
@@ -109,6 +119,7 @@ mod tests {
     fn a_wrong_string_is_refused_without_its_secrets() {
         for text in [
             "Endpoint=sb://a/;SharedAccessKeyName=n",
+            "Endpoint=sb://a/;UseDevelopmentEmulator=true",
             "Endpoint=https://a/;SharedAccessKeyName=n;SharedAccessKey=tops3cret",
             "SharedAccessKeyName=n;SharedAccessKey=tops3cret",
             "Endpoint=sb://a/;tops3cret",

@@ -38,8 +38,11 @@
 //! redriven and purged like all others. A message moves there by one settlement. Nothing can be put into it: the name
 //! `<queue>-poison` stands for it, and a queue of the service with such a name of its own cannot be used.
 //!
-//! Not yet: sessions (FIFO groups work through blobs; a queue that requires sessions is refused), tokens of Entra ID, WebSocket, and push instead of
-//! polling.
+//! **Messages are pushed.** A get asks for as many messages as there are free slots. When it finds none, the service keeps that credit
+//! while a worker waits, and a message comes at once; nothing is requested meanwhile. A message that comes when its slot was taken by another
+//! queue goes back after a second.
+//!
+//! Not yet: sessions (FIFO groups work through blobs; a queue that requires sessions is refused), and AMQP over WebSocket.
 
 mod amqp;
 mod connection_string;
@@ -52,5 +55,6 @@ mod queue;
 mod sas;
 mod settings;
 mod texts;
+mod token;
 
 pub use options::Options;

@@ -4,16 +4,31 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use azure_core::credentials::TokenCredential;
+
 use super::amqp::{Links, Trust};
 use super::connection_string::{self, Namespace};
-use super::entity::Entities;
+use super::entity::{Entities, NewQueues};
 use super::queue::ServiceBusQueues;
+use super::sas::{Key, VALIDITY};
 use super::texts::Beside;
+use super::token::Credential;
+use crate::entra::TokenSource;
 use crate::error::{Error, ErrorKind};
 use crate::storage::{BlobStore, QueueStore, Storage};
 
 /// The shortest and the longest lock that the service allows.
 const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
+
+/// The credential that was given.
+#[derive(Clone)]
+enum Given {
+    Key(Key),
+    Entra(TokenSource),
+}
+
+/// The shortest and the longest window of duplicate detection that the service allows.
+const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Duration::from_secs(7 * 86_400);
 
 /// A namespace of Service Bus, and how its queues are used. The value is read by [`open`](Self::open), once.
 ///
@@ -30,9 +45,10 @@ const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Durati
 #[must_use]
 pub struct Options {
     namespace: Namespace,
+    credential: Given,
     trust: Trust,
     trusted: Vec<reqwest::Certificate>,
-    lock_duration: Duration,
+    new: NewQueues,
     wait: Duration,
     token_validity: Option<Duration>,
 }
@@ -40,20 +56,49 @@ pub struct Options {
 impl Options {
     /// Returns options for the namespace of a connection string, by its key:
     /// `Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=…;SharedAccessKey=…`. With
-    /// `UseDevelopmentEmulator=true` the connection has no TLS.
+    /// `UseDevelopmentEmulator=true` the connection has no TLS. Without name and key, tokens come from Entra ID: the credential is chosen
+    /// on first use, as [`azure::Options::from_endpoint`](crate::azure::Options::from_endpoint) does it, and the methods below
+    /// fix the choice. The identity needs the role Azure Service Bus Data Owner, or Sender and Receiver for queues that exist.
     ///
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration), naming the wrong setting; the text never quotes a value.
     pub fn from_connection_string(text: &str) -> Result<Self, Error> {
-        let namespace = connection_string::parse(text).map_err(refused)?;
+        let (namespace, key) = connection_string::parse(text).map_err(refused)?;
         Ok(Self {
             namespace,
+            credential: key.map_or(Given::Entra(TokenSource::Automatic), Given::Key),
             trust: Trust::default(),
             trusted: Vec::new(),
-            lock_duration: Duration::from_secs(60),
+            new: NewQueues { lock: Duration::from_secs(60), duplicates: None },
             wait: Duration::from_millis(50),
             token_validity: None,
         })
+    }
+
+    /// Uses the identity of the machine, or the user-assigned one with `client_id`.
+    pub fn managed_identity(self, client_id: Option<&str>) -> Self {
+        self.token(TokenSource::Managed(client_id.map(str::to_owned)))
+    }
+
+    /// Uses workload identity: `AZURE_CLIENT_ID`, `AZURE_TENANT_ID` and `AZURE_FEDERATED_TOKEN_FILE`.
+    pub fn workload_identity(self) -> Self {
+        self.token(TokenSource::Workload)
+    }
+
+    /// Uses the login of `az` or `azd`.
+    pub fn developer_tools(self) -> Self {
+        self.token(TokenSource::DeveloperTools)
+    }
+
+    /// Uses a credential of the application's own: any [`TokenCredential`] of `azure_core` 1.x. The lease renewer's thread calls it
+    /// too, so it must not wait for tasks of one particular runtime.
+    pub fn credential(self, credential: Arc<dyn TokenCredential>) -> Self {
+        self.token(TokenSource::Custom(credential))
+    }
+
+    fn token(mut self, source: TokenSource) -> Self {
+        self.credential = Given::Entra(source);
+        self
     }
 
     /// Sets the length of the locks in queues that are created: 5 seconds to 5 minutes. The default is a minute. Queues that
@@ -65,7 +110,21 @@ impl Options {
         if !LOCK.contains(&length) {
             return Err(refused("a lock lasts 5 seconds to 5 minutes".to_owned()));
         }
-        self.lock_duration = length;
+        self.new.lock = length;
+        Ok(self)
+    }
+
+    /// Lets queues that are created detect duplicates within a window of 20 seconds to 7 days: a send that is repeated after a lost answer
+    /// is one job, and so are two sends with one id, whatever they contain. The default is off. Queues that exist cannot be switched. Not on
+    /// the tier Basic.
+    ///
+    /// # Errors
+    /// [`Configuration`](ErrorKind::Configuration) for another window.
+    pub fn duplicate_detection(mut self, window: Duration) -> Result<Self, Error> {
+        if !WINDOW.contains(&window) {
+            return Err(refused("the window of duplicate detection is 20 seconds to 7 days".to_owned()));
+        }
+        self.new.duplicates = Some(window);
         Ok(self)
     }
 
@@ -113,8 +172,12 @@ impl Options {
     /// queues must use the same blobs. Sends no request: a wrong key or address shows with the first operation.
     pub fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
         let namespace = Arc::new(self.namespace);
-        let entities = Entities::new(Arc::clone(&namespace), self.trusted, self.lock_duration);
-        let links = Links::new(namespace, self.trust, self.token_validity);
+        let credential = Arc::new(match self.credential {
+            Given::Key(key) => Credential::Key(key, self.token_validity.unwrap_or(VALIDITY)),
+            Given::Entra(source) => Credential::entra(source),
+        });
+        let entities = Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trusted, self.new);
+        let links = Links::new(namespace, self.trust, credential);
         Arc::new(ServiceBusQueues::new(links, Arc::new(entities), Beside { blobs }, self.wait))
     }
 }
@@ -124,7 +187,7 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("namespace", &self.namespace.host)
-            .field("lock_duration", &self.lock_duration)
+            .field("new_queues", &self.new)
             .field("receive_wait", &self.wait)
             .finish_non_exhaustive()
     }

@@ -53,6 +53,11 @@ impl Beside {
         BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
     }
 
+    /// Returns the name of the blob for a message.
+    pub(super) fn name_for(held: &Held) -> Result<String, StoreError> {
+        Ok(name_of(held)?.name().to_owned())
+    }
+
     /// Creates the container.
     pub(super) async fn create(&self) -> Result<(), StoreError> {
         self.blobs.create_container(Self::blob("x")?.container()).await

@@ -19,7 +19,7 @@ use crate::storage::rules::limits;
 use crate::storage::{
     Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Notifier, PeekedMessage,
     PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts, Storage, StoreError,
-    StoreErrorKind as K, Subscription, UpdateMessage, Updated,
+    StoreErrorKind as K, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
 };
 use crate::sync::lock;
 
@@ -339,6 +339,19 @@ impl QueueStore for ShardedQueues {
 
     fn has_dead_letter_queues(&self) -> bool {
         self.maps.have_dead_letter_queues()
+    }
+
+    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        let mut all = SweptLeftovers::default();
+        for (_, storage) in &self.maps.options.accounts {
+            let limit = leftovers.limit.map(|limit| limit.saturating_sub(all.removed));
+            let swept = storage.queues().sweep(leftovers.with_limit(limit)).await?;
+            all.seen += swept.seen;
+            all.removed += swept.removed;
+            all.bytes += swept.bytes;
+            all.failed += swept.failed;
+        }
+        Ok(all)
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {

@@ -19,7 +19,7 @@ use super::{
     Access, Blob, BlobListing, BlobProperties, BlobStore, Created, DeadLetterMessage, ExpiredReceipt,
     GetMessages, LeaseDuration, LeaseId, MessageRef, Operation, PeekedMessage, PutBlob, PutMessage,
     PutOutcome, QueueProperties, QueueStore, Received, StateCounts, Storage, StoreError, Subscription,
-    UpdateMessage, Updated,
+    SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
 };
 use crate::event::{Event, Observers};
 use crate::name::{BlobName, ContainerName, QueueName};
@@ -274,6 +274,10 @@ impl QueueStore for Instrumented<dyn QueueStore> {
 
     fn has_dead_letter_queues(&self) -> bool {
         self.inner.has_dead_letter_queues()
+    }
+
+    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        self.inner.sweep(leftovers).await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {

@@ -38,7 +38,8 @@ pub use notifier::{Notifier, Subscription};
 pub use operation::Operation;
 pub use queue::{Created, QueueProperties, QueueStore, StateCounts};
 pub use request::{
-    DeadLetterMessage, ExpiredReceipt, GetMessages, PutMessage, PutOutcome, UpdateMessage, Updated,
+    DeadLetterMessage, ExpiredReceipt, GetMessages, PutMessage, PutOutcome, SweepLeftovers, SweptLeftovers,
+    UpdateMessage, Updated,
 };
 
 pub(crate) use listing::{list_all, put_creating};

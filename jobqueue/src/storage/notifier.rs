@@ -30,6 +30,11 @@ impl Notifier {
         self.0.waiting.notify_waiters();
     }
 
+    /// Returns whether anybody holds a subscription.
+    pub fn has_subscribers(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Returns a subscription to the notifications from now on.
     pub fn subscribe(&self) -> Subscription {
         let heard = self.0.count.load(Ordering::Acquire);

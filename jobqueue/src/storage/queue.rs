@@ -8,7 +8,8 @@ use async_trait::async_trait;
 
 use super::{
     Access, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage,
-    PutOutcome, Received, StoreError, StoreErrorKind, Subscription, UpdateMessage, Updated,
+    PutOutcome, Received, StoreError, StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers,
+    UpdateMessage, Updated,
 };
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
@@ -205,6 +206,16 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// Only those of the contract.
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError>;
+
+    /// Removes what crashes have left behind in places that only this storage knows, and that no message needs any more. The
+    /// default has no such places.
+    ///
+    /// # Errors
+    /// Only those of the contract. What was removed before stays removed.
+    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        let _ = leftovers;
+        Ok(SweptLeftovers::default())
+    }
 
     /// Checks whether the caller has the permissions for `access` to `queue`, and changes nothing. A queue that does
     /// not exist is not an error. The default returns `Ok`, as a storage without permissions does.

@@ -195,6 +195,52 @@ impl fmt::Debug for DeadLetterMessage {
     }
 }
 
+/// The arguments of [`QueueStore::sweep`](super::QueueStore::sweep).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SweepLeftovers {
+    /// Nothing that was written later is removed.
+    pub older_than: SystemTime,
+    /// Counts what would be removed, and removes nothing.
+    pub dry_run: bool,
+    /// The greatest number of things to remove; `None` is all.
+    pub limit: Option<u64>,
+}
+
+impl SweepLeftovers {
+    /// Returns the arguments to remove all that was written before a time.
+    pub fn new(older_than: SystemTime) -> Self {
+        Self { older_than, dry_run: false, limit: None }
+    }
+
+    /// Sets whether only to count.
+    #[must_use]
+    pub fn with_dry_run(mut self, dry: bool) -> Self {
+        self.dry_run = dry;
+        self
+    }
+
+    /// Sets the greatest number of things to remove; `None` is all.
+    #[must_use]
+    pub fn with_limit(mut self, limit: impl Into<Option<u64>>) -> Self {
+        self.limit = limit.into();
+        self
+    }
+}
+
+/// The answer of [`QueueStore::sweep`](super::QueueStore::sweep).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SweptLeftovers {
+    /// The number of things that were examined.
+    pub seen: u64,
+    /// The number that was removed, or would be in a dry run.
+    pub removed: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
+    /// The number that could not be removed.
+    pub failed: u64,
+}
+
 /// The answer to an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -109,6 +109,10 @@ impl QueueStore for Lenient {
         self.0.has_dead_letter_queues()
     }
 
+    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        self.0.sweep(leftovers).await
+    }
+
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         self.0.clear(queue).await
     }

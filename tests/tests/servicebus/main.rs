@@ -3,12 +3,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cuts;
 mod dead_letters;
+mod entra;
 mod faults;
 mod interop;
 mod jobs;
+mod leftovers;
 mod locks;
 mod opening;
+mod push;
 
 use std::sync::Arc;
 use std::time::Duration;

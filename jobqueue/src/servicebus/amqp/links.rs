@@ -3,24 +3,27 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fe2o3_amqp::types::primitives::Value;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use super::super::connection_string::Namespace;
 use super::super::error::Fault;
-use super::super::sas::VALIDITY;
+use super::super::token::{Credential, Token};
 use super::connection::Connection;
 use super::receiver::{ReceiveLink, Replacing};
 use super::requests::{Node, Request};
 use super::sender::SendLink;
 use super::stream::Trust;
+use crate::storage::Notifier;
+use crate::sync::lock;
 use crate::task;
 
-/// The part of a token's life after which it is renewed.
-const RENEW_AFTER: f64 = 0.75;
+/// The shortest and the longest pause between two renewals.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 /// The pause after a token could not be renewed.
 const RETRY_TOKEN: Duration = Duration::from_secs(5);
 
@@ -29,8 +32,10 @@ const RETRY_TOKEN: Duration = Duration::from_secs(5);
 pub(crate) struct Links {
     namespace: Arc<Namespace>,
     trust: Trust,
-    validity: Duration,
+    credential: Arc<Credential>,
     live: Mutex<Option<Arc<Live>>>,
+    /// Who waits for messages, by address. They outlive connections.
+    arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
 }
 
 /// A connection that works, with the links on it by queue.
@@ -38,20 +43,28 @@ pub(crate) struct Links {
 struct Live {
     connection: Arc<Connection>,
     cbs: Node,
+    host: String,
+    credential: Arc<Credential>,
+    /// The times at which tokens are to be renewed, by queue.
     tokens: Mutex<HashMap<String, Instant>>,
+    has_new_token: Arc<Notify>,
     nodes: Mutex<HashMap<String, Node>>,
     senders: Mutex<HashMap<String, SendLink>>,
     receivers: Mutex<HashMap<String, ReceiveLink>>,
 }
 
 impl Links {
-    pub(crate) fn new(namespace: Arc<Namespace>, trust: Trust, validity: Option<Duration>) -> Self {
-        Self { namespace, trust, validity: validity.unwrap_or(VALIDITY), live: Mutex::default() }
+    pub(in crate::servicebus) fn new(
+        namespace: Arc<Namespace>,
+        trust: Trust,
+        credential: Arc<Credential>,
+    ) -> Self {
+        Self { namespace, trust, credential, live: Mutex::default(), arrivals: Default::default() }
     }
 
     /// Returns links of the same kind over a connection of their own.
     pub(crate) fn again(&self) -> Self {
-        Self::new(Arc::clone(&self.namespace), self.trust.clone(), Some(self.validity))
+        Self::new(Arc::clone(&self.namespace), self.trust.clone(), Arc::clone(&self.credential))
     }
 
     /// Returns the node for the management of a queue's messages.
@@ -70,8 +83,13 @@ impl Links {
     /// Returns the link by which a queue's messages come.
     pub(crate) async fn receiver(&self, queue: &str) -> Result<ReceiveLink, Fault> {
         let live = self.live(queue).await?;
-        cached(&live.receivers, queue, ReceiveLink::is_gone, ReceiveLink::attach(&live.connection, queue))
-            .await
+        let attaching = ReceiveLink::attach(&live.connection, queue, self.arrivals(queue));
+        cached(&live.receivers, queue, ReceiveLink::is_gone, attaching).await
+    }
+
+    /// Returns what is notified when a message may have come for which nobody has asked yet.
+    pub(crate) fn arrivals(&self, queue: &str) -> Arc<Notifier> {
+        Arc::clone(lock(&self.arrivals).entry(queue.to_owned()).or_default())
     }
 
     /// Returns the link by which a queue's messages came, if it is still up.
@@ -105,7 +123,7 @@ impl Links {
             }
         };
         drop(present);
-        live.authorize(&self.namespace, self.validity, queue).await?;
+        live.authorize(queue).await?;
         Ok(live)
     }
 
@@ -114,13 +132,15 @@ impl Links {
         let live = Arc::new(Live {
             cbs: Node::attach(&connection, "$cbs").await?,
             connection,
+            host: self.namespace.host.clone(),
+            credential: Arc::clone(&self.credential),
             tokens: Mutex::default(),
+            has_new_token: Arc::default(),
             nodes: Mutex::default(),
             senders: Mutex::default(),
             receivers: Mutex::default(),
         });
-        let renewing = renew_tokens(Arc::downgrade(&live), Arc::clone(&self.namespace), self.validity);
-        drop(task::spawn(renewing));
+        drop(task::spawn(renew_tokens(Arc::downgrade(&live))));
         Ok(live)
     }
 }
@@ -131,54 +151,59 @@ impl Live {
     }
 
     /// Sends a token for a queue, unless the last one is still good.
-    async fn authorize(&self, namespace: &Namespace, validity: Duration, queue: &str) -> Result<(), Fault> {
+    async fn authorize(&self, queue: &str) -> Result<(), Fault> {
         let mut tokens = self.tokens.lock().await;
         if tokens.get(queue).is_some_and(|renewal| Instant::now() < *renewal) {
             return Ok(());
         }
-        let renewal = self.put_token(namespace, validity, queue).await?;
+        let renewal = self.put_token(queue).await?;
         tokens.insert(queue.to_owned(), renewal);
+        self.has_new_token.notify_one();
         Ok(())
     }
 
     /// Sends a token for a queue; returns when it is to be renewed.
-    async fn put_token(
-        &self,
-        namespace: &Namespace,
-        validity: Duration,
-        queue: &str,
-    ) -> Result<Instant, Fault> {
-        let audience = format!("sb://{}/{queue}", namespace.host);
-        let renewal = Instant::now() + validity.mul_f64(RENEW_AFTER);
-        let token = namespace.key.sign(&audience, SystemTime::now() + validity);
-        let token = token.ok_or_else(|| Fault::NotSent("no token can be made of this key".to_owned()))?;
-        let properties = vec![("type", "servicebus.windows.net:sastoken".to_owned()), ("name", audience)];
-        let request = Request { operation: "put-token", properties, body: Value::String(token) };
+    async fn put_token(&self, queue: &str) -> Result<Instant, Fault> {
+        let audience = format!("sb://{}/{queue}", self.host);
+        let Token { text, kind, renewal } = self.credential.token(&audience).await?;
+        let properties = vec![("type", kind.to_owned()), ("name", audience)];
+        let request = Request { operation: "put-token", properties, body: Value::String(text) };
         self.cbs.call(request).await?;
         Ok(renewal)
+    }
+
+    /// Renews the tokens that are due; returns the time of the next renewal.
+    async fn renew_due_tokens(&self) -> Instant {
+        let mut tokens = self.tokens.lock().await;
+        let now = Instant::now();
+        for (queue, renewal) in tokens.iter_mut().filter(|(_, renewal)| **renewal <= now) {
+            *renewal = match self.put_token(queue).await {
+                // A credential may give the same token until shortly before its end.
+                Ok(renewal) => renewal.max(now + SHORTEST_PAUSE),
+                Err(error) => {
+                    tracing::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
+                    Instant::now() + RETRY_TOKEN
+                }
+            };
+        }
+        tokens.values().min().copied().unwrap_or(now + LONGEST_PAUSE).min(now + LONGEST_PAUSE)
     }
 }
 
 /// Renews the tokens of a connection until it has ended. A link whose token runs out is detached.
-async fn renew_tokens(live: std::sync::Weak<Live>, namespace: Arc<Namespace>, validity: Duration) {
+async fn renew_tokens(live: std::sync::Weak<Live>) {
     loop {
-        let pause = {
-            let Some(live) = live.upgrade().filter(|live| !live.is_gone()) else { return };
-            let mut tokens = live.tokens.lock().await;
-            let now = Instant::now();
-            for (queue, renewal) in tokens.iter_mut().filter(|(_, renewal)| **renewal <= now) {
-                *renewal = match live.put_token(&namespace, validity, queue).await {
-                    Ok(renewal) => renewal,
-                    Err(error) => {
-                        tracing::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
-                        Instant::now() + RETRY_TOKEN
-                    }
-                };
-            }
-            let next = tokens.values().min().copied();
-            next.map_or(validity / 4, |next| next.saturating_duration_since(Instant::now()))
-        };
-        tokio::time::sleep(pause.clamp(Duration::from_millis(50), validity / 4)).await;
+        // Held for a renewal only: dropping the last handle ends the connection.
+        let Some(present) = live.upgrade().filter(|live| !live.is_gone()) else { return };
+        let next = present.renew_due_tokens().await;
+        let (has_new_token, dead) = (Arc::clone(&present.has_new_token), present.connection.dead.clone());
+        drop(present);
+        tokio::select! {
+            biased;
+            () = dead.cancelled() => return,
+            () = has_new_token.notified() => {}
+            () = tokio::time::sleep_until(next) => {}
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! AMQP: connections, links and requests, without knowledge of queues and messages of the port.
 
 pub(super) mod connection;
+mod credit;
 mod links;
 mod receive_task;
 pub(super) mod receiver;

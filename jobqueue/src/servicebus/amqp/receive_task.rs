@@ -1,59 +1,52 @@
 //! The task that owns a receiving link.
 //!
 //! It asks for as many messages as there are free slots, and drains what it did not get, so that no lock runs out while
-//! a message waits here.
+//! a message waits here: see `credit`.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Duration;
+use std::sync::Arc;
 
 use fe2o3_amqp::link::delivery::DeliveryInfo;
 use fe2o3_amqp::link::{DispositionError, RecvError};
 use fe2o3_amqp::types::messaging::{Body, Data, Message};
 use fe2o3_amqp::types::primitives::Value;
 use fe2o3_amqp::{Delivery, Receiver};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::error::Fault;
 use super::connection::{Connection, LIMIT};
-use super::receiver::{Answered, Command, Replacing, Taken, not_sent};
+use super::credit::{Asked, Getting, Listening};
+use super::receiver::{Answered, Command, Replacing, Taken};
 use super::settlement::{Settlement, abandoned};
 use super::tap::Seen;
 use super::transaction;
 use super::values::{condition_of, guid};
-
-/// A get that is under way.
-struct Getting {
-    missing: u32,
-    got: Vec<Taken>,
-    answer: oneshot::Sender<Result<Vec<Taken>, Fault>>,
-    until: Instant,
-    is_draining: bool,
-}
-
-/// A get that waits for its turn: the number of messages, the time to wait for them, and who asked.
-type Asked = (u32, Duration, oneshot::Sender<Result<Vec<Taken>, Fault>>);
+use crate::storage::Notifier;
 
 pub(super) struct ReceiveTask {
-    receiver: Receiver,
-    seen: Seen,
+    pub(super) receiver: Receiver,
+    pub(super) seen: Seen,
     flows: watch::Receiver<u64>,
-    deliveries: HashMap<Uuid, DeliveryInfo>,
-    asked: VecDeque<Asked>,
-    getting: Option<Getting>,
+    pub(super) deliveries: HashMap<Uuid, DeliveryInfo>,
+    pub(super) asked: VecDeque<Asked>,
+    pub(super) getting: Option<Getting>,
+    pub(super) listening: Option<Listening>,
+    /// Notified when a message comes that nobody has asked for yet, and when the link ends.
+    pub(super) arrivals: Arc<Notifier>,
     /// The deliveries that the link has received.
-    received: u64,
+    pub(super) received: u64,
     /// The peer's delivery count when the get under way began.
-    since: u32,
+    pub(super) since: u32,
     replacing: Option<Box<Replacing>>,
     /// Fires when the connection has ended.
     dead: CancellationToken,
 }
 
 impl ReceiveTask {
-    pub(super) fn new(receiver: Receiver, connection: &Connection) -> Self {
+    pub(super) fn new(receiver: Receiver, connection: &Connection, arrivals: Arc<Notifier>) -> Self {
         Self {
             receiver,
             flows: connection.seen.flows(),
@@ -61,6 +54,8 @@ impl ReceiveTask {
             deliveries: HashMap::new(),
             asked: VecDeque::new(),
             getting: None,
+            listening: None,
+            arrivals,
             received: 0,
             since: 0,
             replacing: None,
@@ -72,6 +67,7 @@ impl ReceiveTask {
         let _ended = ended.drop_guard();
         let fault = loop {
             let until = self.getting.as_ref().map(|getting| getting.until);
+            let until = until.or(self.listening.as_ref().map(|listening| listening.until));
             let is_draining = self.getting.as_ref().is_some_and(|getting| getting.is_draining);
             let step = tokio::select! {
                 biased;
@@ -81,10 +77,7 @@ impl ReceiveTask {
                     None => return,
                 },
                 delivery = self.receiver.recv::<Body<Value>>() => self.received(delivery).await,
-                Ok(()) = self.flows.changed(), if is_draining => {
-                    self.finish_if_drained();
-                    Ok(())
-                }
+                Ok(()) = self.flows.changed(), if is_draining => self.finish_if_drained().await,
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => self.late().await,
             };
             let step = match step {
@@ -102,7 +95,7 @@ impl ReceiveTask {
 
     async fn serve(&mut self, command: Command) -> Result<(), Fault> {
         match command {
-            Command::Get { count, wait, answer } => self.asked.push_back((count, wait, answer)),
+            Command::Get { count, wait, answer } => self.asked.push_back(Asked { count, wait, answer }),
             Command::Settle { lock, how, answer } => {
                 let settled = match self.deliveries.remove(&lock) {
                     Some(delivery) => Some(self.settle(delivery, how).await),
@@ -146,26 +139,6 @@ impl ReceiveTask {
         })
     }
 
-    /// Begins the next get, if none is under way.
-    async fn next(&mut self) -> Result<(), Fault> {
-        while self.getting.is_none() {
-            let Some((count, wait, answer)) = self.asked.pop_front() else { return Ok(()) };
-            if answer.is_closed() {
-                continue;
-            }
-            let until = Instant::now() + wait;
-            self.getting =
-                Some(Getting { missing: count, got: Vec::new(), answer, until, is_draining: false });
-            let (since, ahead) = self.seen.ahead(self.receiver.name(), self.received);
-            self.since = since;
-            self.receiver
-                .set_credit(count.wrapping_add(ahead))
-                .await
-                .map_err(|error| Fault::Lost(error.to_string()))?;
-        }
-        Ok(())
-    }
-
     async fn received(&mut self, delivery: Result<Delivery<Body<Value>>, RecvError>) -> Result<(), Fault> {
         let delivery = match delivery {
             Ok(delivery) => Some(delivery.into_parts()),
@@ -178,65 +151,12 @@ impl ReceiveTask {
             Err(error) => return Err(of_recv(error)),
         };
         self.received += 1;
-        match (delivery, &mut self.getting) {
-            (Some((info, message)), Some(getting)) => {
-                getting.missing = getting.missing.saturating_sub(1);
-                if let Some(lock) = guid(info.delivery_tag()) {
-                    self.deliveries.insert(lock, info);
-                    getting.got.push(Taken { lock, message });
-                }
-            }
-            // Nobody waits for it any more.
-            (Some((info, _)), None) => drop(self.receiver.release(info).await),
-            (None, Some(getting)) => getting.missing = getting.missing.saturating_sub(1),
-            (None, None) => {}
-        }
-        match &self.getting {
-            Some(getting) if getting.missing == 0 => self.answer(),
-            // What else is there comes with the answer to the drain.
-            Some(getting) if !getting.is_draining => self.late().await?,
-            Some(_) => self.finish_if_drained(),
-            None => {}
-        }
-        Ok(())
-    }
-
-    /// Drains what was not delivered in time; ends the link when the drain itself gets no answer.
-    async fn late(&mut self) -> Result<(), Fault> {
-        let Some(getting) = &mut self.getting else { return Ok(()) };
-        if getting.is_draining {
-            return Err(Fault::Lost("a drain got no answer".to_owned()));
-        }
-        getting.is_draining = true;
-        getting.until = Instant::now() + LIMIT;
-        self.receiver.drain().await.map_err(|error| Fault::Lost(error.to_string()))
-    }
-
-    /// Answers the get. If the caller has gone, the locks of the messages run out.
-    fn answer(&mut self) {
-        if let Some(getting) = self.getting.take() {
-            let _ = getting.answer.send(Ok(getting.got));
-        }
-    }
-
-    /// Answers the get when all deliveries before the end of the drain have been received.
-    fn finish_if_drained(&mut self) {
-        let sent = self.seen.drained(self.receiver.name(), self.since);
-        if sent.is_some_and(|sent| self.received >= sent) {
-            self.answer();
-        }
-    }
-
-    /// Answers all who wait when the link has ended.
-    fn fail(&mut self, fault: &Fault) {
-        if let Some(getting) = self.getting.take() {
-            // What came is locked: it can be settled without the link.
-            let answer = if getting.got.is_empty() { Err(fault.clone()) } else { Ok(getting.got) };
-            let _ = getting.answer.send(answer);
-        }
-        for (_, _, answer) in self.asked.drain(..) {
-            let _ = answer.send(Err(not_sent()));
-        }
+        let taken = delivery.and_then(|(info, message)| {
+            let lock = guid(info.delivery_tag())?;
+            self.deliveries.insert(lock, info);
+            Some(Taken { lock, message })
+        });
+        self.came(taken).await
     }
 }
 

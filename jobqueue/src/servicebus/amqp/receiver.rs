@@ -1,5 +1,6 @@
 //! A link that receives messages under locks. The task that owns it is in `receive_task`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fe2o3_amqp::Sender;
@@ -15,6 +16,7 @@ use super::connection::{Connection, LIMIT};
 use super::receive_task::ReceiveTask;
 use super::settlement::{Settlement, settled};
 use super::values::Incoming;
+use crate::storage::Notifier;
 use crate::task;
 
 /// A message and the token of its lock.
@@ -49,12 +51,16 @@ pub(crate) struct ReceiveLink {
 }
 
 impl ReceiveLink {
-    /// Attaches a link.
-    pub(super) async fn attach(connection: &Connection, address: &str) -> Result<Self, Fault> {
+    /// Attaches a link. `arrivals` is notified when a message comes that nobody has asked for yet, and when the link ends.
+    pub(super) async fn attach(
+        connection: &Connection,
+        address: &str,
+        arrivals: Arc<Notifier>,
+    ) -> Result<Self, Fault> {
         let receiver = connection.receiver(address, None).await?;
         let (commands, queue) = mpsc::channel(256);
         let ended = CancellationToken::new();
-        let link = ReceiveTask::new(receiver, connection);
+        let link = ReceiveTask::new(receiver, connection, arrivals);
         drop(task::spawn(link.run(queue, ended.clone())));
         Ok(Self { commands, ended })
     }
@@ -64,8 +70,8 @@ impl ReceiveLink {
         self.commands.is_closed()
     }
 
-    /// Takes up to `count` messages; waits up to `wait` for the first. If the future is dropped, the locks of messages that come
-    /// for it run out.
+    /// Takes up to `count` messages; waits up to `wait` for the first. If the future is dropped, messages that come for it are
+    /// given back.
     pub(crate) async fn get(&self, count: u32, wait: Duration) -> Result<Vec<Taken>, Fault> {
         let (answer, answered) = oneshot::channel();
         let gone = |_| Fault::Lost("the link has ended".to_owned());

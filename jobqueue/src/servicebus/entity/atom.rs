@@ -13,6 +13,7 @@ pub(crate) struct Description {
     pub(crate) lock_duration: Option<Duration>,
     pub(crate) max_delivery_count: Option<u32>,
     pub(crate) requires_session: bool,
+    pub(crate) detects_duplicates: bool,
     /// Active and scheduled messages, leased ones included.
     pub(crate) messages: u64,
     /// The messages in its dead-letter queue.
@@ -69,6 +70,7 @@ impl Description {
             "title" if parent == Some("entry") => text.clone_into(&mut self.name),
             "LockDuration" => self.lock_duration = duration(text),
             "MaxDeliveryCount" => self.max_delivery_count = text.parse().ok(),
+            "RequiresDuplicateDetection" => self.detects_duplicates = text == "true",
             "RequiresSession" => self.requires_session = text == "true",
             "DeadLetterMessageCount" if parent == Some("CountDetails") => {
                 self.dead_letters = text.parse().unwrap_or_default();
@@ -88,13 +90,18 @@ fn duration(text: &str) -> Option<Duration> {
     Duration::try_from(span).ok()
 }
 
-/// Returns the document that creates a queue.
-pub(super) fn new_queue(lock: Duration, max_delivery_count: u32) -> String {
+/// Returns the document that creates a queue. The service reads the settings in this order.
+pub(super) fn new_queue(lock: Duration, window: Option<Duration>, max_delivery_count: u32) -> String {
+    let detects = window.map_or("", |_| "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>");
+    let window = window.map_or_else(String::new, |window| {
+        let seconds = window.as_secs();
+        format!("<DuplicateDetectionHistoryTimeWindow>PT{seconds}S</DuplicateDetectionHistoryTimeWindow>")
+    });
     format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\
          <entry xmlns=\"http://www.w3.org/2005/Atom\"><content type=\"application/xml\">\
          <QueueDescription xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\">\
-         <LockDuration>PT{}S</LockDuration><MaxDeliveryCount>{max_delivery_count}</MaxDeliveryCount>\
+         <LockDuration>PT{}S</LockDuration>{detects}{window}<MaxDeliveryCount>{max_delivery_count}</MaxDeliveryCount>\
          </QueueDescription></content></entry>",
         lock.as_secs()
     )
@@ -108,7 +115,7 @@ mod tests {
     fn a_description_is_read_and_other_documents_are_not() {
         let text = "<?xml version=\"1.0\"?><entry xmlns=\"a\"><title type=\"text\">jobs</title><content>\
             <QueueDescription><LockDuration>PT1M5S</LockDuration><MaxDeliveryCount>10</MaxDeliveryCount>\
-            <RequiresSession>true</RequiresSession><MessageCount>9</MessageCount>\
+            <RequiresDuplicateDetection>true</RequiresDuplicateDetection><RequiresSession>true</RequiresSession><MessageCount>9</MessageCount>\
             <CountDetails><d:ActiveMessageCount xmlns:d=\"b\">3</d:ActiveMessageCount>\
             <d:DeadLetterMessageCount>4</d:DeadLetterMessageCount>\
             <d:ScheduledMessageCount>2</d:ScheduledMessageCount></CountDetails>\
@@ -121,6 +128,7 @@ mod tests {
                 lock_duration: Some(Duration::from_secs(65)),
                 max_delivery_count: Some(10),
                 requires_session: true,
+                detects_duplicates: true,
                 messages: 5,
                 dead_letters: 4,
             }]

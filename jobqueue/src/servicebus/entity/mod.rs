@@ -4,14 +4,14 @@ mod atom;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use reqwest::{Certificate, Client, Method, StatusCode};
 
 pub(crate) use self::atom::Description;
 use super::connection_string::Namespace;
 use super::error::Fault;
-use super::sas::VALIDITY;
+use super::token::Credential;
 
 const API_VERSION: &str = "2021-05";
 /// The longest time for one request.
@@ -23,11 +23,20 @@ const PAGE: usize = 100;
 /// The greatest number of deliveries that the service allows: our own bound strikes before.
 pub(crate) const MAX_DELIVERY_COUNT: u32 = 2000;
 
+/// The settings of queues that are created.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewQueues {
+    pub(crate) lock: Duration,
+    /// The window in which duplicates are detected; `None` for none.
+    pub(crate) duplicates: Option<Duration>,
+}
+
 /// The queues of a namespace, as entities with settings.
 pub(crate) struct Entities {
     namespace: Arc<Namespace>,
+    credential: Arc<Credential>,
     trusted: Vec<Certificate>,
-    lock_duration: Duration,
+    new: NewQueues,
     client: OnceLock<Client>,
 }
 
@@ -38,13 +47,18 @@ impl fmt::Debug for Entities {
 }
 
 impl Entities {
-    pub(crate) fn new(namespace: Arc<Namespace>, trusted: Vec<Certificate>, lock_duration: Duration) -> Self {
-        Self { namespace, trusted, lock_duration, client: OnceLock::new() }
+    pub(in crate::servicebus) fn new(
+        namespace: Arc<Namespace>,
+        credential: Arc<Credential>,
+        trusted: Vec<Certificate>,
+        new: NewQueues,
+    ) -> Self {
+        Self { namespace, credential, trusted, new, client: OnceLock::new() }
     }
 
     /// Creates a queue; false if there is one of that name.
     pub(crate) async fn create(&self, queue: &str) -> Result<bool, Fault> {
-        let document = atom::new_queue(self.lock_duration, MAX_DELIVERY_COUNT);
+        let document = atom::new_queue(self.new.lock, self.new.duplicates, MAX_DELIVERY_COUNT);
         match self.send(Method::PUT, queue, &[], Some(document)).await? {
             (StatusCode::CREATED | StatusCode::OK, _) => Ok(true),
             (StatusCode::CONFLICT, _) => Ok(false),
@@ -98,8 +112,7 @@ impl Entities {
         let base = self.namespace.http();
         let mut url = url::Url::parse(&format!("{base}/{path}")).map_err(|error| not_sent(&error))?;
         url.query_pairs_mut().append_pair("api-version", API_VERSION).extend_pairs(query);
-        let token = self.namespace.key.sign(&format!("{base}/{path}"), SystemTime::now() + VALIDITY);
-        let token = token.ok_or_else(|| Fault::NotSent("no token can be made of this key".to_owned()))?;
+        let token = self.credential.header(&format!("{base}/{path}")).await?;
         let request = self.client()?.request(method, url).header("authorization", token).timeout(LIMIT);
         let request = match document {
             Some(text) => request.header("content-type", "application/atom+xml").body(text),

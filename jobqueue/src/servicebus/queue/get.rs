@@ -145,7 +145,7 @@ pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
 
 impl Held {
     /// Returns what is remembered of a message under a lock.
-    fn of(queue: &QueueName, content: &Content, locked_until: SystemTime) -> Self {
+    pub(super) fn of(queue: &QueueName, content: &Content, locked_until: SystemTime) -> Self {
         let is_dead = Place::of(queue).is_dead_letters;
         Self {
             queue: queue.clone(),

@@ -7,6 +7,7 @@ mod message;
 mod put;
 mod queues;
 mod receipt;
+mod sweep;
 mod update;
 mod warnings;
 
@@ -30,7 +31,8 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
     Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
+    PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
+    SweptLeftovers, UpdateMessage, Updated,
 };
 use crate::sync::lock;
 
@@ -82,6 +84,11 @@ impl ServiceBusQueues {
     /// Returns the link by which a queue's messages came, if it is still up.
     async fn present_receiver(&self, queue: &QueueName) -> Option<ReceiveLink> {
         self.links.present_receiver(&Place::of(queue).address()).await
+    }
+
+    /// Wakes those in this process who wait for a message of the queue.
+    fn notify(&self, queue: &QueueName) {
+        self.links.arrivals(&Place::of(queue).address()).notify();
     }
 
     fn is_first_get(&self, queue: &QueueName) -> bool {
@@ -209,6 +216,10 @@ impl QueueStore for ServiceBusQueues {
         true
     }
 
+    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        sweep::sweep(self, leftovers).await
+    }
+
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         queues::clear(self, queue).await
     }
@@ -217,8 +228,10 @@ impl QueueStore for ServiceBusQueues {
         queues::check_access(self, queue, access).await
     }
 
-    fn subscribe(&self, _queue: &QueueName) -> Option<Subscription> {
-        None
+    /// Wakes when a message has come: after a get that found nothing, the service keeps its credit while somebody holds a
+    /// subscription. Also wakes when this process has put a message or given one back.
+    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
+        Some(self.links.arrivals(&Place::of(queue).address()).subscribe())
     }
 
     fn checks_expiry(&self) -> bool {

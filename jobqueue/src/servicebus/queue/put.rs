@@ -54,6 +54,7 @@ pub(super) async fn put(
         link.send(sent).await.map_err(failed)?;
         Receipt::Sent(nonce)
     };
+    queues.notify(queue);
     let message = MessageRef { id: MessageId::new(&id), receipt: receipt.write(nonce) };
     Ok(PutOutcome::new(message, inserted, visible).with_expires(expires))
 }

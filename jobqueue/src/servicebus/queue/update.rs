@@ -37,6 +37,7 @@ pub(super) async fn update(
         }
         (text, is_now) => lock.replace(text.as_deref(), (!is_now).then_some(visible)).await?,
     }
+    queues.notify(queue);
     Ok(Updated::new(message.receipt.clone(), visible))
 }
 

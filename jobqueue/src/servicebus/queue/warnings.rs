@@ -11,13 +11,20 @@ use crate::settings::{MAX_DELIVERIES, POISON_THRESHOLD};
 /// Renewals of a shorter lock come too often, and one lost answer loses it.
 const SHORTEST_LOCK: Duration = Duration::from_secs(15);
 
-/// Writes a warning to the log for each setting that contradicts the framework, with what to change.
+/// Writes a warning to the log for each setting that contradicts the framework, and a note for one that it could use, with what
+/// to change.
 pub(super) async fn check(beside: &Beside, queue: &QueueName, description: &Description) {
     if let Some(lock) = description.lock_duration.filter(|lock| *lock < SHORTEST_LOCK) {
         tracing::warn!(
             %queue,
             lock_seconds = lock.as_secs(),
             "the locks of this queue are so short that one late renewal loses a job: set LockDuration to PT1M"
+        );
+    }
+    if !description.detects_duplicates {
+        tracing::info!(
+            %queue,
+            "a send that is repeated after a lost answer may be two jobs: make the queue with RequiresDuplicateDetection"
         );
     }
     let metadata = beside.metadata(queue).await.ok().flatten().unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::settings::metadata::Metadata;
 use crate::storage::{
     Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage,
     PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts, StoreError, Subscription,
-    UpdateMessage, Updated,
+    SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
 };
 
 impl Queues {
@@ -117,6 +117,10 @@ impl QueueStore for Queues {
 
     fn has_dead_letter_queues(&self) -> bool {
         self.inner.has_dead_letter_queues()
+    }
+
+    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        self.inner.sweep(leftovers).await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {

@@ -186,6 +186,16 @@ impl ServiceBus {
         self.control.get(&path).as_array().expect("a list").len()
     }
 
+    /// Returns the number of the last call of any operation: it grows with each.
+    ///
+    /// # Panics
+    /// When the emulator has ended.
+    pub fn last_call(&self) -> u64 {
+        let calls = self.control.get("calls");
+        let last = calls.as_array().expect("a list").last().cloned();
+        last.map_or(0, |call| call["number"].as_u64().expect("a number"))
+    }
+
     /// Returns the attached links: entity, role of the client, credit.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! The sources of Entra ID tokens.
+//! The sources of Entra ID tokens, for all services of Azure.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The choice of a credential.
 #[derive(Clone)]
-pub(super) enum TokenSource {
+pub(crate) enum TokenSource {
     /// Workload identity if its variables are set; else managed identity; else developer tools.
     Automatic,
     /// The identity of the machine, or the user-assigned one with this client id.
@@ -34,7 +34,7 @@ pub(super) enum TokenSource {
 impl TokenSource {
     /// Returns a credential with connections and a cache of its own. The application's credential is shared: there is
     /// only one.
-    pub(super) fn credential(&self) -> azure_core::Result<Arc<dyn TokenCredential>> {
+    pub(crate) fn credential(&self) -> azure_core::Result<Arc<dyn TokenCredential>> {
         let inner: Arc<dyn TokenCredential> = match self {
             Self::Automatic => match WorkloadIdentityCredential::new(None) {
                 Ok(workload) => workload,

@@ -1,0 +1,105 @@
+//! Removes texts that crashes have left behind in the blobs: of messages that are gone, and of dead letters that did not come
+//! about.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::SystemTime;
+
+use super::super::held::Held;
+use super::super::texts::Beside;
+use super::{ServiceBusQueues, manage};
+use crate::name::QueueName;
+use crate::storage::{
+    BlobProperties, Operation, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers,
+};
+
+/// The messages on a page of a peek.
+const PAGE: i32 = 250;
+
+pub(super) async fn sweep(
+    queues: &ServiceBusQueues,
+    leftovers: SweepLeftovers,
+) -> Result<SweptLeftovers, StoreError> {
+    let mut swept = SweptLeftovers::default();
+    let container = Beside::blob("x")?.container().clone();
+    for kind in ["texts/", "letters/"] {
+        let mut marker: Option<String> = None;
+        loop {
+            let page = match queues.beside.blobs.list_blobs(&container, kind, marker.as_deref()).await {
+                Err(error) if error.kind() == Kind::ContainerNotFound => return Ok(swept),
+                page => page?,
+            };
+            swept.seen += page.blobs.len() as u64;
+            for (queue, blobs) in old_by_queue(page.blobs, leftovers.older_than) {
+                let used = in_use(queues, &queue).await?;
+                for (name, bytes) in blobs.into_iter().filter(|(name, _)| !used.contains(name)) {
+                    if leftovers.limit.is_some_and(|limit| swept.removed >= limit) {
+                        return Ok(swept);
+                    }
+                    remove(queues, &name, bytes, leftovers.dry_run, &mut swept).await?;
+                }
+            }
+            match page.next {
+                Some(next) => marker = Some(next),
+                None => break,
+            }
+        }
+    }
+    Ok(swept)
+}
+
+/// Returns the names and sizes of the blobs that are old enough, by queue.
+fn old_by_queue(
+    blobs: Vec<(String, BlobProperties)>,
+    older_than: SystemTime,
+) -> BTreeMap<QueueName, Vec<(String, u64)>> {
+    let mut old = BTreeMap::<_, Vec<_>>::new();
+    for (name, properties) in blobs.into_iter().filter(|(_, properties)| properties.modified < older_than) {
+        if let Some(queue) = name.split('/').nth(1).and_then(|queue| QueueName::new(queue).ok()) {
+            old.entry(queue).or_default().push((name, properties.length));
+        }
+    }
+    old
+}
+
+/// Returns the blobs that messages of a queue and its dead letters may need. The dead letters are read last: messages move
+/// there from the queue, and never back.
+async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<HashSet<String>, StoreError> {
+    let mut used = HashSet::new();
+    for queue in [Some(queue.clone()), queue.dead_letter().ok()].into_iter().flatten() {
+        let node = match queues.node(&queue).await {
+            Err(fault) if fault.is_missing_entity() => continue,
+            node => node.map_err(|fault| fault.of_read(Operation::Peek.as_str(), &queue))?,
+        };
+        let mut from = 0;
+        loop {
+            let page = manage::peek(&node, from, PAGE).await;
+            let page = page.map_err(|fault| fault.of_read(Operation::Peek.as_str(), &queue))?;
+            let Some(last) = page.last() else { break };
+            from = last.sequence.saturating_add(1);
+            for content in &page {
+                used.insert(Beside::name_for(&Held::of(&queue, content, SystemTime::UNIX_EPOCH))?);
+            }
+        }
+    }
+    Ok(used)
+}
+
+async fn remove(
+    queues: &ServiceBusQueues,
+    name: &str,
+    bytes: u64,
+    is_dry: bool,
+    swept: &mut SweptLeftovers,
+) -> Result<(), StoreError> {
+    if !is_dry
+        && let Err(error) = queues.beside.blobs.delete_blob(&Beside::blob(name)?, None).await
+        && error.kind() != Kind::BlobNotFound
+    {
+        tracing::debug!(%error, "the text of a message that is gone was not removed");
+        swept.failed += 1;
+        return Ok(());
+    }
+    swept.removed += 1;
+    swept.bytes += bytes;
+    Ok(())
+}

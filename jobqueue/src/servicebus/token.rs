@@ -1,0 +1,86 @@
+//! Tokens for the service: signatures made with a key, or tokens of Entra ID.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use azure_core::credentials::TokenCredential;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::error::Fault;
+use super::sas::Key;
+use crate::entra::TokenSource;
+
+/// The part of a token's life after which it is renewed.
+const RENEW_AFTER: f64 = 0.75;
+/// The scope of tokens of Entra ID for Service Bus.
+const SCOPE: &str = "https://servicebus.azure.net/.default";
+
+/// The right to use a namespace.
+pub(super) enum Credential {
+    /// A shared access key, and the validity of the signatures that are made with it.
+    Key(Key, Duration),
+    Entra(TokenSource, OnceCell<Arc<dyn TokenCredential>>),
+}
+
+/// A token for an audience.
+pub(super) struct Token {
+    pub(super) text: String,
+    /// The name of its kind, for `$cbs`.
+    pub(super) kind: &'static str,
+    /// The time at which it is to be renewed.
+    pub(super) renewal: Instant,
+}
+
+impl Credential {
+    pub(super) fn entra(source: TokenSource) -> Self {
+        Self::Entra(source, OnceCell::new())
+    }
+
+    /// Returns a token for `audience`, such as `sb://host/queue`.
+    pub(super) async fn token(&self, audience: &str) -> Result<Token, Fault> {
+        match self {
+            Self::Key(key, validity) => {
+                let renewal = Instant::now() + validity.mul_f64(RENEW_AFTER);
+                let text = key.sign(audience, SystemTime::now() + *validity);
+                let text =
+                    text.ok_or_else(|| Fault::NotSent("no token can be made of this key".to_owned()))?;
+                Ok(Token { text, kind: "servicebus.windows.net:sastoken", renewal })
+            }
+            Self::Entra(source, chosen) => {
+                let credential =
+                    chosen.get_or_try_init(|| async { source.credential() }).await.map_err(none)?;
+                let asked = Instant::now();
+                let token = credential.get_token(&[SCOPE], None).await.map_err(none)?;
+                let left = SystemTime::from(token.expires_on).duration_since(SystemTime::now());
+                let renewal = asked + left.unwrap_or_default().mul_f64(RENEW_AFTER);
+                Ok(Token { text: token.token.secret().to_owned(), kind: "jwt", renewal })
+            }
+        }
+    }
+
+    /// Returns the value of the header by which a request over HTTP is authorized.
+    pub(super) async fn header(&self, audience: &str) -> Result<String, Fault> {
+        let token = self.token(audience).await?;
+        Ok(match self {
+            Self::Key(..) => token.text,
+            Self::Entra(..) => format!("Bearer {}", token.text),
+        })
+    }
+}
+
+/// Shows no key.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key, _) => key.fmt(f),
+            Self::Entra(source, _) => source.fmt(f),
+        }
+    }
+}
+
+/// The credential may have a token later: its own service may be down.
+fn none(error: azure_core::Error) -> Fault {
+    Fault::NotSent(format!("the credential gave no token: {error}"))
+}

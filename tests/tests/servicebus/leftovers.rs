@@ -1,0 +1,92 @@
+//! Texts in blobs that crashes have left behind, and the sweep that removes them.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jobqueue::clock::ManualClock;
+use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::storage::{ContainerName, DeadLetterCause, DeadLetterMessage, UpdateMessage};
+use serde_json::json;
+
+use super::{Bench, MINUTE};
+
+const DAYS: Duration = Duration::from_secs(3 * 86_400);
+
+impl Bench {
+    async fn texts(&self) -> Vec<String> {
+        let container = ContainerName::new("jobqueue-servicebus").unwrap();
+        let mut all = Vec::new();
+        for kind in ["texts/", "letters/"] {
+            let page = self.blobs.blobs().list_blobs(&container, kind, None).await.unwrap();
+            all.extend(page.blobs.into_iter().map(|(name, _)| name));
+        }
+        all
+    }
+
+    /// Sweeps as if it were days later; returns how many blobs were removed.
+    async fn sweep(&self, dry: bool) -> u64 {
+        let clock = ManualClock::new();
+        clock.set(SystemTime::now() + DAYS);
+        let options = SweepOptions::new().clock(Arc::new(clock)).dry_run(dry);
+        sweep(&self.storage, options).await.unwrap().removed
+    }
+}
+
+fn letter() -> DeadLetterMessage {
+    DeadLetterMessage::new("dead", DeadLetterCause::new("rejected"))
+}
+
+#[tokio::test]
+async fn texts_that_a_message_or_a_dead_letter_needs_stay() {
+    let bench = Bench::new();
+    let waiting = bench.leased("waiting").await;
+    let save = || UpdateMessage::new(MINUTE).with_text("step 1".to_owned());
+    bench.update(&waiting.message, save()).await.unwrap();
+    let dead = bench.leased("dead").await;
+    bench.store().dead_letter(&bench.queue, &dead.message, letter()).await.unwrap();
+    assert_eq!((bench.texts().await.len(), bench.sweep(false).await), (2, 0));
+    bench.emulator.advance(MINUTE);
+    assert_eq!(bench.sweep(false).await, 0);
+    assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("step 1"));
+}
+
+#[tokio::test]
+async fn texts_of_messages_that_are_gone_are_removed_after_the_grace() {
+    let bench = Bench::new();
+    let leased = bench.leased("a").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
+    // Another program completes the message, and knows nothing of the text.
+    bench.emulator.advance(MINUTE);
+    bench.store().clear(&bench.queue).await.unwrap();
+    // A letter that was not written to its end.
+    let leased = bench.leased("b").await;
+    bench.emulator.plant_with("dead-letter", "abort", json!({ "performed": false }));
+    let error = bench.store().dead_letter(&bench.queue, &leased.message, letter()).await.unwrap_err();
+    assert!(error.is_ambiguous(), "{error:?}");
+    assert_eq!(bench.texts().await.len(), 2);
+    let early = sweep(&bench.storage, SweepOptions::new()).await.unwrap();
+    assert_eq!((early.removed, bench.sweep(true).await), (0, 2), "before the grace, and in a dry run");
+    assert_eq!((bench.sweep(false).await, bench.texts().await.len()), (2, 0));
+}
+
+#[tokio::test]
+async fn texts_of_a_deleted_queue_are_removed() {
+    let bench = Bench::new();
+    let leased = bench.leased("a").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
+    bench.store().delete_queue(&bench.queue).await.unwrap();
+    assert_eq!((bench.sweep(false).await, bench.texts().await.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_sweep_removes_nothing_while_the_queue_cannot_be_read() {
+    let bench = Bench::new();
+    let leased = bench.leased("a").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
+    bench.emulator.plant("peek-message", "busy");
+    let clock = ManualClock::new();
+    clock.set(SystemTime::now() + DAYS);
+    let error = sweep(&bench.storage, SweepOptions::new().clock(Arc::new(clock))).await.unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    assert_eq!(bench.texts().await.len(), 1);
+}
