@@ -74,7 +74,7 @@ def send(queues, blobs, name, kind, key):
         "schemaversion": 1,
     }
     if key:
-        event["subject"] = key
+        event["key"] = key
     payload = json.load(sys.stdin)
     text = to_text({**event, "data": payload})
     if not fits(text):

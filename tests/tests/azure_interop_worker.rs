@@ -65,7 +65,7 @@ async fn jobs_of_a_python_producer_run() {
     let mut encoded = job("encoded");
     encoded["base64"] = true.into();
     let mut more = job("ü <&> \"x\"\r\n");
-    more["attributes"] = json!({"tenant": "blue", "subject": "photo"});
+    more["attributes"] = json!({"tenant": "blue", "key": "photo"});
     let bare = json!({"bare": {"path": "bare"}});
     let ids = python::produce(&connection(), &queue, &[job("plain"), encoded, more, bare]);
 

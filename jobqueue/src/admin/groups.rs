@@ -64,7 +64,7 @@ impl Admin {
         for text in peeked.iter().filter_map(|message| message.text.as_deref().ok()) {
             let Ok(Parsed::Event(event)) = parse(text) else { continue };
             if let Some(names) = position_names(&event) {
-                seen.insert(names, (event.subject.clone(), event.id.to_string()));
+                seen.insert(names, (event.key.clone(), event.id.to_string()));
             }
         }
         let groups = GroupLogs::new(Arc::clone(self.storage.blobs()), name).groups().await?;

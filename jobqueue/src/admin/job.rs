@@ -236,7 +236,7 @@ impl RawJob {
         self.source = event.source.to_string();
         self.kind = event.kind.to_string();
         self.version = event.version;
-        self.key = event.subject.clone();
+        self.key = event.key.clone();
         self.attempts = history.attempts;
         self.sent = event.time.as_deref().map(str::to_owned);
         self.not_before = event.not_before.clone();

@@ -72,7 +72,7 @@ impl RawSend {
             return Err(invalid("the event refers to a blob; send its payload itself"));
         }
         let mut envelope = Envelope::new(event.id, event.source, event.kind, event.payload);
-        envelope.subject = event.subject;
+        envelope.key = event.key;
         envelope.content_type = event.content_type;
         envelope.version = event.version;
         envelope.traceparent = event.traceparent;
@@ -104,7 +104,7 @@ impl RawSend {
     /// Sets the key.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
-        self.envelope.subject = Some(key.to_owned()).filter(|key| !key.is_empty());
+        self.envelope.key = Some(key.to_owned()).filter(|key| !key.is_empty());
         self
     }
 
@@ -132,7 +132,7 @@ impl Admin {
             let (id, source, key) = options.identity();
             envelope.id = id.map(Into::into).unwrap_or(envelope.id);
             envelope.source = source.unwrap_or(envelope.source);
-            envelope.subject = key.map(str::to_owned).or(envelope.subject);
+            envelope.key = key.map(str::to_owned).or(envelope.key);
             if envelope.id.is_empty() {
                 envelope.id = new_id();
             }

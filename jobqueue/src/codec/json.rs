@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 
+use super::place::path_at;
 use super::{Codec, CodecError};
 
 /// A codec that writes payloads as JSON text. Nesting is limited to 128 levels.
@@ -26,7 +28,7 @@ impl Codec for Json {
         match std::str::from_utf8(bytes) {
             Ok(text) => match serde_json::from_str(text) {
                 Ok(value) => Ok(value),
-                Err(error) => Err(unreadable(&error)),
+                Err(error) => Err(unreadable(text, &error)),
             },
             Err(_) => Err(CodecError::new("the payload is not UTF-8")),
         }
@@ -39,27 +41,135 @@ fn no_form(error: serde_json::Error) -> CodecError {
     CodecError::with_source("the message cannot be written as JSON", error)
 }
 
-fn unreadable(error: &serde_json::Error) -> CodecError {
-    CodecError::new(describe(error))
+fn unreadable(text: &str, error: &serde_json::Error) -> CodecError {
+    CodecError::new(describe(text, error))
 }
 
-/// Returns the place and the kind of an error in the JSON. serde's own text can quote the offending value, and payloads
+/// Returns the field and the kind of an error in the JSON. serde's own text can quote the offending value, and payloads
 /// must not reach a log.
-fn describe(error: &serde_json::Error) -> String {
-    let what = match error.classify() {
-        serde_json::error::Category::Io => "cannot be read",
-        serde_json::error::Category::Syntax => "is not JSON",
-        serde_json::error::Category::Data => "does not have the fields or types of the message",
-        serde_json::error::Category::Eof => "ends too early",
+fn describe(text: &str, error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let path = path_at(text, error.line(), error.column());
+    let (field, within) = match path.as_str() {
+        "" => ("the payload".to_owned(), String::new()),
+        path => (format!("the field `{path}` of the payload"), format!(" in `{path}`")),
     };
-    match missing_field(&error.to_string()) {
-        Some(field) => format!("the payload lacks the field `{field}`"),
-        None => format!("the payload {what} (line {}, column {})", error.line(), error.column()),
+    if let Some(name) = named(&said, "missing field `") {
+        return format!("the payload lacks the field `{name}`{within}");
+    }
+    if named(&said, "duplicate field `").is_some() {
+        return format!("{field} occurs twice");
+    }
+    if said.starts_with("number out of range") {
+        return format!("{field} is a number out of range");
+    }
+    match error.classify() {
+        Category::Data => match expected(&said) {
+            Some(expected) => format!("{field} does not have the type of the message: expected {expected}"),
+            None => format!("{field} does not fit the message"),
+        },
+        Category::Eof => "the payload ends too early".to_owned(),
+        Category::Io | Category::Syntax => {
+            format!("the payload is not JSON (line {}, column {})", error.line(), error.column())
+        }
     }
 }
 
-/// Returns the name of a missing field. Names of fields come from the program, not from the payload, so they may be
-/// shown.
-fn missing_field(text: &str) -> Option<&str> {
-    text.strip_prefix("missing field `")?.split('`').next()
+/// Returns the name in an error that begins like this. Names of fields come from the program, not from the payload, so
+/// they may be shown.
+fn named<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
+    text.strip_prefix(beginning)?.split('`').next()
+}
+
+/// Returns the expectation in an error of serde's own about a type or a value. It comes from the program too.
+fn expected(said: &str) -> Option<&str> {
+    let own = ["invalid type: ", "invalid value: ", "invalid length "];
+    if !own.iter().any(|beginning| said.starts_with(beginning)) {
+        return None;
+    }
+    let (_, expected) = said.rsplit_once(", expected ")?;
+    expected.rsplit_once(" at line ").map(|(expected, _)| expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct Order {
+        #[allow(dead_code, reason = "only read")]
+        number: f64,
+        #[serde(default)]
+        #[allow(dead_code, reason = "only read")]
+        lines: Vec<Line>,
+        #[serde(default)]
+        #[allow(dead_code, reason = "only read")]
+        more: BTreeMap<String, Line>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Line {
+        #[allow(dead_code, reason = "only read")]
+        cents: u32,
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_quotes_no_value() {
+        for (text, said) in [
+            (r#"{"number":1e400}"#, "the field `number` of the payload is a number out of range"),
+            (r#"{"number":1,"number":2}"#, "the field `number` of the payload occurs twice"),
+            (r#"{"lines":[]}"#, "the payload lacks the field `number`"),
+            (
+                r#"{"number":"secret, expected x"}"#,
+                "the field `number` of the payload does not have the type of the message: expected f64",
+            ),
+            (
+                "{\"number\":1,\n \"lines\": [ {\"cents\":1}, {\"cents\":-1} ]}",
+                "the field `lines[1].cents` of the payload does not have the type of the message: expected u32",
+            ),
+            (
+                r#"{"number":1,"lines":[{"cents":{"a":1}}]}"#,
+                "the field `lines[0].cents` of the payload does not have the type of the message: expected u32",
+            ),
+            (r#"{"number":1,"lines":[{"cents":1},{}]}"#, "the payload lacks the field `cents` in `lines[1]`"),
+            (
+                r#"{"number":1,"more":{"a \"b":{"cents":true}}}"#,
+                r#"the field `more["a \"b"].cents` of the payload does not have the type of the message: expected u32"#,
+            ),
+            (
+                r#"{"number":1,"lines":7}"#,
+                "the field `lines` of the payload does not have the type of the message: expected a sequence",
+            ),
+            ("7", "the payload does not have the type of the message: expected struct Order"),
+            ("{", "the payload ends too early"),
+            ("{x", "the payload is not JSON (line 1, column 2)"),
+        ] {
+            assert_eq!(Json::decode::<Order>(text.as_bytes()).unwrap_err().to_string(), said, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_position_in_any_text_is_found_or_not_and_never_panics() {
+        let texts = [
+            "",
+            "]",
+            "{]",
+            "[,}",
+            r#"{"a""#,
+            r#"["\"#,
+            "{\"a\":[1,{\"b\":",
+            "\u{1F600}",
+            "[[[[",
+            r#"{"a":1}}}"#,
+        ];
+        for text in texts {
+            for (line, column) in [(0, 0), (1, 0), (1, 3), (1, 99), (9, 1)] {
+                let _ = path_at(text, line, column);
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Codecs for payloads, and the conversion between a typed message and its bytes: validate and encode, decode and validate.
 
 mod json;
+mod place;
 
 pub use crate::message::codec::{Codec, CodecError};
 pub use json::Json;

@@ -89,8 +89,8 @@ impl Envelope {
         part(&mut hash, self.source.as_bytes());
         part(&mut hash, self.id.as_bytes());
         part(&mut hash, self.kind.as_bytes());
-        hash.update([u8::from(self.subject.is_some())]);
-        part(&mut hash, self.subject.as_deref().unwrap_or_default().as_bytes());
+        hash.update([u8::from(self.key.is_some())]);
+        part(&mut hash, self.key.as_deref().unwrap_or_default().as_bytes());
         part(&mut hash, self.payload.digest().as_bytes());
         EventDigest(Sha256Digest::from(hash))
     }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn another_kind_key_or_payload_is_another_event() {
         let one = event("/shop", "1", "{}");
-        let with_key = |key: &str| Envelope { subject: Some(key.to_owned()), ..one.clone() };
+        let with_key = |key: &str| Envelope { key: Some(key.to_owned()), ..one.clone() };
         let kind = Envelope { kind: "other".into(), ..one.clone() };
         let others = [kind, with_key("k"), with_key("l"), event("/shop", "1", "[]"), event("/a", "1", "{}")];
         let mut digests: Vec<_> = others.iter().chain([&one]).map(Envelope::digest).collect();

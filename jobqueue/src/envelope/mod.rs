@@ -40,8 +40,8 @@ pub(crate) struct Envelope {
     pub kind: Arc<str>,
     /// The time of sending (RFC 3339), as the producer wrote it.
     pub time: Option<Arc<str>>,
-    /// The key, which names the subject of the job.
-    pub subject: Option<String>,
+    /// The key: the thing that the job is about.
+    pub key: Option<String>,
     /// The payload's media type.
     pub content_type: Option<Cow<'static, str>>,
     /// The version of the payload's form: `schemaversion`. `None` if the producer has not given it.
@@ -149,7 +149,7 @@ impl Envelope {
             source: source.into(),
             kind: kind.into(),
             time: None,
-            subject: None,
+            key: None,
             content_type: None,
             version: Some(1),
             payload,

@@ -164,7 +164,7 @@ fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
         source: repeated(&identifying("source", members.source)?),
         kind: repeated(&required("type", members.kind)?),
         time: members.time.map(Into::into),
-        subject: members.subject.filter(|subject| !subject.is_empty()).map(Cow::into_owned),
+        key: members.key.filter(|key| !key.is_empty()).map(Cow::into_owned),
         content_type: members.content_type.map(content_type),
         version,
         payload: members.data.map_or(Payload::None, |data| Payload::Json(data.into())),

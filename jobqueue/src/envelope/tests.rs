@@ -19,7 +19,7 @@ fn full() -> Envelope {
     let mut envelope = Envelope::new("0190", "app", "mosaic.slice", json(r#"{"slice":3}"#));
     envelope.version = Some(2);
     envelope.time = Some("2026-11-20T06:00:00Z".into());
-    envelope.subject = Some("key".into());
+    envelope.key = Some("key".into());
     envelope.content_type = Some("application/json".into());
     envelope.not_before = Some("2026-12-20T06:00:00Z".into());
     envelope.fence_base = 1 << 40;
@@ -200,10 +200,10 @@ fn header_names_of_the_framework_cannot_be_taken() {
 
 #[test]
 fn attributes_that_are_null_are_unset() {
-    let text = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","subject":null,"time":null,"datacontenttype":null,
+    let text = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","key":null,"time":null,"datacontenttype":null,
         "traceparent":null,"schemaversion":null,"dataref":null,"checkpoint":null,"lasterror":null,"attempts":null,"own":null,"data":{}}"#;
     let Parsed::Event(event) = parse(text).unwrap() else { panic!("an event") };
-    assert_eq!((event.subject.as_deref(), event.version, event.history.attempts), (None, None, 0));
+    assert_eq!((event.key.as_deref(), event.version, event.history.attempts), (None, None, 0));
     assert!(event.extensions.is_empty() && event.history.last_error.is_none());
     let missing = r#"{"specversion":"1.0","id":null,"source":"/s","type":"t"}"#;
     assert!(matches!(parse(missing), Err(EnvelopeError::Missing("id"))));

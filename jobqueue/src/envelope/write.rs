@@ -14,7 +14,7 @@ const KNOWN: &[&str] = &[
     "source",
     "type",
     "time",
-    "subject",
+    "key",
     "datacontenttype",
     "schemaversion",
     "data",
@@ -65,7 +65,7 @@ pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
     event.text("source", &envelope.source);
     event.text("type", &envelope.kind);
     event.some("time", envelope.time.as_deref());
-    event.some("subject", envelope.subject.as_deref());
+    event.some("key", envelope.key.as_deref());
     event.some("datacontenttype", envelope.content_type.as_deref());
     if let Some(version) = envelope.version {
         event.number("schemaversion", version.into());

@@ -41,7 +41,7 @@ pub(crate) fn restamp(envelope: &mut Envelope) -> Option<u64> {
 
 /// Returns whether an event keeps to the order of its key.
 pub(crate) fn is_in_order(envelope: &Envelope) -> bool {
-    envelope.extensions.contains_key(HEADER) && envelope.subject.is_some()
+    envelope.extensions.contains_key(HEADER) && envelope.key.is_some()
 }
 
 impl InOrder {
@@ -50,7 +50,7 @@ impl InOrder {
         if !envelope.extensions.contains_key(HEADER) {
             return None;
         }
-        let entry = EntryRef::new(envelope.subject.as_deref()?, envelope.digest());
+        let entry = EntryRef::new(envelope.key.as_deref()?, envelope.digest());
         let copy = envelope.extensions.get(COPY);
         let copy = copy.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
         let copy = copy.and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);

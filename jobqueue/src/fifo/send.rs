@@ -36,7 +36,7 @@ impl Announcement {
     /// Returns the announcement of a marked event that is about to be stored and becomes visible after `delay`.
     pub(crate) fn new(envelope: &Envelope, nonce: u64, delay: Duration) -> Result<Self, Error> {
         let text = "an order needs a key: mark a field with #[message(key)] or give one in the options";
-        let key = envelope.subject.as_deref();
+        let key = envelope.key.as_deref();
         let key = key.ok_or_else(|| Error::new(ErrorKind::Invalid, text))?;
         Ok(Self { entry: EntryRef::new(key, envelope.digest()), nonce, delay })
     }

@@ -162,7 +162,7 @@ impl LeasedJob {
                 version: envelope.version.unwrap_or(1),
                 queue: self.core.name.clone(),
                 source: Arc::clone(&envelope.source),
-                key: envelope.subject.as_deref().map(Into::into),
+                key: envelope.key.as_deref().map(Into::into),
                 attempt: envelope.history.attempts.saturating_add(1),
                 max_attempts: self.settings.poison_threshold,
                 dequeue_count: self.dequeue_count,

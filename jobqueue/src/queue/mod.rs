@@ -67,7 +67,9 @@ pub(crate) use leased_job::LeasedJob;
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
 pub(crate) use read::payload_error;
 pub(crate) use receive::Idle;
-pub(crate) use send::{Draft, Prepared, Purpose, new_id};
+#[cfg(feature = "sqlite")]
+pub(crate) use send::Prepared;
+pub(crate) use send::{Draft, Purpose, new_id};
 pub(crate) use unique::CONTAINER as UNIQUE;
 pub(crate) use unreceived::{Stored, Unreceived};
 

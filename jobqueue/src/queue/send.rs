@@ -178,7 +178,7 @@ impl QueueCore {
         let mut envelope = Envelope::new(id, source, repeated(M::KIND), payload);
         envelope.version = Some(M::VERSION);
         envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
-        envelope.subject = key;
+        envelope.key = key;
         self.prepare_envelope(envelope, data, options, purpose)
     }
 
@@ -216,7 +216,7 @@ impl QueueCore {
         let hidden = delay.min(MAX_VISIBILITY);
         let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
         let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
-        let put = put.with_shard_key(envelope.subject).with_job(envelope.id.to_string());
+        let put = put.with_shard_key(envelope.key).with_job(envelope.id.to_string());
         let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
         let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));
         Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })

@@ -54,7 +54,7 @@ impl SendOptions {
         self
     }
 
-    /// Sets the key, which names the subject of the message, instead of the field marked `key`.
+    /// Sets the key, which names what the message is about, instead of the field marked `key`.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());

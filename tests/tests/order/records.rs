@@ -308,7 +308,7 @@ async fn the_ids_of_jobs_are_bounded() {
         let data = serde_json::to_value(step("a", number)).unwrap();
         let event = serde_json::json!({
             "specversion": "1.0", "id": format!("{number}{}", "x".repeat(60_000)), "source": "/other",
-            "type": "step", "subject": "a", "inorder": "true", "data": data,
+            "type": "step", "key": "a", "inorder": "true", "data": data,
         });
         let message = jobqueue::storage::PutMessage::new(event.to_string());
         storage.queues().put(queue.name(), message).await.unwrap();

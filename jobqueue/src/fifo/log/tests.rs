@@ -144,7 +144,7 @@ fn a_done_job_hides_no_job_of_another_key_or_payload() {
     );
     let event = |key: &str, data: Payload| {
         let mut event = Envelope::new("1", "/test", "test", data);
-        event.subject = Some(key.to_owned());
+        event.key = Some(key.to_owned());
         EntryRef::new(key, event.digest())
     };
     let mut log = GroupLog::default();

@@ -86,7 +86,7 @@ impl DeadLetter {
             deliveries: note.map_or(0, |note| note.deliveries),
             worker: note.and_then(|note| note.worker.clone()),
             trace: envelope.traceparent.clone(),
-            key: envelope.subject.clone(),
+            key: envelope.key.clone(),
             past: past::read(&envelope.history),
             text: text.to_owned(),
             unreadable: unreadable(envelope),

@@ -133,7 +133,7 @@ impl DeadLetterQueue {
             None => self.fit(&mut envelope, &mut blobs).await,
         };
         match fitted {
-            Ok(text) => Ok(Revived { text, key: envelope.subject, blobs }),
+            Ok(text) => Ok(Revived { text, key: envelope.key, blobs }),
             Err(error) => {
                 self.core.remove_blobs(&self.core.name, blobs).await;
                 Err(error)
