@@ -46,6 +46,9 @@ pub mod operating {}
 #[doc = include_str!("docs/trace.svg")]
 pub mod observing {}
 
+#[doc = include_str!("docs/scaling.md")]
+pub mod scaling {}
+
 #[doc = include_str!("docs/testing.md")]
 pub mod testing {}
 
