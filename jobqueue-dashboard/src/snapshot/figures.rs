@@ -58,7 +58,7 @@ impl QueueFigures {
             workers.iter().filter(|worker| !worker.stale && worker.record.listens_to(name)).collect();
         let staying: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
         let in_flight = present.iter().map(|worker| running(worker, name)).sum();
-        let slots: u64 = staying.iter().map(|worker| u64::from(worker.record.slots)).sum();
+        let slots: u64 = staying.iter().map(|worker| worker.record.slots_for(name)).sum();
         let open = |worker: &&&WorkerOverview| {
             worker.record.queues.iter().any(|queue| queue.name == *name && queue.circuit_open)
         };

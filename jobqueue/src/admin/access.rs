@@ -34,6 +34,8 @@ pub enum Action {
     PauseSchedule,
     /// Resuming a schedule.
     ResumeSchedule,
+    /// Removing payloads and records that no job needs any more.
+    Sweep,
 }
 
 impl Action {
@@ -51,6 +53,7 @@ impl Action {
         Self::TriggerSchedule,
         Self::PauseSchedule,
         Self::ResumeSchedule,
+        Self::Sweep,
     ];
 
     /// Returns the name, as in JSON.
@@ -68,6 +71,7 @@ impl Action {
             Self::TriggerSchedule => "trigger_schedule",
             Self::PauseSchedule => "pause_schedule",
             Self::ResumeSchedule => "resume_schedule",
+            Self::Sweep => "sweep",
         }
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::clock::parse_rfc3339;
 use crate::error::{Error, ErrorKind};
-use crate::presence::RunningJob;
+use crate::presence::{RunningJob, WorkerRecord};
 
 /// Where a job stands, and what keeps it from running.
 #[derive(Debug, Clone, Serialize)]
@@ -53,7 +53,7 @@ pub enum JobPlace {
 pub struct Obstacle {
     /// The code, which never changes: `dead_letter`, `cancel_requested`, `paused`, `no_worker`, `circuit_open`, `unknown_kind`,
     /// `unreadable`, `payload_missing`, `delayed_until`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
-    /// `no_free_slot`, `not_visible`, `behind_others`, `not_found`.
+    /// `no_free_slot`, `queue_limit`, `kind_limit`, `not_visible`, `behind_others`, `not_found`.
     pub code: &'static str,
     /// A sentence for people.
     pub text: String,
@@ -109,6 +109,7 @@ impl Admin {
     ) -> Result<(), Error> {
         found.reasons.extend(bounds(message, queue));
         found.reasons.extend(unknown_kind(message, workers));
+        found.reasons.extend(kind_limit(message, workers));
         if let Some(not_before) = message.not_before.as_deref().and_then(parse_rfc3339)
             && not_before > self.clock.now()
         {
@@ -229,6 +230,8 @@ impl Explanation {
         if fetching.clone().all(|worker| worker.record.running_total >= worker.record.slots.into()) {
             let text = "all slots of the workers that listen to the queue are taken";
             self.reasons.push(Obstacle::new("no_free_slot", text));
+        } else if let Some(limit) = queue_limit(&queue.name, fetching.map(|worker| &worker.record)) {
+            self.reasons.push(limit);
         }
     }
 
@@ -295,4 +298,43 @@ fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle
     let is_known = queues.any(|queue| queue.kinds.contains(&message.kind));
     let text = || format!("no present worker knows the kind `{}`", message.kind.escape_debug());
     (!is_known && !message.kind.is_empty()).then(|| Obstacle::new("unknown_kind", text()))
+}
+
+/// Returns the limit of the queue, if it is reached on all workers that fetch from it.
+fn queue_limit<'a>(
+    queue: &str,
+    mut workers: impl Iterator<Item = &'a WorkerRecord> + Clone,
+) -> Option<Obstacle> {
+    let running =
+        |worker: &WorkerRecord| worker.running.iter().filter(|job| job.queue == queue).count() as u64;
+    let most: u64 = workers.clone().map(|worker| worker.slots_for(queue)).sum();
+    let text = format!(
+        "the workers run no more than {most} jobs of the queue at once, by its limit, and run so many"
+    );
+    workers
+        .all(|worker| running(worker) >= worker.slots_for(queue))
+        .then(|| Obstacle::new("queue_limit", text))
+}
+
+/// Returns the limit of the kind, if it is reached on all workers that know it.
+fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
+    let mut most = 0;
+    let knows = |worker: &&WorkerOverview| {
+        let mut queues = worker.record.queues.iter();
+        queues.any(|queue| queue.name == message.queue && queue.kinds.contains(&message.kind))
+    };
+    for worker in workers.iter().filter(|worker| !worker.record.draining).filter(knows) {
+        let mut limits = worker.record.queues.iter().flat_map(|queue| &queue.limits);
+        let limit = limits.find(|limits| limits.kind == message.kind)?.concurrency?;
+        let running = worker.record.running.iter().filter(|job| job.kind == message.kind).count() as u64;
+        if running < limit {
+            return None;
+        }
+        most += limit;
+    }
+    let kind = message.kind.escape_debug();
+    let text = format!(
+        "the workers run no more than {most} jobs of the kind `{kind}` at once, by its limit, and run so many"
+    );
+    (most > 0).then(|| Obstacle::new("kind_limit", text))
 }

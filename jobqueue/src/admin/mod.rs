@@ -50,6 +50,7 @@ mod schedules;
 mod send;
 mod settings;
 mod text;
+mod upkeep;
 mod workers;
 
 use std::fmt;
@@ -72,11 +73,12 @@ pub use queues::QueueOverview;
 pub use schedules::ScheduleOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
+pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
 
 pub use crate::history::HistoryRecord;
 pub use crate::presence::{
-    Counters, HISTOGRAM_BOUNDS, JobProgress, ListeningQueue, RunningJob, WorkerRecord,
+    Counters, HISTOGRAM_BOUNDS, JobProgress, KindLimits, ListeningQueue, RunningJob, WorkerRecord,
 };
 
 use crate::clock::{Clock, SystemClock};

@@ -118,6 +118,10 @@ impl SweepOptions {
         self
     }
 
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// Sets the maximum number of blobs to remove.
     #[must_use]
     pub fn limit(mut self, blobs: u64) -> Self {

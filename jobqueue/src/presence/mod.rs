@@ -19,9 +19,11 @@ mod store;
 mod tracker;
 mod writer;
 
-pub use record::{Counters, HISTOGRAM_BOUNDS, JobProgress, ListeningQueue, RunningJob, WorkerRecord};
+pub use record::{
+    Counters, HISTOGRAM_BOUNDS, JobProgress, KindLimits, ListeningQueue, RunningJob, WorkerRecord,
+};
 
 pub(crate) use requests::{Answer, CancelRequest, Requests};
-pub(crate) use store::{Found, Records};
+pub(crate) use store::{CONTAINER, Found, Records};
 pub(crate) use tracker::{Run, Tracker};
 pub(crate) use writer::{About, keep};

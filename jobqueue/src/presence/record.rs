@@ -41,7 +41,7 @@ pub struct WorkerRecord {
 }
 
 /// A queue that a worker listens to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ListeningQueue {
     /// The name.
@@ -51,6 +51,38 @@ pub struct ListeningQueue {
     /// True if the circuit is open: so many attempts failed in a row that the worker pauses fetching.
     #[serde(default)]
     pub circuit_open: bool,
+    /// The number of jobs of the queue that the worker runs at once, if it is [limited](crate::WorkerBuilder::limit_queue).
+    #[serde(default)]
+    pub concurrency: Option<u64>,
+    /// The [limits](crate::WorkerBuilder::limit) of kinds.
+    #[serde(default)]
+    pub limits: Vec<KindLimits>,
+}
+
+/// The limits of a kind within one worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct KindLimits {
+    /// The kind.
+    pub kind: String,
+    /// The number of jobs of the kind that the worker runs at once, if it is limited.
+    #[serde(default)]
+    pub concurrency: Option<u64>,
+    /// The number of jobs of the kind that begin in a second, if it is limited.
+    #[serde(default)]
+    pub per_second: Option<f64>,
+}
+
+impl ListeningQueue {
+    pub(crate) fn new(name: String, kinds: Vec<String>) -> Self {
+        Self { name, kinds, circuit_open: false, concurrency: None, limits: Vec::new() }
+    }
+}
+
+impl KindLimits {
+    pub(crate) fn new(kind: &str, concurrency: Option<usize>, per_second: Option<f64>) -> Self {
+        Self { kind: kind.to_owned(), concurrency: concurrency.map(|jobs| jobs as u64), per_second }
+    }
 }
 
 /// A running job.
@@ -139,6 +171,16 @@ impl Counters {
 impl WorkerRecord {
     /// Returns whether the worker listens to this queue.
     pub fn listens_to(&self, queue: &str) -> bool {
-        self.queues.iter().any(|listening| listening.name == queue)
+        self.listening(queue).is_some()
+    }
+
+    /// Returns the number of jobs of a queue that the worker can run at once: its slots, or the limit of the queue; 0 if it does not listen.
+    pub fn slots_for(&self, queue: &str) -> u64 {
+        let slots = u64::from(self.slots);
+        self.listening(queue).map_or(0, |queue| queue.concurrency.map_or(slots, |limit| limit.min(slots)))
+    }
+
+    fn listening(&self, queue: &str) -> Option<&ListeningQueue> {
+        self.queues.iter().find(|listening| listening.name == queue)
     }
 }

@@ -14,7 +14,7 @@ use crate::storage::{
 };
 
 /// The container of the records.
-const CONTAINER: &str = "jobqueue-workers";
+pub(crate) const CONTAINER: &str = "jobqueue-workers";
 /// The most bytes of a record.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The time since the last write after which a record is removed.

@@ -30,7 +30,7 @@ const LAST_REQUEST: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub(crate) struct About {
     pub(crate) name: String,
-    pub(crate) queues: Vec<(String, Vec<String>)>,
+    pub(crate) queues: Vec<ListeningQueue>,
     pub(crate) slots: usize,
     pub(crate) interval: Duration,
 }
@@ -147,11 +147,12 @@ impl Writer {
 
     fn record(&self) -> WorkerRecord {
         let Snapshot { running, running_total, counters, open_circuits, draining } = self.tracker.snapshot();
-        let queues = self.about.queues.iter().map(|(name, kinds)| ListeningQueue {
-            circuit_open: open_circuits.contains(name),
-            name: name.clone(),
-            kinds: kinds.clone(),
-        });
+        let queues = self
+            .about
+            .queues
+            .iter()
+            .cloned()
+            .map(|queue| ListeningQueue { circuit_open: open_circuits.contains(&queue.name), ..queue });
         WorkerRecord {
             id: self.id.clone(),
             name: self.about.name.clone(),

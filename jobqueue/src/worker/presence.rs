@@ -14,7 +14,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::Reason;
 use crate::lease::LeaseRenewer;
 use crate::name::QueueName;
-use crate::presence::{About, Run, Tracker, keep};
+use crate::presence::{About, ListeningQueue, Run, Tracker, keep};
 use crate::queue::Rejection;
 use crate::task;
 
@@ -75,8 +75,10 @@ impl Record {
         let renewer = options.renewer.clone().map_or_else(LeaseRenewer::process, Ok);
         let renewer =
             renewer.inspect_err(|error| tracing::debug!(%error, "the worker has no record")).ok()?;
-        let queues =
-            shared.registry.0.iter().map(|(name, handlers)| (name.to_string(), handlers.all_kinds()));
+        let limits = &shared.options.limits;
+        let queues = shared.registry.0.iter().map(|(name, handlers)| {
+            limits.shown(ListeningQueue::new(name.to_string(), handlers.all_kinds()))
+        });
         let about = About {
             name: options.worker.to_string(),
             queues: queues.collect(),

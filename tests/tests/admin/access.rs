@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jobqueue::admin::{AccessLevel, Action, Admin, DeadLetterFilter, JobReference, OperatorResult, RawSend};
+use jobqueue::maintenance::SweepOptions;
 use jobqueue::storage::{BlobName, PutBlob};
 use jobqueue::{Error, ErrorKind, JobError, Storage, Worker};
 use jobqueue_tests::jobs::Task;
@@ -27,6 +28,7 @@ async fn take(admin: &Admin, action: Action) -> Result<(), Error> {
         Action::Purge => admin.purge("mails").run().await.map(drop),
         Action::TriggerSchedule => admin.trigger_schedule("hourly").await.map(drop),
         Action::PauseSchedule => admin.pause_schedule("hourly").await.map(drop),
+        Action::Sweep => admin.sweep(SweepOptions::new()).await.map(drop),
         Action::ResumeSchedule => admin.resume_schedule("hourly").await.map(drop),
         other => panic!("no case for {other}"),
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::admin::{Explanation, JobPlace, JobReference, RawSend};
+use jobqueue::worker::{HandlerLimits, QueueLimits};
 use jobqueue::{JobError, QueueMessage, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;
@@ -109,4 +110,32 @@ async fn dead_delayed_and_ended_jobs_are_told() {
     let delayed = send(&storage, "delayed", SendOptions::new().delay(Duration::from_secs(60))).await;
     let (_, codes) = explain(&storage, &delayed).await;
     assert_eq!(codes.last().copied(), Some("not_visible"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_queue_and_kind_are_named_when_they_are_reached() {
+    for of_kind in [false, true] {
+        let storage = in_memory();
+        let handler = async |_: Task| {
+            sleep(Duration::from_secs(3600)).await;
+            Ok::<_, JobError>(())
+        };
+        for name in ["first", "second"] {
+            send(&storage, name, SendOptions::new()).await;
+        }
+        let third = send(&storage, "third", SendOptions::new()).await;
+        let worker = present(&storage).concurrency(8).handle(handler);
+        let worker = match of_kind {
+            false => worker.limit_queue("tasks", QueueLimits::new().concurrency(2)),
+            true => worker.limit::<Task>(HandlerLimits::new().concurrency(2)),
+        };
+        let looking = async {
+            sleep(Duration::from_secs(40)).await;
+            let (found, codes) = explain(&storage, &third).await;
+            let wanted = if of_kind { "kind_limit" } else { "queue_limit" };
+            assert_eq!((found.place, codes), (JobPlace::Waiting, vec![wanted]));
+            assert!(found.summary.contains("no more than 2 jobs"), "{}", found.summary);
+        };
+        let _ = tokio::join!(worker.build().unwrap().run_until(after(60)), looking);
+    }
 }

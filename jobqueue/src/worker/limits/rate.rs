@@ -83,6 +83,11 @@ impl RateLimit {
         Self { inner: Arc::new(Inner { interval, burst, full_at, turn, returned }) }
     }
 
+    /// Returns the number of jobs that begin in a second.
+    pub(super) fn per_second(&self) -> f64 {
+        1.0 / self.inner.interval.as_secs_f64()
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }

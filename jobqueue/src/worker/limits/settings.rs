@@ -6,6 +6,7 @@ use super::rate::RateLimit;
 use super::shares::{Share, Shares};
 use crate::error::{Error, ErrorKind};
 use crate::name::QueueName;
+use crate::presence::{KindLimits, ListeningQueue};
 use crate::worker::registry::Registry;
 
 /// Limits one queue within one worker. Given to [`WorkerBuilder::limit_queue`](crate::WorkerBuilder::limit_queue).
@@ -178,6 +179,17 @@ impl LimitSettings {
             ));
         }
         Resolved { shares: Shares::new(concurrency, queues, counts), handlers, rates }
+    }
+
+    /// Adds the limits of a queue and its kinds to what the worker's record says of it.
+    pub(in crate::worker) fn shown(&self, queue: ListeningQueue) -> ListeningQueue {
+        let own = self.queues.get(queue.name.as_str()).and_then(|limits| limits.concurrency);
+        let limits = queue.kinds.iter().filter_map(|kind| {
+            let limits = self.handlers.get(kind.as_str())?;
+            let rate = limits.rate.as_ref().map(RateLimit::per_second);
+            Some(KindLimits::new(kind, limits.concurrency, rate))
+        });
+        ListeningQueue { concurrency: own.map(|jobs| jobs as u64), limits: limits.collect(), ..queue }
     }
 
     fn of_queue(&self, queue: &QueueName) -> QueueLimits {

@@ -1,0 +1,106 @@
+//! The upkeep of a storage: sweeping, and the difference between the clocks.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::text::seconds;
+use super::{Action, Admin};
+use crate::entropy;
+use crate::error::Error;
+use crate::maintenance::{SweepOptions, SweepReport, sweep};
+use crate::name::{BlobName, ContainerName};
+use crate::storage::{PutBlob, put_creating};
+
+/// The difference between the clock of this process and that of the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ClockSkew {
+    /// The difference.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub by: Duration,
+    /// True if the clock of this process is ahead.
+    pub ahead: bool,
+    /// The error of the measurement: the time that the request took, and the second to which a storage may round.
+    #[serde(rename = "uncertain_seconds", serialize_with = "seconds")]
+    pub uncertain: Duration,
+}
+
+impl Admin {
+    /// Removes blobs that no job can need any more, as [`sweep`](crate::maintenance::sweep) does. With
+    /// [`dry_run`](SweepOptions::dry_run) it only counts, which is always allowed.
+    ///
+    /// # Errors
+    /// [`Forbidden`](crate::ErrorKind::Forbidden); [`Storage`](crate::ErrorKind::Storage) if a listing or the count of a queue fails.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the sweep stops; another can be started at any time.
+    pub async fn sweep(&self, options: SweepOptions) -> Result<SweepReport, Error> {
+        let options = options.clock(Arc::clone(&self.clock));
+        if options.is_dry_run() {
+            return sweep(&self.storage, options).await;
+        }
+        let work = sweep(&self.storage, options);
+        let summary = |report: &SweepReport| {
+            let SweepReport { seen, removed, bytes, failed, .. } = report;
+            format!("{removed} of {seen} blobs removed ({bytes} bytes), {failed} failed")
+        };
+        self.act(Action::Sweep, "storage", work, summary).await
+    }
+
+    /// Measures the difference between the clock of this process and that of the storage: writes a small blob beside the records of workers,
+    /// and removes it. Needs [`Action::Inspect`]. Costs two requests.
+    ///
+    /// # Errors
+    /// [`Forbidden`](crate::ErrorKind::Forbidden); [`Storage`](crate::ErrorKind::Storage) when the blob cannot be written.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the blob may remain for a day, until a worker removes it.
+    pub async fn clock_skew(&self) -> Result<ClockSkew, Error> {
+        if !self.access.allows(Action::Inspect) {
+            return Err(self.forbidden(Action::Inspect));
+        }
+        let name = format!("clock-{}", entropy::uuid_v4().simple());
+        let blob = BlobName::new(ContainerName::new(crate::presence::CONTAINER)?, name)?;
+        let blobs = self.storage.blobs();
+        let before = self.clock.now();
+        let written = put_creating(&**blobs, &blob, Bytes::from_static(b"{}"), PutBlob::new()).await?;
+        let after = self.clock.now();
+        blobs.delete_blob(&blob, None).await?;
+        Ok(ClockSkew::of(before, after, written.modified))
+    }
+}
+
+impl ClockSkew {
+    fn of(before: SystemTime, after: SystemTime, storage: SystemTime) -> Self {
+        let took = after.duration_since(before).unwrap_or_default();
+        let here = before + took / 2;
+        let (ahead, by) = match here.duration_since(storage) {
+            Ok(by) => (true, by),
+            Err(behind) => (false, behind.duration()),
+        };
+        Self { by, ahead, uncertain: took / 2 + Duration::from_secs(1) }
+    }
+
+    /// Returns whether the clocks differ by more than the error of the measurement.
+    pub fn is_certain(&self) -> bool {
+        self.by > self.uncertain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skew_is_told_with_its_direction_and_error() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let ahead = ClockSkew::of(at(100), at(104), at(72));
+        assert_eq!((ahead.by.as_secs(), ahead.ahead, ahead.uncertain.as_secs()), (30, true, 3));
+        assert!(ahead.is_certain());
+        let behind = ClockSkew::of(at(100), at(100), at(101));
+        assert_eq!((behind.by.as_secs(), behind.ahead, behind.is_certain()), (1, false, false));
+    }
+}

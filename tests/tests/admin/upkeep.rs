@@ -1,0 +1,32 @@
+//! Sweeping as an action, and the clocks.
+
+use jobqueue::ErrorKind;
+use jobqueue::admin::{AccessLevel, Action, Admin};
+use jobqueue::maintenance::SweepOptions;
+
+use crate::support::{storages, watched};
+
+#[tokio::test]
+async fn sweep_is_told_and_its_dry_run_is_not_a_change() {
+    for (storage, _folder) in storages().await {
+        let (admin, events) = watched(&storage, AccessLevel::only([Action::Sweep]));
+        assert_eq!(admin.sweep(SweepOptions::new()).await.unwrap().removed, 0);
+        let told = events.lock().unwrap().clone();
+        assert_eq!((told.len(), told[0].action, told[0].subject.as_str()), (1, Action::Sweep, "storage"));
+        let reader = Admin::new(storage.clone());
+        assert!(reader.sweep(SweepOptions::new().dry_run(true)).await.is_ok());
+        assert_eq!(reader.sweep(SweepOptions::new()).await.unwrap_err().kind(), ErrorKind::Forbidden);
+    }
+}
+
+#[tokio::test]
+async fn clock_is_compared_with_the_storage_and_leaves_nothing_behind() {
+    for (storage, _folder) in storages().await {
+        let (admin, _) = watched(&storage, AccessLevel::only([Action::Inspect]));
+        let skew = admin.clock_skew().await.unwrap();
+        assert!(!skew.is_certain(), "one machine has one clock: {skew:?}");
+        assert!(admin.all_workers().await.unwrap().is_empty());
+        assert_eq!(admin.sweep(SweepOptions::new().dry_run(true)).await.unwrap().removed, 0);
+        assert_eq!(Admin::new(storage).clock_skew().await.unwrap_err().kind(), ErrorKind::Forbidden);
+    }
+}
