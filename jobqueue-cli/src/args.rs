@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    backup, batches, cancel, dead, doctor, documents, explain, history, peek, queue, queues, schedules, send,
-    serve, sweep, workers,
+    backup, batches, cancel, dead, doctor, documents, explain, groups, history, peek, queue, queues,
+    schedules, send, serve, sweep, workers,
 };
 use crate::output::Output;
 
@@ -43,6 +43,9 @@ pub(crate) struct Global {
     /// The name under which changes are recorded [default: the name of the login]
     #[arg(long, global = true, value_name = "NAME", env = "JOBQUEUE_OPERATOR")]
     pub(crate) operator: Option<String>,
+    /// Appends each change to this file, one JSON document a line: who did what, when, and what came of it
+    #[arg(long, global = true, value_name = "FILE", env = "JOBQUEUE_AUDIT_FILE")]
+    pub(crate) audit_file: Option<PathBuf>,
     /// Answers all questions with yes
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
@@ -74,6 +77,8 @@ pub(crate) enum Command {
     Leaders,
     /// Lists batches, or shows one with the children that hold it up
     Batches(batches::Arguments),
+    /// Lists the jobs that run in order, and for whom each waits
+    Groups(groups::Arguments),
     /// Searches jobs that have ended, if workers keep a journal
     History(history::Arguments),
     /// Cancels a job that waits or runs; it becomes a dead letter

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod audit;
 mod commands;
 mod config;
 mod confirm;

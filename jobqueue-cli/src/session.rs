@@ -6,6 +6,7 @@ use jobqueue::Storage;
 use jobqueue::admin::{AccessLevel, Action, Admin};
 
 use crate::args::Global;
+use crate::audit::AuditFile;
 use crate::config::Config;
 use crate::exit::Failure;
 
@@ -62,16 +63,12 @@ impl Session {
             Need::Inspect => choice.access.and(&AccessLevel::only([Action::Inspect])),
             Need::Change | Need::Create => choice.access,
         };
-        let admin = Admin::builder(storage).access(access).operator(operator(global)).build();
-        Ok(Self { admin, production: choice.production, file })
-    }
-
-    /// Fails unless the access allows all changes: for those that are not an action of their own.
-    pub(crate) fn require_operate(&self, what: &str) -> Result<(), Failure> {
-        match self.admin.access() {
-            AccessLevel::Operate => Ok(()),
-            _ => Err(Failure::Refused(format!("the access of this context does not allow to {what}"))),
+        let mut admin = Admin::builder(storage).access(access).operator(operator(global));
+        if let Some(path) = global.audit_file.as_deref().filter(|_| need != Need::Read) {
+            let audit = AuditFile::open(path)?;
+            admin = admin.on_event(move |event| audit.append(event));
         }
+        Ok(Self { admin: admin.build(), production: choice.production, file })
     }
 }
 

@@ -48,6 +48,26 @@ pub(crate) fn age(time: Duration) -> String {
     }
 }
 
+/// Returns a number rounded, with its thousands apart. It is never "-0".
+pub(crate) fn count(number: f64) -> String {
+    // A float converts by saturation.
+    let digits = (number.max(0.0).round() as u64).to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Returns a number of things: `1 queue`, `2 queues`.
+pub(crate) fn things(number: usize, thing: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{end}")
+}
+
 /// Returns a time as RFC 3339 in UTC, to the second.
 pub(crate) fn time(at: std::time::SystemTime) -> String {
     let timestamp = jiff::Timestamp::try_from(at).and_then(|at| at.round(jiff::Unit::Second));
@@ -76,6 +96,13 @@ mod tests {
     fn long_texts_are_cut_between_characters() {
         let cut = cell(&"ä".repeat(100));
         assert_eq!(cut.chars().count(), CELL + 1);
+    }
+
+    #[test]
+    fn numbers_have_their_thousands_apart_and_things_their_plural() {
+        assert_eq!(count(-0.0), "0");
+        assert_eq!((count(999.6), count(1_234_567.0)), ("1,000".to_owned(), "1,234,567".to_owned()));
+        assert_eq!((things(1, "queue"), things(0, "queue")), ("1 queue".to_owned(), "0 queues".to_owned()));
     }
 
     #[test]

@@ -77,5 +77,19 @@ fn detail(batch: &BatchDetail) -> String {
         ]);
     }
     text.push('\n');
-    text + &lines(&rows)
+    text.push_str(&lines(&rows));
+    text.push_str(&hint(batch));
+    text
+}
+
+/// Says what releases a batch that a dead child holds up.
+fn hint(batch: &BatchDetail) -> String {
+    let dead = batch.open.iter().find(|child| child.place == "dead");
+    let hint = dead.and_then(|child| Some((child.queue.as_deref()?, &child.job)));
+    hint.map_or_else(String::new, |(queue, job)| {
+        let (queue, job) = (clean(queue), clean(job));
+        format!(
+            "\nA dead child holds the batch up until it is done: `jobqueue dead redrive {queue} --id {job}`\n"
+        )
+    })
 }

@@ -1,19 +1,18 @@
 //! `doctor`: whether the storage can be used, and what stands out.
 
 use clap::Args;
+use jobqueue::ErrorKind;
 use jobqueue::admin::QueueOverview;
-use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::maintenance::SweepOptions;
 use jobqueue::storage::Access;
 use serde::Serialize;
 
+use super::cost::Cost;
 use crate::args::Global;
 use crate::exit::Failure;
 use crate::output::table;
 use crate::session::{Need, Session};
-use crate::text::cell;
-
-/// The seconds of a day.
-const DAY: f64 = 86_400.0;
+use crate::text::{cell, things};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -61,18 +60,19 @@ impl Check {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
     // A SQLite file of another schema, or one that is damaged, is refused here.
-    let session = Session::open(global, Need::Read).await?;
+    let session = Session::open(global, Need::Inspect).await?;
     let mut checks = Vec::new();
     match session.admin.queues().await {
         Ok(queues) => {
-            checks.push(Check::new("connection", None, Verdict::Ok, format!("{} queues", queues.len())));
+            checks.push(Check::new("connection", None, Verdict::Ok, things(queues.len(), "queue")));
             let chosen =
                 |queue: &&QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
             for queue in queues.iter().filter(chosen) {
                 checks.extend(queue_checks(&session, queue).await);
             }
             checks.extend(missing(&arguments.queue, &queues));
-            checks.push(workers(&session, queues.len()).await);
+            checks.push(clock(&session).await);
+            checks.extend(workers(&session).await);
             checks.push(orphans(&session).await);
         }
         Err(error) => checks.push(Check::new("connection", None, Verdict::Failed, format!("{error:?}"))),
@@ -81,7 +81,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed).count();
     match failed {
         0 => Ok(()),
-        failed => Err(Failure::Failed(format!("{failed} checks failed"))),
+        failed => Err(Failure::Failed(format!("{} failed", things(failed, "check")))),
     }
 }
 
@@ -116,25 +116,43 @@ async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
     checks
 }
 
-/// Tells who works, and the requests that are made though nothing happens.
-async fn workers(session: &Session, queues: usize) -> Check {
-    Check::of("workers", None, session.admin.all_workers().await, |workers| {
-        let present = workers.iter().filter(|worker| !worker.stale);
-        let a_day: f64 = present.clone().map(|worker| DAY / worker.record.interval_seconds.max(0.001)).sum();
-        let (present, stale) = (present.count(), workers.iter().filter(|worker| worker.stale).count());
-        let mut detail = format!(
-            "{present} present, {stale} stale; their records cost about {a_day:.0} writes a day, and one list of the queues {} requests",
-            1 + 3 * queues
-        );
-        if session.file.is_some() {
-            detail.push_str(", which a SQLite storage does not bill");
-        }
+/// Tells who works, and what that costs.
+async fn workers(session: &Session) -> Vec<Check> {
+    let found = session.admin.all_workers().await;
+    let cost = found.as_deref().map(Cost::of).ok();
+    let present = Check::of("workers", None, found, |workers| {
+        let stale = workers.iter().filter(|worker| worker.stale).count();
+        let detail = format!("{} present, {stale} stale", workers.len() - stale);
         (if stale > 0 { Verdict::Warning } else { Verdict::Ok }, detail)
+    });
+    let cost = cost.map(|cost| Check::new("cost", None, Verdict::Ok, cost.text(session.file.is_none())));
+    std::iter::once(present).chain(cost).collect()
+}
+
+/// Compares the clock of this machine with that of the storage: delays and leases count by the storage's.
+async fn clock(session: &Session) -> Check {
+    let measured = match session.admin.clock_skew().await {
+        Err(error) if error.kind() == ErrorKind::Forbidden => {
+            let detail = "not measured: the access of this context does not allow to inspect";
+            return Check::new("clock", None, Verdict::Ok, detail);
+        }
+        measured => measured,
+    };
+    Check::of("clock", None, measured, |skew| {
+        let (by, uncertain) = (skew.by.as_secs_f64(), skew.uncertain.as_secs_f64());
+        if !skew.is_certain() {
+            return (Verdict::Ok, format!("this machine and the storage agree within {uncertain:.1} s"));
+        }
+        let side = if skew.ahead { "ahead of" } else { "behind" };
+        let detail = format!(
+            "this machine is {by:.1} s {side} the storage (± {uncertain:.1} s); set its clock by NTP"
+        );
+        (Verdict::Warning, detail)
     })
 }
 
 async fn orphans(session: &Session) -> Check {
-    let swept = sweep(session.admin.storage(), SweepOptions::new().dry_run(true)).await;
+    let swept = session.admin.sweep(SweepOptions::new().dry_run(true)).await;
     Check::of("orphans", None, swept, |report| match report.removed {
         0 => (Verdict::Ok, format!("none among {} blobs", report.seen)),
         found => {

@@ -4,10 +4,12 @@ pub(crate) mod backup;
 pub(crate) mod batches;
 pub(crate) mod bulk;
 pub(crate) mod cancel;
+mod cost;
 pub(crate) mod dead;
 pub(crate) mod doctor;
 pub(crate) mod documents;
 pub(crate) mod explain;
+pub(crate) mod groups;
 pub(crate) mod history;
 pub(crate) mod leaders;
 pub(crate) mod peek;
@@ -55,6 +57,7 @@ async fn run_droppable(global: &Global, command: Command, stop: &CancellationTok
         Command::Schedules(command) => schedules::run(global, command, stop).await,
         Command::Leaders => leaders::run(global).await,
         Command::Batches(arguments) => batches::run(global, arguments).await,
+        Command::Groups(arguments) => groups::run(global, arguments).await,
         Command::History(arguments) => history::run(global, arguments).await,
         Command::Cancel(arguments) => cancel::run(global, arguments, stop).await,
         Command::Doctor(arguments) => doctor::run(global, arguments).await,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::maintenance::SweepOptions;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,6 @@ pub(crate) async fn run(
     let need = if arguments.dry_run { Need::Read } else { Need::Change };
     let session = Session::open(global, need).await?;
     if !arguments.dry_run {
-        session.require_operate("sweep")?;
         confirm::production(&session, global.yes, "remove expired payloads and records", stop).await?;
     }
     let mut options = SweepOptions::new()
@@ -56,7 +55,7 @@ pub(crate) async fn run(
     if let Some(limit) = arguments.limit {
         options = options.limit(limit);
     }
-    let report = sweep(session.admin.storage(), options).await?;
+    let report = session.admin.sweep(options).await?;
     let swept = Swept {
         dry_run: arguments.dry_run,
         seen: report.seen,

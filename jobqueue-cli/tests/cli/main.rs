@@ -3,9 +3,11 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
+mod audit;
 mod azurite;
 mod bulk;
 mod confirm;
+mod coordination;
 mod documents;
 mod exit_codes;
 mod schema;

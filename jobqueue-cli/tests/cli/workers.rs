@@ -73,12 +73,14 @@ fn doctor_tells_what_stands_out() {
         let found = checks.as_array().unwrap().iter().find(|check| check["check"] == name);
         found.unwrap_or_else(|| panic!("no {name}: {checks:#}"))["verdict"].as_str().unwrap().to_owned()
     };
-    for name in ["connection", "settings", "permissions", "workers", "orphans"] {
+    for name in ["connection", "settings", "permissions", "clock", "workers", "cost", "orphans"] {
         assert_eq!(verdict(name), "ok", "{checks:#}");
     }
     for name in ["paused", "dead letters"] {
         assert_eq!(verdict(name), "warning", "{checks:#}");
     }
+    let text = place.ok(&["doctor"]);
+    assert!(text.contains("1 queue") && !text.contains("1 queues") && !text.contains("-0"), "{text}");
     assert_eq!(place.run(&["doctor", "--queue", "no-such-queue"]).status.code(), Some(1));
 }
 

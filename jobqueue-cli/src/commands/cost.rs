@@ -1,0 +1,92 @@
+//! The requests of a day, and their price on Azure.
+
+use jiff::Timestamp;
+use jobqueue::admin::{WorkerOverview, WorkerRecord};
+
+use crate::text::count;
+
+/// The seconds of a day.
+const DAY: f64 = 86_400.0;
+/// The seconds between two requests of an idle worker to a queue, unless configured otherwise.
+const IDLE_POLL: f64 = 5.0;
+/// The seconds between two readings of a queue's settings.
+const SETTINGS: f64 = 30.0;
+/// The requests of a short job: a put, a delete, and its part of a get for 32.
+const JOB: f64 = 2.0 + 1.0 / 32.0;
+/// The price of a request to a queue, in USD: 0.004 for 10,000.
+const QUEUE_PRICE: f64 = 0.004 / 10_000.0;
+/// The price of writing a blob, in USD: 0.065 for 10,000, hot, locally redundant.
+const BLOB_PRICE: f64 = 0.065 / 10_000.0;
+
+/// The requests of a day.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Cost {
+    /// Requests to queues though nothing happens: polls, and readings of settings.
+    idle: f64,
+    /// Requests to queues for jobs, at the mean rate of the present workers since they were started.
+    jobs: f64,
+    /// Writes of the workers' records.
+    records: f64,
+}
+
+impl Cost {
+    /// Returns the requests that the present workers cause.
+    pub(super) fn of(workers: &[WorkerOverview]) -> Self {
+        let mut cost = Self::default();
+        for record in workers.iter().filter(|worker| !worker.stale).map(|worker| &worker.record) {
+            cost.records += DAY / record.interval_seconds.max(0.001);
+            cost.idle += record.queues.len() as f64 * (DAY / IDLE_POLL + DAY / SETTINGS);
+            cost.jobs += jobs_a_day(record) * JOB;
+        }
+        cost
+    }
+
+    /// Returns the estimate in a sentence.
+    pub(super) fn text(&self, is_billed: bool) -> String {
+        let requests = format!(
+            "about {} requests to queues and {} writes of records a day while nothing happens, and {} for jobs at the rate of the present workers",
+            count(self.idle),
+            count(self.records),
+            count(self.jobs)
+        );
+        if !is_billed {
+            return format!("{requests}; a SQLite storage bills none");
+        }
+        let price = (self.idle + self.jobs) * QUEUE_PRICE + self.records * BLOB_PRICE;
+        format!(
+            "{requests}: about {price:.2} USD a day on Azure (0.004 USD for 10,000 requests to queues, 0.065 for 10,000 writes)"
+        )
+    }
+}
+
+/// Returns the deliveries of a worker in a day, by its counters since it was started.
+fn jobs_a_day(record: &WorkerRecord) -> f64 {
+    let ended = record.counters.iter().map(|of| of.completed + of.retried + of.dead_lettered + of.other);
+    let ended = ended.sum::<u64>() as f64;
+    let time = |text: &str| text.parse::<Timestamp>().ok();
+    let up = time(&record.started).zip(time(&record.written));
+    let seconds = up.map_or(0.0, |(started, written)| written.duration_since(started).as_secs_f64());
+    // The rate of the first minute says nothing of a day.
+    if seconds < 60.0 { 0.0 } else { ended * DAY / seconds }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_costs_nothing() {
+        let text = Cost::of(&[]).text(true);
+        assert!(text.starts_with("about 0 requests to queues and 0 writes"), "{text}");
+        assert!(text.contains("about 0.00 USD"), "{text}");
+    }
+
+    #[test]
+    fn requests_are_added_up_and_priced() {
+        let cost = Cost { idle: 1_000_000.0, jobs: 1_500_000.0, records: 11_520.0 };
+        let text = cost.text(true);
+        assert!(text.contains("about 1,000,000 requests") && text.contains("11,520 writes"), "{text}");
+        assert!(text.contains("about 1.07 USD a day"), "{text}");
+        assert!(cost.text(false).ends_with("a SQLite storage bills none"));
+    }
+}

@@ -1,0 +1,60 @@
+//! `groups`: jobs in order that wait, and for whom.
+
+use clap::Args;
+use comfy_table::Table;
+use jobqueue::admin::{GroupEntry, GroupOverview};
+
+use crate::args::Global;
+use crate::exit::Failure;
+use crate::output::table;
+use crate::session::{Need, Session};
+use crate::text::{cell, optional};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The name of the queue
+    queue: String,
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
+    let session = Session::open(global, Need::Read).await?;
+    let groups = session.admin.groups(&arguments.queue).await?;
+    global.output.list(&groups, || overview(&groups))
+}
+
+fn overview(groups: &[GroupOverview]) -> Table {
+    let mut rows = table(&["KEY", "#NUMBER", "JOB", "WAITS FOR", "STATE"]);
+    for group in groups {
+        let key = cell(group.key.as_deref().unwrap_or(&group.group));
+        let mut before: Option<&GroupEntry> = None;
+        for (number, entry) in group.entries.iter().enumerate() {
+            rows.add_row([
+                key.clone(),
+                (number + 1).to_string(),
+                cell(name(entry)),
+                optional(before.map(name)),
+                state(entry, before.is_none()).to_owned(),
+            ]);
+            if !entry.skipped {
+                before = Some(entry);
+            }
+        }
+    }
+    rows
+}
+
+/// Returns the id of a job, or its hash if its message was not seen.
+fn name(entry: &GroupEntry) -> &str {
+    entry.id.as_deref().unwrap_or(&entry.job)
+}
+
+fn state(entry: &GroupEntry, is_first: bool) -> &'static str {
+    match entry {
+        GroupEntry { skipped: true, .. } => "given up: holds nobody up",
+        GroupEntry { cancelling: true, .. } => "is being cancelled",
+        GroupEntry { overdue: true, .. } => "overdue: its message does not come",
+        GroupEntry { announced: true, .. } => "its sender has not confirmed it",
+        _ if is_first => "runs or is next",
+        _ => "waits",
+    }
+}

@@ -1,0 +1,104 @@
+//! Schedules, leaders, batches and groups, with something in them.
+
+use std::time::Duration;
+
+use jobqueue::schedule::Schedule;
+use jobqueue::{JobError, SendOptions, Storage, Worker};
+
+use crate::shape::check;
+use crate::support::{Mail, Place};
+
+fn mail(number: usize) -> Mail {
+    Mail { to: format!("{number}@example.org") }
+}
+
+/// Does something with the storage of a place.
+fn with(place: &Place, work: impl AsyncFnOnce(Storage)) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { work(Storage::connect(&place.storage).await.unwrap()).await });
+}
+
+/// Runs a leader of a schedule until it has written what it sends.
+async fn lead(storage: Storage) {
+    let schedule = Schedule::cron("0 0 * * *", "Europe/Berlin").name("nightly");
+    let worker = Worker::builder(storage.clone()).schedule_by(schedule, || mail(0)).build().unwrap();
+    let admin = jobqueue::admin::Admin::new(storage);
+    let known = async {
+        while admin.schedules().await.unwrap().iter().all(|schedule| schedule.queue.is_none()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let _ =
+        worker.run_until(async { drop(tokio::time::timeout(Duration::from_secs(60), known).await) }).await;
+}
+
+#[test]
+fn schedules_are_listed_paused_triggered_and_resumed() {
+    let place = Place::with_mails(0, 0);
+    with(&place, lead);
+    let schedules = place.json(&["schedules", "list"]);
+    check("schedules", &schedules);
+    assert_eq!((&schedules[0]["name"], &schedules[0]["queue"]), (&"nightly".into(), &"mails".into()));
+    assert!(place.ok(&["schedules", "list"]).contains("0 0 * * * Europe/Berlin"));
+    for (verb, changed) in
+        [("pause", true), ("pause", false), ("trigger", true), ("trigger", false), ("resume", true)]
+    {
+        let answer = place.json(&["schedules", verb, "nightly"]);
+        check("schedule_change", &answer);
+        assert_eq!(answer["changed"], changed, "{verb}");
+    }
+    assert!(place.ok(&["schedules", "list"]).contains("triggered"));
+    let leaders = place.json(&["leaders"]);
+    check("leaders", &leaders);
+    assert_eq!(leaders[0]["name"], "schedules/nightly");
+}
+
+#[test]
+fn batch_shows_the_dead_child_that_holds_it_up() {
+    let place = Place::with_mails(0, 0);
+    with(&place, async |storage| {
+        let mut batch = storage.batch("mosaic").await.unwrap();
+        batch.send_all((0..3).map(mail)).await.unwrap();
+        batch.then(&mail(9)).await.unwrap();
+        let handler = async |mail: Mail| match mail.to.as_str() {
+            "1@example.org" => Err(JobError::dead_letter("tile is missing")),
+            _ => Ok(()),
+        };
+        let _ = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    });
+    let batches = place.json(&["batches"]);
+    check("batches", &batches);
+    let batch = place.json(&["batches", "mosaic"]);
+    check("batch_detail", &batch);
+    assert_eq!((&batch["done"], &batch["open"][0]["place"]), (&2.into(), &"dead".into()), "{batch}");
+    let text = place.ok(&["batches", "mosaic"]);
+    for part in [
+        "waits for its children",
+        "mosaic/1",
+        "tile is missing",
+        "`jobqueue dead redrive mails --id mosaic/1`",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    place.ok(&["dead", "redrive", "mails", "--id", "mosaic/1"]);
+    assert_eq!(place.json(&["batches", "mosaic"])["open"][0]["place"], "waiting");
+}
+
+#[test]
+fn groups_show_who_waits_for_whom() {
+    let place = Place::with_mails(0, 0);
+    with(&place, async |storage| {
+        let queue = storage.queue::<Mail>().await.unwrap();
+        for name in ["first", "second"] {
+            let options = SendOptions::new().in_order().key("customer 7").id(name);
+            let _ = queue.send(&mail(0)).with(options).await.unwrap();
+        }
+    });
+    let groups = place.json(&["groups", "mails"]);
+    check("groups", &groups);
+    assert_eq!(groups[0]["key"], "customer 7");
+    let text = place.ok(&["groups", "mails"]);
+    let second = text.lines().find(|line| line.contains(" 2 ")).unwrap();
+    assert!(second.contains("second") && second.contains("first") && second.contains("waits"), "{text}");
+    assert_eq!(place.run(&["groups", "no-such-queue"]).status.code(), Some(3));
+}
