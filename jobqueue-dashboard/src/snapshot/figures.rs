@@ -12,8 +12,8 @@ pub struct QueueFigures {
     pub in_flight: u64,
     /// The jobs that a further worker could start now.
     ///
-    /// If all visible messages were seen, it is their number. Otherwise it is the length without the jobs that run, which includes
-    /// messages whose delay is not over.
+    /// It is the number of visible messages, if the storage counts them or a peek has shown all. Otherwise it is the length without the jobs
+    /// that run, which includes messages whose delay is not over.
     pub waiting: u64,
     /// The invisible messages that no worker tells of: delayed, fetched a moment ago, or fetched by a worker without a record.
     pub hidden: u64,
@@ -63,7 +63,11 @@ impl QueueFigures {
             worker.record.queues.iter().any(|queue| queue.name == *name && queue.circuit_open)
         };
         let rest = overview.length.saturating_sub(in_flight);
-        let waiting = if overview.visible_is_exact { overview.visible } else { rest.max(overview.visible) };
+        let waiting = match overview.states {
+            Some(states) => states.waiting,
+            None if overview.visible_is_exact => overview.visible,
+            None => rest.max(overview.visible),
+        };
         Self {
             length: overview.length,
             in_flight,

@@ -57,7 +57,9 @@ async fn letters_come_back(storage: &Storage) {
     assert_eq!(admin.redrive(&queue).limit(15).run().await.unwrap().count, 15);
     assert_eq!(admin.purge(&queue).run().await.unwrap().count, 5);
     let overview = admin.queue(&queue).await.unwrap();
-    assert_eq!((overview.length, overview.dead_letters, overview.states), (15, 0, None));
+    assert_eq!((overview.length, overview.dead_letters), (15, 0));
+    // Azure does not count by state; a file does.
+    assert_eq!(overview.states.map_or(15, |states| states.waiting), 15);
 }
 
 /// Watches a job that runs, and cancels it.
