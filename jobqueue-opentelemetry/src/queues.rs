@@ -52,7 +52,7 @@ impl Telemetry {
         queues: &[&str],
         every: Duration,
     ) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
-        let queues = queues.iter().map(|name| QueueName::new(name)).collect::<Result<Vec<_>, _>>()?;
+        let queues = queues.iter().map(QueueName::new).collect::<Result<Vec<_>, _>>()?;
         let every = every.max(Duration::from_secs(1));
         let (admin, readings) = (Admin::new(storage.clone()), Readings::default());
         let gauges = self.gauges(&readings);
