@@ -22,8 +22,16 @@ struct Hello {
 }
 
 async fn greet(hello: Hello) -> Result<(), JobError> {
-    println!("Hello, {}!", hello.name);
+    // `?` alone turns an error into another attempt. A boxed error, and one of `anyhow`, needs this word.
+    let salute = salute(&hello.name).map_err(JobError::retry)?;
+    println!("{salute}");
     Ok(())
+}
+
+/// A function of an application, which may fail for any reason.
+fn salute(name: &str) -> Result<String, Failure> {
+    let initial = name.chars().next().ok_or("there is nobody to greet")?;
+    Ok(format!("Hello, {}{}!", initial.to_uppercase(), &name[initial.len_utf8()..]))
 }
 
 #[tokio::main]

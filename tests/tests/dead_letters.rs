@@ -175,3 +175,68 @@ async fn a_hook_is_told_of_each_dead_letter_and_may_panic() {
     assert!(told.len() == 2 && told[0].starts_with("tasks decode_error None "), "{told:?}");
     assert_eq!(told[1], "tasks attempts_exhausted Some(3) planted");
 }
+
+// M
+#[tokio::test(start_paused = true)]
+async fn hook_learns_of_each_dead_letter_and_holds_up_no_other() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).id("job-a").await.unwrap();
+    storage.queues().put(queue.name(), PutMessage::new("{")).await.unwrap();
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = Arc::clone(&told);
+    let tell = move |dead: jobqueue::worker::DeadLettered| {
+        let id = dead.job.as_ref().map_or_else(|| "-".to_owned(), |job| job.id.to_string());
+        sink.lock().unwrap().push(format!("{id} {} {}", dead.queue, dead.reason));
+        async {}
+    };
+    let handler = |_: Task| async { Err::<(), _>(JobError::dead_letter("no")) };
+    let builder = worker(&storage).handle(handler).on_dead_letter(|_| async { panic!("planted") });
+    let builder = builder.on_dead_letter(|_| std::future::pending()).on_dead_letter(tell);
+    let report = builder.build().unwrap().run_until(after(300)).await.unwrap();
+    assert_eq!(report.dead_lettered, 2);
+    let mut told = told.lock().unwrap().clone();
+    told.sort();
+    assert_eq!(told, ["- tasks decode_error", "job-a tasks rejected"]);
+}
+
+// M
+#[tokio::test(start_paused = true)]
+async fn unreadable_payload_is_dead_lettered_with_the_name_of_its_field() {
+    for (data, said) in [
+        (r#"{"pieces":1e400}"#, "`pieces` of the payload is a number out of range"),
+        (r#"{"pieces":1,"pieces":2}"#, "`pieces` of the payload occurs twice"),
+        (
+            r#"{"pieces":"secret"}"#,
+            "`pieces` of the payload does not have the type of the message: expected u32",
+        ),
+        ("{}", "lacks the field `pieces`"),
+    ] {
+        let text = format!(
+            r#"{{"specversion":"1.0","id":"1","source":"/s","type":"order","schemaversion":2,"data":{data}}}"#
+        );
+        let storage = in_memory();
+        let queue = storage.queue::<Order>().await.unwrap();
+        storage.queues().put(queue.name(), PutMessage::new(text)).await.unwrap();
+        let handler = |_: Order| async { Ok::<(), JobError>(()) };
+        let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+        let letters = queue.dead_letters().unwrap();
+        let error = letters.list().await.unwrap().remove(0).error.unwrap();
+        assert!(error.contains(said) && !error.contains("secret") && !error.contains("column"), "{error}");
+    }
+}
+
+// M
+#[tokio::test(start_paused = true)]
+async fn boxed_and_anyhow_errors_become_retries_with_one_word() {
+    async fn boxed(_: Task) -> Result<(), JobError> {
+        Ok(Err::<(), jobqueue::job::BoxError>("boxed".into()).map_err(JobError::retry)?)
+    }
+    async fn any(_: Task) -> Result<(), JobError> {
+        let error = anyhow::anyhow!("inner").context("outer");
+        Ok(Err(error).map_err(JobError::retry)?)
+    }
+    use jobqueue::testing::run_one;
+    run_one(boxed, &task("a")).await.unwrap().assert_retried("boxed");
+    run_one(any, &task("a")).await.unwrap().assert_retried("outer: inner");
+}

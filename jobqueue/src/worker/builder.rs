@@ -58,7 +58,7 @@ type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 ///     .shutdown_timeout(Duration::from_secs(10))           // what running handlers get to finish
 ///     .on_event(|event| if let Event::PollFailed { error, .. } = event { eprintln!("{error}") })
 ///     .build()?;                                           // says what is missing or does not fit
-/// let report = worker.run_until_idle().await?;             // in a service: `run()` until SIGTERM
+/// let report = worker.run_until_idle().await?;             // in a service: `run_until(shutdown_signal())`
 /// assert_eq!(report.completed, 1);
 /// # Ok(()) }
 /// ```

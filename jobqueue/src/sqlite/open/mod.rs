@@ -216,12 +216,23 @@ fn retry<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T, Cause>) -
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
     fn old_libraries_are_refused() {
-        assert!(check_library(3_051_002).is_err());
+        let refused = check_library(3_051_002).unwrap_err().error("open storage", "jobs.db");
+        assert_eq!(refused.kind(), StoreErrorKind::Unsupported);
+        let said = refused.to_string();
+        for word in [
+            "3.51.3 or newer",
+            "cargo tree -i libsqlite3-sys",
+            "sqlx to 0.9",
+            "LIBSQLITE3_SYS_USE_PKG_CONFIG=1",
+        ] {
+            assert!(said.contains(word), "{said}");
+        }
         assert!(check_library(OLDEST_LIBRARY).is_ok());
         assert!(check_library(rusqlite::version_number()).is_ok());
     }
