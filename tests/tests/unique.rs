@@ -301,6 +301,35 @@ async fn unanswered_deletion_is_retried_and_doubt_reported() {
     }
 }
 
+/// The sender that died may have stored a message under the same id, which is not the one that the other knows of.
+// B24, D5
+#[tokio::test(start_paused = true)]
+async fn a_job_taken_over_from_a_dead_sender_is_not_certainly_cancelled() {
+    for by_key in [false, true] {
+        let storage = Storage::memory();
+        let queue = reports(&storage).await;
+        queue.send(&Report { of: "april".into() }).unique_for(HOUR).await.unwrap();
+        assert_eq!(sent(&queue).await.len(), 1);
+        let faulty = Faulty::new(&storage);
+        let doomed = reports(&faulty.storage()).await;
+        // It has claimed the key and stored its message, and dies before it records that.
+        let writes = death::at_write(&faulty, 2, true);
+        let report = may();
+        let send = doomed.send(&report).unique_for(HOUR * 24).delay(HOUR);
+        assert!(timeout(Duration::from_secs(1), send).await.is_err());
+        assert_eq!(writes.count(), 2);
+        let outcome = timeout(Duration::from_secs(60), delayed(&queue)).await.unwrap();
+        let jobqueue::queue::SendUniqueOutcome::Sent(taken_over) = outcome else { panic!("{outcome:?}") };
+        let cancelled = match by_key {
+            true => queue.cancel_unique("may").await,
+            false => queue.cancel(&taken_over).await,
+        };
+        assert!(cancelled.unwrap_err().is_outcome_unknown(), "by key: {by_key}");
+        sleep(HOUR + Duration::from_secs(1)).await;
+        assert_eq!(sent(&queue).await, [taken_over.id().to_owned()], "the copy of the one that died runs");
+    }
+}
+
 /// Of a canceller and a receiver at the same time exactly one wins.
 #[tokio::test(start_paused = true)]
 async fn of_many_cancellers_one_takes_the_job_back() {
