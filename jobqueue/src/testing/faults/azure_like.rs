@@ -37,8 +37,8 @@ impl AzureLike {
         Self { seed, rate: 0.0 }
     }
 
-    /// Sets the share of calls that fail: lost requests; lost answers, some of them after many seconds; failures of
-    /// the service; and throttling with `Retry-After`. A failed call may or may not have been applied.
+    /// Sets the share of calls that fail: refused connections; lost requests; lost answers, some of them after many seconds;
+    /// failures of the service; and throttling with `Retry-After`. A failed call may or may not have been applied.
     #[must_use]
     pub fn faults(mut self, rate: f64) -> Self {
         self.rate = rate.clamp(0.0, 1.0);
@@ -72,7 +72,8 @@ impl Behaviour {
             // No answer arrives, and the client gives up after a while.
             0 => faults.extend([Fault::DelayBefore(self.patience()), lost(is_change, false)]),
             1 | 2 => faults.extend([Fault::DelayAfter(self.patience()), lost(is_change, true)]),
-            // The connection breaks at once.
+            // The connection is refused, or breaks at once.
+            3 if self.rng.random() => faults.push(Fault::Refuse(StoreErrorKind::Unavailable)),
             3 => faults.push(lost(is_change, false)),
             4..=6 => faults.push(lost(is_change, true)),
             _ => {
@@ -95,7 +96,7 @@ impl Behaviour {
 }
 
 /// Returns the fault of a missing answer. A read has changed nothing in either case.
-fn lost(is_change: bool, applied: bool) -> Fault {
+pub(in crate::testing) fn lost(is_change: bool, applied: bool) -> Fault {
     match (is_change, applied) {
         (false, _) => Fault::Refuse(StoreErrorKind::Unavailable),
         (true, false) => Fault::LoseRequest(StoreErrorKind::Unavailable),
@@ -146,8 +147,9 @@ mod tests {
     async fn failures_come_at_their_rate_and_some_of_them_were_applied() {
         assert_eq!(puts(AzureLike::seeded(1)).await, (1_000, 0, 0, 1_000));
         let (answered, refused, open, stored) = puts(AzureLike::seeded(1).faults(0.2)).await;
-        assert!((700..900).contains(&answered) && refused == 0, "{answered} {refused}");
+        assert!((700..900).contains(&answered) && (1..40).contains(&refused), "{answered} {refused}");
         let applied = u32::try_from(stored).unwrap() - answered;
+        assert_eq!(answered + refused + open, 1_000);
         assert!(applied > open / 4 && applied < open, "{applied} of {open}");
         assert_eq!(puts(AzureLike::seeded(1).faults(0.2)).await, (answered, refused, open, stored));
     }

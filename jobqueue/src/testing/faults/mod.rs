@@ -32,6 +32,7 @@ use std::sync::Arc;
 use crate::storage::{BlobStore, Operation, QueueStore, Storage};
 
 pub use azure_like::AzureLike;
+pub(super) use azure_like::lost;
 use plan::Plan;
 pub use plan::{Call, Fault};
 pub(super) use still::StillClock;

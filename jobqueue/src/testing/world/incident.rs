@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
 use super::shared::Shared;
 use super::worker::Slot;
+use crate::storage::Operation;
 
 /// An incident. Workers and accounts are numbered from 0; numbers beyond the last wrap around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,17 @@ pub enum Incident {
     Freeze {
         /// The worker.
         worker: usize,
+        /// The duration of the freeze.
+        time: Duration,
+    },
+    /// A worker process is frozen right after its next call of an operation has failed, or during a get, and continues later.
+    FreezeAtCall {
+        /// The worker.
+        worker: usize,
+        /// The operation.
+        operation: Operation,
+        /// True if the call is performed.
+        applied: bool,
         /// The duration of the freeze.
         time: Duration,
     },
@@ -66,6 +79,10 @@ pub enum Incident {
     },
 }
 
+/// The operations in which a worker is frozen: deletions twice as often.
+const FROZEN_IN: [Operation; 5] =
+    [Operation::Delete, Operation::Delete, Operation::Get, Operation::Update, Operation::Put];
+
 impl Incident {
     /// Draws an incident from a seed.
     pub fn draw(seed: u64) -> Self {
@@ -73,7 +90,7 @@ impl Incident {
         let worker = rng.random_range(0..8);
         let seconds =
             |rng: &mut StdRng, most: u64| Duration::from_millis(rng.random_range(100..most * 1_000));
-        match rng.random_range(0..12) {
+        match rng.random_range(0..14) {
             0 | 1 => Self::Kill { worker, down: seconds(&mut rng, 20) },
             2..=5 => Self::KillAtCall {
                 worker,
@@ -85,7 +102,13 @@ impl Incident {
             8 => Self::Skew { worker, millis: rng.random_range(-5_000..=5_000) },
             9 => Self::Restart { worker },
             10 => Self::QueuesOut { account: rng.random_range(0..4), time: seconds(&mut rng, 60) },
-            _ => Self::BlobsOut { account: rng.random_range(0..4), time: seconds(&mut rng, 90) },
+            11 => Self::BlobsOut { account: rng.random_range(0..4), time: seconds(&mut rng, 90) },
+            _ => Self::FreezeAtCall {
+                worker,
+                operation: *FROZEN_IN.choose(&mut rng).unwrap_or(&Operation::Delete),
+                applied: rng.random(),
+                time: seconds(&mut rng, 90),
+            },
         }
     }
 
@@ -126,6 +149,11 @@ impl Incident {
             Self::Freeze { worker, time } => {
                 if let Some(node) = slot(worker).and_then(|slot| slot.node()) {
                     node.freeze(time);
+                }
+            }
+            Self::FreezeAtCall { worker, operation, applied, time } => {
+                if let Some(node) = slot(worker).and_then(|slot| slot.node()) {
+                    node.freeze_at(operation, time, applied);
                 }
             }
             Self::Skew { worker, millis } => {

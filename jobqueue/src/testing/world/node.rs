@@ -10,14 +10,14 @@ use tokio::task::JoinHandle;
 
 use super::ledger::{Fact, Verdict, subject};
 use super::shared::{Shared, World};
-use super::weather::{CrashPoint, View};
+use super::weather::{BreakPoint, Then, View};
 use crate::clock::Clock;
 use crate::entropy;
 use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue::{Queue, SendOptions, Sent};
 use crate::sharded::Sharded;
-use crate::storage::Storage;
+use crate::storage::{Operation, Storage};
 use crate::sync::lock;
 use crate::task::process::Process;
 
@@ -29,17 +29,17 @@ pub struct Node {
     process: Process,
     storage: Storage,
     clock: Arc<SkewedClock>,
-    crash: Arc<Mutex<Option<CrashPoint>>>,
+    breaks: Arc<Mutex<Option<BreakPoint>>>,
 }
 
 impl Node {
     pub(super) fn start(shared: &Arc<Shared>, name: Arc<str>) -> Self {
-        let (process, crash) = (Process::default(), Arc::default());
+        let (process, breaks) = (Process::default(), Arc::default());
         shared.enter(&process);
         let clock = Arc::new(SkewedClock { right: Arc::clone(&shared.clock), ahead: AtomicI64::new(0) });
         let view = |(account, storage): (usize, &Storage)| {
             let (shared, node) = (Arc::clone(shared), Arc::clone(&name));
-            View { shared, node, process: process.clone(), account, crash: Arc::clone(&crash) }.of(storage)
+            View { shared, node, process: process.clone(), account, breaks: Arc::clone(&breaks) }.of(storage)
         };
         let mut accounts: Vec<Storage> = shared.accounts.iter().enumerate().map(view).collect();
         let storage = if accounts.len() == 1 && shared.shards <= 1 {
@@ -47,7 +47,7 @@ impl Node {
         } else {
             spread(accounts, shared.shards, &clock)
         };
-        Self { name, shared: Arc::clone(shared), process, storage, clock, crash }
+        Self { name, shared: Arc::clone(shared), process, storage, clock, breaks }
     }
 
     /// Returns the name of the process.
@@ -82,7 +82,27 @@ impl Node {
 
     /// Kills the process at its `calls`-th storage call from now. `applied`: the call is still performed.
     pub fn kill_at_call(&self, calls: u64, applied: bool) {
-        *lock(&self.crash) = Some(CrashPoint { calls, applied });
+        self.break_at(None, calls, applied, Then::Dies);
+    }
+
+    /// Kills the process at its next call of an operation. `applied`: the call is still performed.
+    pub fn kill_at(&self, operation: Operation, applied: bool) {
+        self.break_at(Some(operation), 0, applied, Then::Dies);
+    }
+
+    /// Freezes the process for `time` right after its next call of an operation, whose answer is lost. A get is answered
+    /// afterwards. `applied`: the call is performed.
+    pub fn freeze_at(&self, operation: Operation, time: Duration, applied: bool) {
+        self.break_at(Some(operation), 0, applied, Then::Freezes(time));
+    }
+
+    /// Loses the answer to the next call of an operation; the process waits for it as long as `wait`. `applied`: the call is performed.
+    pub fn lose_answer(&self, operation: Operation, wait: Duration, applied: bool) {
+        self.break_at(Some(operation), 0, applied, Then::Waits(wait));
+    }
+
+    fn break_at(&self, operation: Option<Operation>, calls: u64, applied: bool, then: Then) {
+        *lock(&self.breaks) = Some(BreakPoint { operation, calls, applied, then });
     }
 
     /// Kills the process.

@@ -8,6 +8,7 @@ use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::queue::SendUniqueOutcome;
 use jobqueue::settings::Metadata;
+use jobqueue::storage::{ContainerName, PutMessage};
 use jobqueue::testing::world::{Node, Verdict, World};
 use jobqueue::{Error, Queue, QueueMessage, QueueName, SendOptions, Sent};
 use tokio::time::sleep;
@@ -78,9 +79,10 @@ impl Actor {
             What::Batch(fan) => self.batch(&fan).await,
             What::Forge { id, batch, index, continues } => self.forge(&id, &batch, index, continues).await,
             What::Release { id, newer } => self.release(&id, newer).await,
-            What::Redrive { dies_at } => {
+            What::Steal { id, choice } => self.steal(&id, choice).await,
+            What::Redrive { dies_at, per_second } => {
                 dies_at.into_iter().for_each(|call| self.node.kill_at_call(call, true));
-                self.redrive().await
+                self.redrive(per_second).await
             }
             What::Purge => self.purge().await,
             What::Clear => self.clear().await,
@@ -89,6 +91,14 @@ impl Actor {
             What::Threshold { attempts } => self.set("poisonthreshold", &attempts.to_string()).await,
             What::KillSender { call, applied } => {
                 self.node.kill_at_call(call, applied);
+                Ok(())
+            }
+            What::KillSenderAt { operation, applied } => {
+                self.node.kill_at(operation, applied);
+                Ok(())
+            }
+            What::LoseRequest { operation, wait } => {
+                self.node.lose_answer(operation, wait, false);
                 Ok(())
             }
             // The world's own business.
@@ -239,6 +249,24 @@ impl Actor {
         self.node.send_with(&queue, &part, id, headers).await.map(drop)
     }
 
+    /// Sends a job of the parts that refers to the payload of some job of work: its end must not touch that.
+    async fn steal(&self, id: &str, choice: u64) -> Result<(), Error> {
+        let storage = self.node.storage();
+        let stored = storage.blobs().list_blobs(&ContainerName::new("jobqueue-payloads")?, "", None).await?;
+        let payloads: Vec<String> = stored.blobs.into_iter().map(|(name, _)| name.to_string()).collect();
+        let own = |name: &&String| name.contains("/work/");
+        let Some(name) = payloads.iter().filter(own).nth(choice as usize % payloads.len().max(1)) else {
+            return Ok(());
+        };
+        let queue = self.queue::<Part>().await?;
+        let event = serde_json::json!({
+            "specversion": "1.0", "id": id, "source": "/thief", "type": Part::KIND, "datacontenttype": "application/json",
+            "dataref": name, "datasize": 70_000, "datasha256": "00".repeat(32),
+        });
+        storage.queues().put(queue.name(), PutMessage::new(event.to_string())).await?;
+        Ok(())
+    }
+
     async fn release(&self, id: &str, newer: bool) -> Result<(), Error> {
         if newer {
             let queue = self.queue::<Newer>().await?;
@@ -250,13 +278,13 @@ impl Actor {
         Ok(())
     }
 
-    async fn redrive(&self) -> Result<(), Error> {
-        self.redrive_of::<Work>().await?;
-        self.redrive_of::<Part>().await?;
-        self.redrive_of::<Join>().await
+    async fn redrive(&self, per_second: Option<u32>) -> Result<(), Error> {
+        self.redrive_of::<Work>(per_second).await?;
+        self.redrive_of::<Part>(per_second).await?;
+        self.redrive_of::<Join>(per_second).await
     }
 
-    async fn redrive_of<M: QueueMessage>(&self) -> Result<(), Error> {
+    async fn redrive_of<M: QueueMessage>(&self, per_second: Option<u32>) -> Result<(), Error> {
         let queue = self.queue::<M>().await?;
         // Those that die for good are left, so that the world comes to an end.
         let node = self.node.clone();
@@ -264,13 +292,19 @@ impl Actor {
             node.redriven(&subject(&letter.source, &letter.id));
             true
         });
+        let options = per_second.into_iter().fold(options, RedriveOptions::per_second);
         let redriven = queue.dead_letters()?.redrive(options).await;
         self.world.note(self.node.name(), format!("redriven: {redriven:?}"));
         redriven.map(drop)
     }
 
     async fn purge(&self) -> Result<(), Error> {
-        let queue = self.queue::<Work>().await?;
+        self.purge_of::<Work>().await?;
+        self.purge_of::<Part>().await
+    }
+
+    async fn purge_of<M: QueueMessage>(&self) -> Result<(), Error> {
+        let queue = self.queue::<M>().await?;
         let dead = queue.dead_letters()?;
         let (node, world) = (self.node.clone(), self.world.clone());
         let purged = dead.purge(move |letter| {
@@ -326,8 +360,9 @@ pub(super) fn subject(source: &str, id: &str) -> String {
 }
 
 fn write(spec: &Spec) -> (Work, SendOptions) {
-    let message =
-        Work { id: spec.id.clone(), script: spec.script.clone(), filling: filling(&spec.id, spec.bytes) };
+    // Twins have the same payload, and differ by their source alone.
+    let id = spec.identity().1;
+    let message = Work { id: id.to_owned(), script: spec.script.clone(), filling: filling(id, spec.bytes) };
     let mut options = SendOptions::new();
     if spec.in_order {
         options = options.in_order();

@@ -38,6 +38,7 @@ pub(super) fn equip(worker: WorkerBuilder, node: &Node, world: &World, diary: &D
     let here = Here { world: world.clone(), diary: diary.clone(), node: Arc::clone(node.name()) };
     let plan = &diary.plan;
     let mut worker = worker.state(here.clone()).concurrency(6).max_idle_delay(Duration::from_secs(12));
+    worker = worker.shutdown_timeout(Duration::from_secs(5)).cancel_grace(Duration::from_secs(15));
     worker = worker.handle(work).handle(part).handle(join).handle(tick);
     if plan.has(Feature::Versions) {
         // One process of the fleet is of the former release.
@@ -104,12 +105,12 @@ async fn lead(leader: Arc<Leader>, here: Here) {
 
 async fn work(work: Work, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
     // A sender that takes unique work over from a dead one sends its own message under the other's id.
-    let is_other =
-        work.id != subject(&ctx.info().source, &ctx.info().id) && !here.diary.plan.has(Feature::Unique);
+    let is_other = *work.id != *ctx.info().id && !here.diary.plan.has(Feature::Unique);
+    let job = subject(&ctx.info().source, &work.id);
     if is_other || work.filling != filling(&work.id, work.filling.len()) {
-        here.diary.wrong("a payload is not what was sent", &work.id, format!("{} bytes", work.filling.len()));
+        here.diary.wrong("a payload is not what was sent", &job, format!("{} bytes", work.filling.len()));
     }
-    act(&work.id, &work.script, &ctx, &here).await
+    act(&job, &work.script, &ctx, &here).await
 }
 
 async fn part(part: Part, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
@@ -195,7 +196,16 @@ async fn progress(id: &str, script: &Script, ctx: &Context, here: &Here) -> Resu
     if script.checkpoints == 0 {
         return Ok(());
     }
-    let found: Progress = ctx.resume().await?.unwrap_or_default();
+    let found: Progress = match ctx.resume().await {
+        Ok(found) => found.unwrap_or_default(),
+        Err(error) => {
+            // Who owns the job no more may come too late.
+            if !error.is_retryable() && !ctx.is_cancelled() && !here.diary.plan.has(Feature::Freezes) {
+                here.diary.wrong("a checkpoint cannot be read", id, format!("{error:?}"));
+            }
+            return Err(error.into());
+        }
+    };
     here.note(Note::Resumed { id: id.to_owned(), value: found.value });
     for value in found.value + 1..=script.checkpoints {
         sleep(Duration::from_millis(300)).await;

@@ -12,6 +12,7 @@ mod handlers;
 mod messages;
 mod plan;
 mod run;
+mod scenes;
 mod spec;
 
 use backend::Backend;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jobqueue::storage::Operation;
 use jobqueue::testing::world::Incident;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -41,9 +42,15 @@ pub(super) enum What {
         id: String,
         newer: bool,
     },
+    /// Sends a job that refers to the payload of another queue.
+    Steal {
+        id: String,
+        choice: u64,
+    },
     /// Puts dead letters back; its process dies at this call, if at one.
     Redrive {
         dies_at: Option<u64>,
+        per_second: Option<u32>,
     },
     Purge,
     Clear,
@@ -57,6 +64,16 @@ pub(super) enum What {
     KillSender {
         call: u64,
         applied: bool,
+    },
+    /// Kills the sender at its next call of an operation.
+    KillSenderAt {
+        operation: Operation,
+        applied: bool,
+    },
+    /// The sender's next call of an operation is not answered for a while, and not performed.
+    LoseRequest {
+        operation: Operation,
+        wait: Duration,
     },
     Incident(Incident),
 }
@@ -97,9 +114,10 @@ impl Plan {
         let spread = if has(Feature::Sharding) { (rng.random_range(1..=2), 3) } else { (1, 1) };
         let faults = if has(Feature::Faults) { *[0.01, 0.03, 0.1].choose(&mut rng).unwrap() } else { 0.0 };
         let workers = rng.random_range(1..=3);
-        let mut drawing = Drawing { rng, features: &chosen, jobs: 0, batches: 0 };
+        let mut drawing = Drawing { rng, features: &chosen, jobs: 0, batches: 0, sent: Vec::new() };
         let count = drawing.rng.random_range(4..=16);
         let mut actions: Vec<Action> = (0..count).map(|_| drawing.action()).collect();
+        actions.extend(drawing.scenes());
         actions.sort_by_key(|action| action.at);
         Self { seed, noise: seed, features: chosen.clone(), workers, faults, spread, actions }
     }
@@ -150,20 +168,22 @@ impl Plan {
 /// The function that draws an action of a feature.
 type Kind<'a> = (Feature, fn(&mut Drawing<'a>) -> What);
 
-struct Drawing<'a> {
-    rng: StdRng,
+pub(super) struct Drawing<'a> {
+    pub(super) rng: StdRng,
     features: &'a [Feature],
     jobs: u32,
     batches: u32,
+    /// The jobs that were drawn.
+    sent: Vec<Spec>,
 }
 
 impl<'a> Drawing<'a> {
-    fn has(&self, feature: Feature) -> bool {
+    pub(super) fn has(&self, feature: Feature) -> bool {
         self.features.contains(&feature)
     }
 
     /// Uses a feature now and then, if the world has it.
-    fn uses(&mut self, feature: Feature, share: f64) -> bool {
+    pub(super) fn uses(&mut self, feature: Feature, share: f64) -> bool {
         self.has(feature) && self.rng.random_bool(share)
     }
 
@@ -188,10 +208,15 @@ impl<'a> Drawing<'a> {
             (Feature::CancelUnique, |draw| What::CancelUnique { key: draw.key() }),
             (Feature::Batches, |draw| What::Batch(draw.fan(1))),
             (Feature::Forged, Self::forge),
+            (Feature::Forged, |draw| What::Steal { id: draw.next_id('f'), choice: draw.rng.random() }),
             (Feature::Versions, Self::release),
             (Feature::Redrive, |draw| {
                 let dies = draw.uses(Feature::SenderCrashes, 0.5);
-                What::Redrive { dies_at: dies.then(|| draw.rng.random_range(3..15)) }
+                let slow = draw.rng.random_bool(0.3);
+                What::Redrive {
+                    dies_at: dies.then(|| draw.rng.random_range(3..15)),
+                    per_second: slow.then_some(1),
+                }
             }),
             (Feature::Purge, |_| What::Purge),
             (Feature::Clear, |_| What::Clear),
@@ -221,7 +246,7 @@ impl<'a> Drawing<'a> {
         let incident = Incident::draw(self.rng.next_u64());
         let feature = match incident {
             Incident::Kill { .. } | Incident::KillAtCall { .. } => Feature::Crashes,
-            Incident::Freeze { .. } => Feature::Freezes,
+            Incident::Freeze { .. } | Incident::FreezeAtCall { .. } => Feature::Freezes,
             Incident::Skew { .. } => Feature::Skew,
             Incident::Restart { .. } => Feature::Restarts,
             _ => Feature::Outages,
@@ -229,16 +254,35 @@ impl<'a> Drawing<'a> {
         self.has(feature).then_some(What::Incident(incident))
     }
 
-    fn key(&mut self) -> String {
+    pub(super) fn key(&mut self) -> String {
         format!("k{}", self.rng.random_range(0..2))
     }
 
-    fn next_id(&mut self, letter: char) -> String {
+    pub(super) fn next_id(&mut self, letter: char) -> String {
         self.jobs += 1;
         format!("{letter}{}.", self.jobs)
     }
 
-    fn spec(&mut self) -> Spec {
+    /// Returns a job, sometimes the same as an earlier one but for its source.
+    pub(super) fn spec(&mut self) -> Spec {
+        let spec = match self.uses(Feature::Sources, 0.3) {
+            true => self.twin(),
+            false => None,
+        };
+        let spec = spec.unwrap_or_else(|| self.new_spec());
+        self.sent.push(spec.clone());
+        spec
+    }
+
+    fn twin(&mut self) -> Option<Spec> {
+        // A batch belongs to one job.
+        let twin = self.sent.choose(&mut self.rng).filter(|spec| spec.script.fan.is_none())?.clone();
+        let source = self.next_id('s');
+        let id = format!("/{source} {}", twin.identity().1);
+        Some(Spec { id, ..twin })
+    }
+
+    fn new_spec(&mut self) -> Spec {
         let in_order = self.uses(Feature::InOrder, 0.7);
         let mut id = self.next_id('j');
         if self.jobs > 1 && self.uses(Feature::Sources, 0.4) {

@@ -47,7 +47,7 @@ fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     let is_over = |(id, ends_in): &(String, Option<&Fan>)| {
         let died = |id: &str| {
             let told = evidence.died(id).is_some_and(|died| died < began);
-            told || evidence.dead.contains(id) || evidence.is_redriven(id)
+            told || evidence.dead.contains(id) || evidence.is_redriven(id) || evidence.is_accounted(id)
         };
         let dead = died(id) || ends_in.is_some_and(|inner| died(&inner.id));
         is_done(evidence, id, *ends_in, began) || (fan.goes_on && dead)

@@ -61,8 +61,10 @@ pub(super) fn is_single(evidence: &Evidence, id: &str) -> bool {
             Fact::Sent { id: sent, verdict, .. } if **sent == *id => {
                 certain &= *verdict == Verdict::Acknowledged
             }
-            Fact::Fault { operation, .. } => {
-                certain &= !operation.as_str().starts_with("put message");
+            // A dead letter that is stored twice is no second message unless it is redriven.
+            Fact::Fault { operation, subject, .. } => {
+                let is_put = operation.as_str().starts_with("put message");
+                certain &= !is_put || (subject.contains("-poison") && !evidence.is_redriven(id));
             }
             _ => {}
         }

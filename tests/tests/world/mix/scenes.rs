@@ -1,0 +1,157 @@
+//! Scenes: actions that belong together, for what random actions seldom do one after the other.
+
+use std::time::Duration;
+
+use jobqueue::storage::Operation;
+use jobqueue::testing::world::Incident;
+use rand::RngExt;
+
+use super::features::Feature;
+use super::plan::{Action, Drawing, What};
+use super::spec::{Script, Spec};
+
+/// The function that draws the actions of a scene, with their times since its beginning.
+type Scene<'a> = fn(&mut Drawing<'a>) -> Vec<(u64, usize, What)>;
+
+/// The features without which a scene is not drawn.
+const NEEDED: [&[Feature]; 8] = [
+    &[Feature::Redrive],
+    &[Feature::Cancel, Feature::Faults],
+    &[Feature::Unique, Feature::Cancel, Feature::SenderCrashes],
+    &[Feature::InOrder, Feature::Reject, Feature::Outages],
+    &[Feature::Forged, Feature::Blobs, Feature::Purge],
+    &[Feature::Checkpoints, Feature::Blobs, Feature::Outages],
+    &[Feature::Freezes],
+    &[Feature::Restarts, Feature::Outages],
+];
+
+impl Drawing<'_> {
+    /// Returns the actions of the scenes of this world, if it has any.
+    pub(super) fn scenes(&mut self) -> Vec<Action> {
+        let scenes: [Scene<'_>; 8] = [
+            Self::dies_again,
+            Self::cancelled_late,
+            Self::taken_over,
+            Self::dies_in_an_outage,
+            Self::robbed,
+            Self::forgets,
+            Self::begins_late,
+            Self::stopped_in_an_outage,
+        ];
+        let mut actions = Vec::new();
+        for (needed, scene) in NEEDED.into_iter().zip(scenes) {
+            if !needed.iter().all(|feature| self.has(*feature)) || self.rng.random_bool(0.5) {
+                continue;
+            }
+            let begin = self.rng.random_range(0..30_000);
+            let at = |millis| Duration::from_millis(begin + millis);
+            actions.extend(scene(self).into_iter().map(|(after, actor, what)| Action {
+                at: at(after),
+                actor,
+                what,
+            }));
+        }
+        actions
+    }
+
+    fn rejected(&mut self) -> Spec {
+        let script = Script { millis: self.rng.random_range(0..500), reject: true, ..Script::default() };
+        Spec { script, delay: None, ttl: None, header: 0, ..self.spec() }
+    }
+
+    /// A redrive that is slower than the jobs that it puts back, or that dies between the put and the deletion.
+    fn dies_again(&mut self) -> Vec<(u64, usize, What)> {
+        let jobs = (0..self.rng.random_range(3..6)).map(|_| self.rejected()).collect();
+        let redrive = What::Redrive { dies_at: None, per_second: self.rng.random::<bool>().then_some(1) };
+        let mut actions = vec![(0, 0, What::SendAll(jobs))];
+        let later = self.rng.random_range(15_000..25_000);
+        if self.uses(Feature::SenderCrashes, 0.5) {
+            let applied = self.rng.random();
+            actions.push((later, 1, What::KillSenderAt { operation: Operation::Delete, applied }));
+        }
+        actions.push((later + 1, 1, redrive));
+        actions
+    }
+
+    /// A cancellation whose request is lost while the job is run.
+    fn cancelled_late(&mut self) -> Vec<(u64, usize, What)> {
+        let script = Script { millis: self.rng.random_range(0..500), ..Script::default() };
+        let spec = Spec { script, delay: None, ..self.spec() };
+        let wait = Duration::from_millis(self.rng.random_range(1_000..15_000));
+        let after = self.rng.random_range(100..3_000);
+        vec![
+            (0, 0, What::Send(spec)),
+            (after, 0, What::LoseRequest { operation: Operation::Delete, wait }),
+            (after + 1, 0, What::Cancel),
+        ]
+    }
+
+    /// A sender of unique work dies after its put; another takes over and cancels.
+    fn taken_over(&mut self) -> Vec<(u64, usize, What)> {
+        let key = self.key();
+        let mut unique = |delay| {
+            let id = self.next_id('u');
+            let spec = Spec {
+                id,
+                key: Some(key.clone()),
+                delay: Some(Duration::from_secs(delay)),
+                ttl: None,
+                ..self.spec()
+            };
+            What::Unique { spec, window: Duration::from_secs(300), twice: false }
+        };
+        let (first, second) = (unique(120), unique(90));
+        vec![
+            (0, 0, What::KillSenderAt { operation: Operation::Put, applied: true }),
+            (1, 0, first),
+            (2_000, 1, second),
+            (75_000, 1, What::Cancel),
+        ]
+    }
+
+    /// The queues do not answer when a job in order has died, and before the next of its key has begun.
+    fn dies_in_an_outage(&mut self) -> Vec<(u64, usize, What)> {
+        let (key, time) = (self.key(), Duration::from_millis(self.rng.random_range(20_000..60_000)));
+        let mut dying = Spec { in_order: true, key: Some(key.clone()), ..self.rejected() };
+        dying.script.millis = 15_000;
+        let next = Spec { in_order: true, key: Some(key), delay: None, ttl: None, header: 0, ..self.spec() };
+        vec![
+            (0, 0, What::SendAll(vec![dying, next])),
+            (13_000, 0, What::Incident(Incident::QueuesOut { account: 0, time })),
+        ]
+    }
+    /// A job of another queue refers to the payload of a job that still waits, and its dead letter is purged.
+    fn robbed(&mut self) -> Vec<(u64, usize, What)> {
+        let delay = Some(Duration::from_secs(self.rng.random_range(40..60)));
+        let robbed = Spec { bytes: 70_000, delay, ttl: None, header: 0, ..self.spec() };
+        let (id, choice) = (self.next_id('f'), self.rng.random());
+        vec![(0, 0, What::Send(robbed)), (3_000, 1, What::Steal { id, choice }), (30_000, 1, What::Purge)]
+    }
+    /// The blobs do not answer when a job that has saved a large checkpoint is tried again.
+    fn forgets(&mut self) -> Vec<(u64, usize, What)> {
+        let script =
+            Script { millis: 12_000, fail: 1, checkpoints: 1, large_checkpoints: true, ..Script::default() };
+        let spec = Spec { script, bytes: 10, delay: None, ttl: None, header: 0, ..self.spec() };
+        let time = Duration::from_millis(self.rng.random_range(20_000..60_000));
+        vec![(0, 0, What::Send(spec)), (13_000, 0, What::Incident(Incident::BlobsOut { account: 0, time }))]
+    }
+    /// A worker is frozen while it gets jobs, for longer than their leases last.
+    fn begins_late(&mut self) -> Vec<(u64, usize, What)> {
+        let time = Duration::from_millis(self.rng.random_range(25_000..60_000));
+        let get = Incident::FreezeAtCall { worker: 0, operation: Operation::Get, applied: true, time };
+        let jobs = (0..3).map(|_| Spec { delay: None, ..self.spec() }).collect();
+        vec![(0, 0, What::SendAll(jobs)), (200, 0, What::Incident(get))]
+    }
+    /// A worker is told to stop while its leases cannot be renewed.
+    fn stopped_in_an_outage(&mut self) -> Vec<(u64, usize, What)> {
+        let script = Script { millis: 60_000, ..Script::default() };
+        let spec = Spec { script, delay: None, ttl: None, ..self.spec() };
+        let time = Duration::from_millis(self.rng.random_range(30_000..45_000));
+        let worker = self.rng.random_range(0..3);
+        vec![
+            (0, 0, What::Send(spec)),
+            (13_000, 0, What::Incident(Incident::QueuesOut { account: 0, time })),
+            (self.rng.random_range(14_000..30_000), 0, What::Incident(Incident::Restart { worker })),
+        ]
+    }
+}
