@@ -29,7 +29,7 @@ pub enum Field<'a> {
     Header(&'a str),
     /// The key.
     Key,
-    /// The text of an error.
+    /// The text of an error, or a sentence that may quote one.
     Error,
     /// The text that a handler reported with its progress.
     Progress,

@@ -12,6 +12,7 @@ mod documents;
 mod exit_codes;
 mod schema;
 mod send;
+mod serve;
 mod shape;
 mod support;
 mod workers;

@@ -96,13 +96,13 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         summary: if has_ended {
             "It has ended; the journal of the workers says how.".to_owned()
         } else {
-            line(&found.summary)
+            explained(&visit, &found, &found.summary)
         },
         reasons: found
             .reasons
             .iter()
             .filter(|_| !has_ended)
-            .map(|reason| (reason.code, line(&reason.text)))
+            .map(|reason| (reason.code, explained(&visit, &found, &reason.text)))
             .collect(),
         runs: runs(&visit, &snapshot, &found),
         facts: facts(&visit, &found, ended.first()),
@@ -134,6 +134,13 @@ fn place(place: JobPlace) -> &'static str {
         JobPlace::Dead => "dead",
         _ => "not seen",
     }
+}
+
+/// Returns a sentence about the job, which may quote its last error.
+fn explained(visit: &Visit, found: &Explanation, text: &str) -> String {
+    let of_message = found.message.as_ref().map(|message| message.kind.as_str());
+    let kind = of_message.or(found.run.as_ref().map(|run| run.kind.as_str())).unwrap_or_default();
+    shown(visit, (&found.job.queue, kind), Field::Error, text)
 }
 
 fn runs(visit: &Visit, snapshot: &Snapshot, found: &Explanation) -> Vec<Run> {

@@ -172,10 +172,10 @@ fn notice(code: &str) -> Option<&'static str> {
     Some(match code {
         "created" => "The queue was created.",
         "exists" => "There is a queue of this name already.",
-        "paused" => "Paused. Workers notice it within their polling interval; running jobs run on.",
+        "paused" => "Paused. Workers notice it within 30 seconds; running jobs run on.",
         "resumed" => "Resumed.",
         "unchanged" => "Nothing was to be changed.",
-        "settings" => "The settings were changed. Workers read them within a minute.",
+        "settings" => "The settings were changed. Workers read them within 30 seconds.",
         "sent" => "The job was sent.",
         "cancel" => {
             "The cancellation was requested. A running job is told within 15 seconds; a waiting job when it is next received."

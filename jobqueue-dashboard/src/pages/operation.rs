@@ -5,11 +5,13 @@ use std::sync::Arc;
 use askama::Template;
 use jobqueue::admin::{Action, BulkReport, SkippedJob};
 
+use super::rows::shown;
 use super::selection::Selection;
 use super::{Answer, Layout, PageError};
 use crate::app::Visit;
 use crate::fields::Fields;
 use crate::operations::{Operation, Verb};
+use crate::redact::Field;
 use crate::text::{When, amount, line};
 
 /// The most jobs of a report that the page names.
@@ -70,7 +72,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         total: progress.total,
         runs,
         failed: progress.ended.as_ref().and_then(|ended| ended.as_ref().err()).map(|error| line(error)),
-        report: progress.ended.and_then(Result::ok).map(|ended| report(&ended)),
+        report: progress.ended.and_then(Result::ok).map(|ended| report(&visit, &order.queue, &ended)),
         is_preview: order.verb == Verb::Preview,
         may_stop: runs && access.allows(order.verb.action()),
         may_redrive: access.allows(Action::Redrive),
@@ -85,8 +87,9 @@ fn find(visit: &Visit, id: &str) -> Result<Arc<Operation>, PageError> {
     visit.app.operations.find(id).ok_or_else(missing)
 }
 
-fn report(report: &BulkReport) -> Report {
-    let skipped = |job: &SkippedJob| (line(&job.id), line(&job.error), job.maybe_moved);
+fn report(visit: &Visit, queue: &str, report: &BulkReport) -> Report {
+    let error = |error: &str| shown(visit, (queue, ""), Field::Error, error);
+    let skipped = |job: &SkippedJob| (line(&job.id), error(&job.error), job.maybe_moved);
     Report {
         count: report.count,
         count_text: amount(report.count),

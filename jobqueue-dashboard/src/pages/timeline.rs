@@ -59,7 +59,7 @@ fn of_message(visit: &Visit, message: &RawJob, moments: &mut Vec<Moment>) {
     for past in &message.past {
         let at = past.time.and_then(|time| jiff::Timestamp::try_from(time).ok()).map(|at| at.to_string());
         let what = format!("Dead-lettered: {}, and put back later", line(&past.reason.to_string()));
-        let text = format!("{} ({} failed attempts)", error(past.error.as_deref()), past.attempts);
+        let text = format!("{} (failed attempts: {})", error(past.error.as_deref()), past.attempts);
         moments.push(Moment::new(&at.unwrap_or_default(), what, text, true));
     }
     if let Some(deferral) = &message.deferral {
@@ -71,7 +71,7 @@ fn of_message(visit: &Visit, message: &RawJob, moments: &mut Vec<Moment>) {
             let what = format!("Dead-lettered: {}", line(&dead.reason));
             let by = dead.worker.as_deref().map(|worker| format!("by {}", line(worker))).unwrap_or_default();
             let text = format!(
-                "{} ({} failed attempts, {} deliveries) {by}",
+                "{} (failed attempts: {}, deliveries: {}) {by}",
                 error(message.last_error.as_deref()),
                 message.attempts,
                 dead.deliveries

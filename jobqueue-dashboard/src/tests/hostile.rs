@@ -107,7 +107,8 @@ async fn payloads_are_hidden_and_large_ones_are_cut() {
 
 #[tokio::test]
 async fn redacted_texts_are_never_shown() {
-    let (_storage, admin, job) = hostile().await;
+    let (storage, admin, job) = hostile().await;
+    reject_all(&storage).await;
     let dashboard = Dashboard::new(admin).redact(|shown| match shown.field {
         Field::Header(_) => None,
         _ => Some(format!("[{} hidden]", shown.kind)),
@@ -119,6 +120,9 @@ async fn redacted_texts_are_never_shown() {
             && !page.contains("onerror=alert(2)&#62; \\u{202e}txt.exe\\u{200b}&quot;"),
         "{page}"
     );
+    for path in [job.as_str(), "/queues/mails/dead", "/search"] {
+        assert!(!browser.page(path).await.contains("no such address"), "{path}");
+    }
     assert_eq!(browser.get("/queues/mails/dead?text=a").await.status, StatusCode::FORBIDDEN);
     assert_eq!(
         browser.post("/do/preview", &[("queue", "mails"), ("text", "a")]).await.status,

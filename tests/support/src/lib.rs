@@ -2,6 +2,7 @@
 //! memory. It knows nothing of jobqueue.
 
 pub mod azurite;
+pub mod browser;
 pub mod canned;
 mod node;
 pub mod python;

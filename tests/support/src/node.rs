@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The error text for a machine without Node.
-const INSTALL_NODE: &str = "the tests of Azure services need Node.js 20 or newer with npm, for emulators; \
+const INSTALL_NODE: &str = "the tests need Node.js 20 or newer with npm, for emulators and a browser; \
     install it with `apt-get install nodejs npm`, `brew install node`, or from https://nodejs.org";
 
 /// Installs the packages that the lockfile in the folder `NAME` beside `src` lists into `target/NAME`, unless they are there.

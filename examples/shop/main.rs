@@ -1,0 +1,100 @@
+//! A shop to play with: a web service, a worker and the dashboard in one process.
+//!
+//! ```text
+//! browser ──order──► web service ──pay──► payments ──ship──► parcels (a batch: one job an article) ──► a mail
+//!                                        │ fails sometimes                       nightly report (a schedule)
+//!                                        └── card refused: dead letter
+//! ```
+//!
+//! Teaches how the parts live together: handlers with progress, retries, dead letters, a batch, a schedule, a history of ended jobs,
+//! and the dashboard nested under a path of an application. Open both addresses, order something, and look what becomes of it:
+//! one card in eight is refused and becomes a dead letter, which the dashboard puts back. Prints
+//!
+//! ```text
+//! shop:      http://127.0.0.1:8080/
+//! dashboard: http://127.0.0.1:8080/jobs/
+//! ```
+//!
+//! On `sqlite:target/shop.db`, or on the storage that `JOBQUEUE_STORAGE` names. Run it with `--features dashboard`.
+
+#![allow(clippy::print_stdout, reason = "a program for people to look at")]
+
+mod jobs;
+mod web;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use axum::Router;
+use clap::Parser;
+use jobqueue::admin::{AccessLevel, Admin};
+use jobqueue::{Storage, Worker, shutdown_signal};
+use jobqueue_dashboard::Dashboard;
+use jobqueue_examples::{Failure, end, open_storage, start};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// A shop with jobs in the background.
+#[derive(Debug, Parser)]
+struct Options {
+    /// The address of the shop and its dashboard; everybody who reaches it may do everything
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Sends an order every so many milliseconds, so that there is something to see; 0 sends none
+    #[arg(long, default_value_t = 2_000)]
+    customers: u64,
+    /// The most time that a step of the work takes, in milliseconds
+    #[arg(long, default_value_t = 1_500)]
+    pace: u64,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    end(run(start()).await)
+}
+
+async fn run(options: Options) -> Result<(), Failure> {
+    let storage = open_storage(None, "shop").await?;
+    let stop = CancellationToken::new();
+    let worker = worker(&storage, options.pace)?;
+    let stopped = stop.clone();
+    let worker = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
+    let customers = tokio::spawn(web::customers(storage.clone(), options.customers, stop.clone()));
+
+    let listener = TcpListener::bind(options.listen).await?;
+    let address = listener.local_addr()?;
+    println!("shop:      http://{address}/\ndashboard: http://{address}/jobs/");
+    let service = web::shop(&storage).await?.nest_service("/jobs", dashboard(storage, &stop));
+    let signalled = stop.clone();
+    let server = axum::serve(listener, service).with_graceful_shutdown(async move {
+        shutdown_signal().await;
+        signalled.cancel();
+    });
+    server.await?;
+    customers.await??;
+    let _ = worker.await??;
+    Ok(())
+}
+
+fn dashboard(storage: Storage, stop: &CancellationToken) -> Router {
+    // A real shop has users: `Dashboard::access` asks who sends a request, and what they may do.
+    let admin = Admin::builder(storage).access(AccessLevel::Operate).operator("shopkeeper").build();
+    Dashboard::new(admin).refresh(Duration::from_secs(1)).stop_when(stop.clone()).router()
+}
+
+fn worker(storage: &Storage, pace: u64) -> Result<Worker, Failure> {
+    let worker = Worker::builder(storage.clone())
+        .name("shop")
+        .state(jobs::Pace(pace))
+        .presence(Duration::from_secs(2))
+        .history(Duration::from_secs(86_400))
+        .settings_refresh(Duration::from_secs(2))
+        .handle(jobs::pay)
+        .handle(jobs::ship)
+        .handle(jobs::pack)
+        .handle(jobs::thank)
+        .handle(jobs::report)
+        .schedule("0 3 * * *", "Europe/Berlin", || jobs::Report {});
+    Ok(worker.build()?)
+}

@@ -1,0 +1,92 @@
+//! The dashboard, served by the program.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+
+use crate::support::{Place, error_text};
+
+/// The program while it serves.
+struct Served {
+    child: Child,
+    address: String,
+}
+
+impl Served {
+    fn start(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = place.command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
+        let mut child = command.envs(variables.iter().copied()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
+        Self { child, address }
+    }
+
+    /// Sends a request with these lines, and returns the answer.
+    fn ask(&self, request: &str, headers: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(stream, "{request} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn host(&self) -> String {
+        format!("Host: {}\r\n", self.address)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn dashboard_is_served_on_this_machine_until_a_signal() {
+    let place = Place::with_mails(1, 1);
+    let mut served = Served::start(&place, &[], &[]);
+    let page = served.ask("GET /", &served.host());
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("queues/mails/dead"), "{page}");
+    let foreign = served.ask("GET /", "Host: evil.example\r\n");
+    assert!(foreign.starts_with("HTTP/1.1 421"), "{foreign}");
+    // A page that is open must not keep the program from ending.
+    let mut events = TcpStream::connect(&served.address).unwrap();
+    write!(events, "GET /events HTTP/1.1\r\n{}\r\n", served.host()).unwrap();
+    let mut lines = BufReader::new(events.try_clone().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("refresh")));
+    let pid = served.child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(served.child.wait().unwrap().success());
+}
+
+#[test]
+fn read_only_dashboard_refuses_changes() {
+    let place = Place::with_mails(1, 0);
+    let served = Served::start(&place, &["--read-only"], &[]);
+    let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    write!(stream, "POST /do/pause HTTP/1.1\r\nConnection: close\r\n{}{form}\r\nqueue=mails", served.host())
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+}
+
+#[test]
+fn other_addresses_need_credentials_or_a_proxy() {
+    let place = Place::with_mails(0, 0);
+    let refused = place.run(&["serve", "--listen", "0.0.0.0:0"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error_text(&refused).contains("JOBQUEUE_AUTH_USER"), "{}", error_text(&refused));
+    assert_eq!(place.run(&["serve", "--listen", "0.0.0.0:0", "--behind-proxy"]).status.code(), Some(2));
+    let half = place.command(&["serve"]).env("JOBQUEUE_AUTH_USER", "ada").output().unwrap();
+    assert_eq!(half.status.code(), Some(2));
+    let variables = [("JOBQUEUE_AUTH_USER", "ada"), ("JOBQUEUE_AUTH_PASSWORD", "secret")];
+    let served = Served::start(&place, &[], &variables);
+    assert!(served.ask("GET /", &served.host()).starts_with("HTTP/1.1 401"));
+    // `ada:secret` in base64.
+    let authorised = format!("{}Authorization: Basic YWRhOnNlY3JldA==\r\n", served.host());
+    assert!(served.ask("GET /", &authorised).starts_with("HTTP/1.1 200"));
+}

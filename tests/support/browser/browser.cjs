@@ -1,0 +1,74 @@
+// The browser that the scripts share, and what they do on every page.
+"use strict";
+
+const fs = require("node:fs");
+const path = require("node:path");
+const { chromium } = require("playwright-core");
+
+const axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const LIMIT = 60_000;
+
+async function launch() {
+  // On other systems than Linux the package has no browser; then CHROMIUM names one, for example Debian's /usr/bin/chromium.
+  const { default: pack } = await import(require.resolve("@sparticuz/chromium"));
+  const executablePath = process.env.CHROMIUM || (await pack.executablePath());
+  return chromium.launch({ executablePath, args: pack.args, headless: true });
+}
+
+// Opens a page that reports what the browser refuses: errors of scripts, and breaches of the content security policy.
+async function open(browser, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, locale: "de-DE", timezoneId: "Europe/Berlin", ...options });
+  context.setDefaultTimeout(LIMIT);
+  const page = await context.newPage();
+  page.problems = [];
+  page.on("pageerror", (error) => page.problems.push(String(error)));
+  page.on("console", (message) => {
+    const text = message.text();
+    if (message.type() === "error" && !/Failed to load resource|ERR_|EventSource/.test(text)) page.problems.push(text);
+  });
+  page.on("dialog", (dialog) => {
+    page.problems.push(`a dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  return page;
+}
+
+function check(condition, text) {
+  if (!condition) throw new Error(text);
+}
+
+// Returns what axe finds, and what has failed on the page.
+async function inspect(page, name) {
+  // By the debugger's protocol, which the page's policy does not bind.
+  await page.evaluate(axe);
+  const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  const texts = found.violations.map((violation) => `${violation.id}: ${violation.help}: ${violation.nodes.map((node) => node.html).slice(0, 3).join(" | ")}`);
+  return [...texts, ...page.problems.splice(0)].map((text) => `${name}: ${text}`);
+}
+
+// Keeps a picture, if somebody wants it.
+async function picture(page, name) {
+  const folder = process.env.PICTURES;
+  if (folder) await page.screenshot({ path: path.join(folder, `${name}.png`), caret: "initial" });
+}
+
+// Asks until the answer is true.
+async function until(what, ask) {
+  const end = Date.now() + LIMIT;
+  while (!(await ask())) {
+    check(Date.now() < end, `${what} does not come`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+// Runs a script's work in a browser, and ends the process with the first failure.
+async function run(work) {
+  const browser = await launch();
+  try {
+    await work(browser);
+  } finally {
+    await browser.close();
+  }
+}
+
+module.exports = { check, inspect, open, picture, run: (work) => run(work).catch((error) => { console.error(error); process.exit(1); }), until };

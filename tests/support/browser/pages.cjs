@@ -1,0 +1,99 @@
+// All pages: axe, dark and narrow, without JavaScript, harmful texts, and a page of another site.
+"use strict";
+
+const http = require("node:http");
+const { check, inspect, open, picture, run, until } = require("./browser.cjs");
+
+const base = process.env.BASE;
+const harmful = encodeURIComponent(process.env.HARMFUL_ID);
+
+const PAGES = {
+  overview: "overview",
+  queue: "queues/mails",
+  "queue-of-films": "queues/films",
+  "dead-letters": "queues/mails/dead",
+  "all-dead-letters": "dead",
+  "job-dead": "job?queue=mails&id=mail-1",
+  "job-harmful": `job?queue=mails&id=${harmful}&show=content`,
+  "job-running": "job?queue=films&id=film-1",
+  workers: "workers",
+  schedules: "schedules",
+  batches: "batches",
+  history: "search",
+  "history-of-one": `search?id=${harmful}`,
+  send: "send",
+  error: "queues/no-such-queue",
+};
+
+async function everywhere(browser) {
+  const light = await open(browser);
+  const dark = await open(browser, { viewport: { width: 390, height: 844 }, colorScheme: "dark", isMobile: true, deviceScaleFactor: 2 });
+  const found = [];
+  for (const [name, path] of Object.entries(PAGES)) {
+    await light.goto(base + path);
+    found.push(...(await inspect(light, name)));
+    if (["overview", "dead-letters", "schedules"].includes(name)) await picture(light, name);
+    await dark.goto(base + path);
+    found.push(...(await inspect(dark, `${name}, dark and narrow`)));
+    const width = await dark.evaluate(() => document.documentElement.scrollWidth);
+    if (width > 390) found.push(`${name} is ${width} px wide on a phone`);
+    if (name === "overview") await picture(dark, "phone");
+  }
+  check(found.length === 0, found.join("\n"));
+  check(await light.evaluate(() => document.querySelector("img[src=x]") === null), "harmful HTML came to life");
+}
+
+async function times(browser) {
+  const page = await open(browser);
+  await page.goto(`${base}schedules`);
+  const next = page.locator("tbody time").first();
+  check((await next.getAttribute("title")).endsWith("UTC"), "the time in UTC is gone");
+  check(!(await next.innerText()).includes("UTC"), "the time is not in the viewer's zone");
+}
+
+async function keyboard(browser) {
+  const page = await open(browser);
+  await page.goto(`${base}overview`);
+  await page.keyboard.press("Tab");
+  check((await page.evaluate(() => document.activeElement.textContent)) === "Skip to the content", "the first stop is not the skip link");
+  await page.keyboard.press("Enter");
+  check((await page.evaluate(() => document.activeElement.id)) === "main", "the skip link does not lead to the content");
+}
+
+async function withoutScripts(browser) {
+  const page = await open(browser, { javaScriptEnabled: false });
+  await page.goto(`${base}schedules`);
+  check((await page.locator("tbody time").first().innerText()).endsWith("UTC"), "times are not in UTC without JavaScript");
+  await page.goto(`${base}queues/films`);
+  await page.getByRole("button", { name: "Pause", exact: true }).click();
+  await page.getByText("Paused.").waitFor();
+  await page.getByRole("button", { name: "Resume", exact: true }).click();
+  await page.getByText("Resumed.").waitFor();
+  await page.goto(`${base}queues/mails/dead?kind=mail&reason=rejected&text=broken`);
+  await page.getByRole("button", { name: /Act on all that match/ }).click();
+  await until("the count", async () => {
+    await page.reload();
+    return (await page.locator("main").innerText()).includes("3 match");
+  });
+}
+
+// A page of another site makes the browser send a form with whatever the browser adds by itself.
+async function forged(browser) {
+  const form = `<form method="post" action="${base}do/pause"><input name="queue" value="mails"></form><script>document.forms[0].submit()</script>`;
+  const server = http.createServer((_, answer) => answer.setHeader("content-type", "text/html").end(form)).listen(0, "localhost");
+  await new Promise((resolve) => server.once("listening", resolve));
+  const page = await open(browser);
+  await page.goto(`http://localhost:${server.address().port}/`);
+  await page.getByText(/refused: this change does not come/).waitFor();
+  server.close();
+  await page.goto(`${base}queues/mails`);
+  check((await page.locator("#live .tag", { hasText: "paused" }).count()) === 0, "a page of another site has paused the queue");
+}
+
+run(async (browser) => {
+  await everywhere(browser);
+  await times(browser);
+  await keyboard(browser);
+  await withoutScripts(browser);
+  await forged(browser);
+});
