@@ -49,8 +49,8 @@ fn dashboard_is_served_on_this_machine_until_a_signal() {
     let mut served = Served::start(&place, &[], &[]);
     let page = served.ask("GET /", &served.host());
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("queues/mails/dead"), "{page}");
-    let foreign = served.ask("GET /", "Host: evil.example\r\n");
-    assert!(foreign.starts_with("HTTP/1.1 421"), "{foreign}");
+    let other_name = served.ask("GET /", "Host: evil.example\r\n");
+    assert!(other_name.starts_with("HTTP/1.1 421"), "{other_name}");
     // A page that is open must not keep the program from ending.
     let mut events = TcpStream::connect(&served.address).unwrap();
     write!(events, "GET /events HTTP/1.1\r\n{}\r\n", served.host()).unwrap();
