@@ -49,6 +49,15 @@ impl Evidence {
         self.history[..number].iter().rev().find(is_end).map(|entry| entry.number)
     }
 
+    /// Returns the end of the last run that began before an entry. A process that was frozen may report the end of an earlier one later.
+    fn last_run_ended(&self, id: &str, number: usize) -> Option<usize> {
+        let last = self.history[..number].iter().rev().find_map(|entry| match &entry.fact {
+            Fact::RunBegan { run, id: of, .. } if **of == *id => Some(*run),
+            _ => None,
+        })?;
+        self.first(id, |fact| matches!(fact, Fact::RunEnded { run, .. } if *run == last))
+    }
+
     fn is_accounted(&self, id: &str) -> bool {
         self.first(id, |fact| matches!(fact, Fact::TakenAway { .. })).is_some()
     }

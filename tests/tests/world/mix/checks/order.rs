@@ -44,7 +44,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             }
             // The next may begin between the copy to the dead letters and what the worker tells of it.
             let died = evidence.died(&earlier.spec.id);
-            let died = died.and_then(|died| evidence.ended_before(&earlier.spec.id, died).or(Some(died)));
+            let died = died.and_then(|died| evidence.last_run_ended(&earlier.spec.id, died).or(Some(died)));
             let ends = [evidence.done(&earlier.spec.id), died];
             // A second message of a job that has died runs behind the others, as if it were redriven.
             let copy_came_later = (!is_single(evidence, &earlier.spec.id)
