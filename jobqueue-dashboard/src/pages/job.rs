@@ -73,16 +73,10 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
     ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
     let message = found.message.as_ref();
     let wanted = fields.text("show") == Some("content");
-    let payload = match message {
-        Some(message) => payload(&visit, message, wanted).await,
-        None => None,
-    };
-    let checkpoint = match message {
-        Some(message) => checkpoint(&visit, message, wanted).await,
-        None => None,
-    };
+    let (payload, checkpoint) = contents(&visit, message, wanted).await;
     let access = visit.admin.access();
     let has_ended = found.place == JobPlace::Unseen && !ended.is_empty();
+    let (place, summary, reasons) = standing(&visit, &found, has_ended);
     let layout = Layout::new(&visit, "overview", format!("Job {}", line(&job.id)))
         .with_snapshot(&snapshot)
         .live(&visit, &snapshot, 10 + snapshot.workers.len() as u64)
@@ -92,18 +86,9 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         source: job.source.clone().unwrap_or_default(),
         id_text: line(&job.id),
         path: path(&job),
-        place: if has_ended { "ended" } else { place(found.place) },
-        summary: if has_ended {
-            "It has ended; the journal of the workers says how.".to_owned()
-        } else {
-            explained(&visit, &found, &found.summary)
-        },
-        reasons: found
-            .reasons
-            .iter()
-            .filter(|_| !has_ended)
-            .map(|reason| (reason.code, explained(&visit, &found, &reason.text)))
-            .collect(),
+        place,
+        summary,
+        reasons,
         runs: runs(&visit, &snapshot, &found),
         facts: facts(&visit, &found, ended.first()),
         batch: message
@@ -125,6 +110,31 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         layout,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns where the job stands, a sentence about that, and the reasons why it does not run.
+fn standing(
+    visit: &Visit,
+    found: &Explanation,
+    has_ended: bool,
+) -> (&'static str, String, Vec<(&'static str, String)>) {
+    if has_ended {
+        return ("ended", "It has ended; the journal of the workers says how.".to_owned(), Vec::new());
+    }
+    let reasons = found.reasons.iter().map(|reason| (reason.code, explained(visit, found, &reason.text)));
+    (place(found.place), explained(visit, found, &found.summary), reasons.collect())
+}
+
+/// Returns the payload and the checkpoint of a message.
+async fn contents(
+    visit: &Visit,
+    message: Option<&RawJob>,
+    wanted: bool,
+) -> (Option<Content>, Option<Content>) {
+    match message {
+        Some(message) => (payload(visit, message, wanted).await, checkpoint(visit, message, wanted).await),
+        None => (None, None),
+    }
 }
 
 fn place(place: JobPlace) -> &'static str {
