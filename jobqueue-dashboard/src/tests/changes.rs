@@ -84,7 +84,10 @@ async fn purge_wants_the_name_of_the_queue() {
 #[tokio::test]
 async fn slow_redrive_is_stopped_between_two_dead_letters() {
     let storage = filled().await;
-    send(&operate(&storage), "second").await;
+    // At one a second they last for a minute: long enough to stop it on the slowest machine.
+    for number in 0..60 {
+        send(&operate(&storage), &format!("more-{number}")).await;
+    }
     reject_all(&storage).await;
     let browser = Browser::operating(&storage);
     let dead = mails(&storage).await.dead_letters;
