@@ -360,7 +360,7 @@ pub(super) fn subject(source: &str, id: &str) -> String {
 }
 
 fn write(spec: &Spec) -> (Work, SendOptions) {
-    // Twins have the same payload, and differ by their source alone.
+    // Namesakes have the same payload, and differ by their source alone.
     let id = spec.identity().1;
     let message = Work { id: id.to_owned(), script: spec.script.clone(), filling: filling(id, spec.bytes) };
     let mut options = SendOptions::new();

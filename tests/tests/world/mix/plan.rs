@@ -266,7 +266,7 @@ impl<'a> Drawing<'a> {
     /// Returns a job, sometimes the same as an earlier one but for its source.
     pub(super) fn spec(&mut self) -> Spec {
         let spec = match self.uses(Feature::Sources, 0.3) {
-            true => self.twin(),
+            true => self.namesake(),
             false => None,
         };
         let spec = spec.unwrap_or_else(|| self.new_spec());
@@ -274,12 +274,12 @@ impl<'a> Drawing<'a> {
         spec
     }
 
-    fn twin(&mut self) -> Option<Spec> {
+    fn namesake(&mut self) -> Option<Spec> {
         // A batch belongs to one job.
-        let twin = self.sent.choose(&mut self.rng).filter(|spec| spec.script.fan.is_none())?.clone();
+        let namesake = self.sent.choose(&mut self.rng).filter(|spec| spec.script.fan.is_none())?.clone();
         let source = self.next_id('s');
-        let id = format!("/{source} {}", twin.identity().1);
-        Some(Spec { id, ..twin })
+        let id = format!("/{source} {}", namesake.identity().1);
+        Some(Spec { id, ..namesake })
     }
 
     fn new_spec(&mut self) -> Spec {
