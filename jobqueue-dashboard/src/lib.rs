@@ -64,7 +64,8 @@ mod redact;
 mod routes;
 pub mod scale;
 pub mod snapshot;
-#[cfg(all(test, feature = "pages"))]
+#[cfg(feature = "pages")]
+#[cfg(test)]
 mod tests;
 #[cfg(feature = "pages")]
 mod text;

@@ -37,7 +37,10 @@ async fn run(storage: &Storage, seconds: u64) -> Vec<String> {
         let tenant = ctx.info().headers.get("tenant").cloned().unwrap_or_default();
         let line = format!("{}s {n} {} {tenant}", began.elapsed().as_secs(), ctx.info().id);
         pages.lock().unwrap().push(line);
-        async { Ok::<(), JobError>(after(1).await) }
+        async {
+            after(1).await;
+            Ok::<(), JobError>(())
+        }
     };
     let book = move |_: Book, ctx: Context| {
         let books = Arc::clone(&books);
@@ -49,8 +52,7 @@ async fn run(storage: &Storage, seconds: u64) -> Vec<String> {
     };
     let worker = worker(storage).concurrency(8).handle(page).handle(book).build().unwrap();
     let _ = worker.run_until(after(seconds)).await.unwrap();
-    let ran = ran.lock().unwrap().clone();
-    ran
+    ran.lock().unwrap().clone()
 }
 
 // M
@@ -84,7 +86,8 @@ async fn children_take_the_options_of_any_send() {
 async fn children_in_order_run_one_at_a_time_by_key() {
     let storage = in_memory();
     let mut batch = storage.batch("b").await.unwrap();
-    let by_site = |n: u32| (Page(n), SendOptions::new().key(if n % 2 == 0 { "even" } else { "odd" }));
+    let by_site =
+        |n: u32| (Page(n), SendOptions::new().key(if n.is_multiple_of(2) { "even" } else { "odd" }));
     batch.send_all((0..6).map(by_site)).in_order().await.unwrap();
     batch.then(&Book {}).await.unwrap();
     let ran = run(&storage, 600).await;

@@ -230,11 +230,12 @@ async fn unreadable_payload_is_dead_lettered_with_the_name_of_its_field() {
 #[tokio::test(start_paused = true)]
 async fn boxed_and_anyhow_errors_become_retries_with_one_word() {
     async fn boxed(_: Task) -> Result<(), JobError> {
-        Ok(Err::<(), jobqueue::job::BoxError>("boxed".into()).map_err(JobError::retry)?)
+        let read = || -> Result<(), jobqueue::job::BoxError> { Err("boxed".into()) };
+        read().map_err(JobError::retry)
     }
     async fn any(_: Task) -> Result<(), JobError> {
-        let error = anyhow::anyhow!("inner").context("outer");
-        Ok(Err(error).map_err(JobError::retry)?)
+        let read = || -> anyhow::Result<()> { Err(anyhow::anyhow!("inner").context("outer")) };
+        read().map_err(JobError::retry)
     }
     use jobqueue::testing::run_one;
     run_one(boxed, &task("a")).await.unwrap().assert_retried("boxed");

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::servicebus::Options;
-use jobqueue::{Context, JobError, Storage, Worker, WorkerBuilder};
+use jobqueue::{Context, JobError, Queue, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 use rand::rngs::StdRng;
@@ -127,6 +127,20 @@ async fn pass(
     }
 }
 
+/// Sends jobs one by one, until each is acknowledged; returns their names.
+async fn send_all(queue: &Queue<Work>, jobs: u32) -> BTreeSet<String> {
+    let mut sent = BTreeSet::new();
+    for number in 0..jobs {
+        let job = work(&name(number));
+        // With an id of its own, a send that is repeated is one job.
+        while let Err(error) = queue.send(&job).id(job.name.clone()).await {
+            assert!(error.is_retryable(), "{error:?}");
+        }
+        sent.insert(job.name);
+    }
+    sent
+}
+
 // B2, I1, I12
 #[tokio::test]
 async fn connections_cut_at_any_byte_lose_no_job() {
@@ -149,15 +163,7 @@ async fn connections_cut_at_any_byte_lose_no_job() {
             Err(error) => assert!(error.is_retryable(), "{error:?}"),
         }
     };
-    let mut sent = BTreeSet::new();
-    for number in 0..JOBS {
-        let job = work(&name(number));
-        // With an id of its own, a send that is repeated is one job.
-        while let Err(error) = queue.send(&job).id(job.name.clone()).await {
-            assert!(error.is_retryable(), "{error:?}");
-        }
-        sent.insert(job.name);
-    }
+    let sent = send_all(&queue, JOBS).await;
     let is_over = || {
         let bad = sent.iter().filter(|name| name.starts_with("bad")).count();
         let letters = bench.emulator.queue("work")["counts"]["deadLetters"].as_u64().unwrap();
