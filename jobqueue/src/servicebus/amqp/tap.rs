@@ -1,9 +1,9 @@
 //! Reads the incoming frames beside the client, for what the client does not report: the answers to settlements, and the end of
 //! a drain.
 //!
-//! The answer to a drain sets the client's count of deliveries to the peer's, which includes deliveries that the client has yet to count:
-//! it would count them twice, and grant too much credit. So the client does not see these answers, and the owner of the
-//! link adds what the peer is ahead to the credit that it grants.
+//! The flow of a peer that sends sets the client's count of deliveries to the peer's, which includes deliveries that the client has yet to
+//! count: it would count them twice, and grant more credit than it allows. So the client does not see what such a flow says of
+//! the link, and the owner of the link adds what the peer is ahead to the credit that it grants.
 
 use std::collections::HashMap;
 use std::io;
@@ -44,6 +44,8 @@ struct Inner {
 #[derive(Debug, Clone, Default)]
 struct SeenLink {
     name: String,
+    /// True if the peer sends on it.
+    sends: bool,
     /// The complete deliveries.
     deliveries: u64,
     /// The peer's delivery count at first, and now: it grows by one with each delivery, and by unused credit with a
@@ -107,7 +109,8 @@ impl Seen {
             ATTACH => {
                 let attach: Attach = serde_amqp::from_slice(body).ok()?;
                 let count = attach.initial_delivery_count.unwrap_or_default();
-                let link = SeenLink { name: attach.name, first_count: count, count, ..SeenLink::default() };
+                let (name, sends) = (attach.name, attach.role == Role::Sender);
+                let link = SeenLink { name, sends, first_count: count, count, ..SeenLink::default() };
                 lock(&self.inner).links.insert(attach.handle.0, link);
             }
             FLOW => return self.flow(serde_amqp::from_slice(body).ok()?),
@@ -126,16 +129,20 @@ impl Seen {
         }
     }
 
-    /// Notes the answer to a drain, and leaves of it what concerns the session.
+    /// Notes the answer to a drain, and leaves of the flow of a link on which the peer sends what concerns the session.
     fn flow(&self, mut flow: Flow) -> Option<Vec<u8>> {
-        let (true, Some(0), Some(handle)) = (flow.drain, flow.link_credit, flow.handle.take()) else {
-            return None;
-        };
-        if let Some(link) = lock(&self.inner).links.get_mut(&handle.0) {
-            link.count = flow.delivery_count.unwrap_or(link.count);
-            link.drained_at = Some((link.count, link.deliveries));
+        let handle = flow.handle.take()?;
+        {
+            let mut inner = lock(&self.inner);
+            let link = inner.links.get_mut(&handle.0).filter(|link| link.sends)?;
+            if flow.drain && flow.link_credit == Some(0) {
+                link.count = flow.delivery_count.unwrap_or(link.count);
+                link.drained_at = Some((link.count, link.deliveries));
+            }
         }
-        self.flows.send_modify(|number| *number = number.wrapping_add(1));
+        if flow.drain {
+            self.flows.send_modify(|number| *number = number.wrapping_add(1));
+        }
         (flow.delivery_count, flow.link_credit, flow.available) = (None, None, None);
         (flow.drain, flow.echo, flow.properties) = (false, false, None);
         serde_amqp::to_vec(&flow).ok()
@@ -242,5 +249,70 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fe2o3_amqp::types::definitions::Handle;
+
+    use super::*;
+
+    fn attached(role: Role) -> Seen {
+        let attach = Attach {
+            name: "link".to_owned(),
+            handle: Handle(4),
+            role,
+            snd_settle_mode: Default::default(),
+            rcv_settle_mode: Default::default(),
+            source: None,
+            target: None,
+            unsettled: None,
+            incomplete_unsettled: false,
+            initial_delivery_count: Some(0),
+            max_message_size: None,
+            offered_capabilities: None,
+            desired_capabilities: None,
+            properties: None,
+        };
+        let seen = Seen::default();
+        assert_eq!(seen.frame(ATTACH, &serde_amqp::to_vec(&attach).unwrap()), None);
+        seen
+    }
+
+    fn flow() -> Flow {
+        Flow {
+            next_incoming_id: Some(1),
+            incoming_window: 10,
+            next_outgoing_id: 1,
+            outgoing_window: 10,
+            handle: Some(Handle(4)),
+            delivery_count: Some(7),
+            link_credit: Some(0),
+            available: None,
+            drain: false,
+            echo: false,
+            properties: None,
+        }
+    }
+
+    #[test]
+    fn a_client_does_not_see_the_count_of_a_peer_that_sends() {
+        let text = serde_amqp::to_vec(&flow()).unwrap();
+        let shown = attached(Role::Sender).frame(FLOW, &text).expect("another body");
+        let shown: Flow = serde_amqp::from_slice(&shown).unwrap();
+        assert_eq!((shown.handle, shown.delivery_count, shown.link_credit), (None, None, None));
+        assert_eq!(shown.incoming_window, 10);
+        // The credit for what the client sends.
+        assert_eq!(attached(Role::Receiver).frame(FLOW, &text), None);
+    }
+
+    #[test]
+    fn only_the_answer_to_a_drain_ends_it() {
+        let seen = attached(Role::Sender);
+        let _ = seen.frame(FLOW, &serde_amqp::to_vec(&flow()).unwrap());
+        assert_eq!((seen.drained("link", 0), seen.ahead("link", 0)), (None, (0, 0)));
+        let _ = seen.frame(FLOW, &serde_amqp::to_vec(&Flow { drain: true, ..flow() }).unwrap());
+        assert_eq!((seen.drained("link", 0), seen.ahead("link", 0)), (Some(0), (7, 7)));
     }
 }
