@@ -226,3 +226,22 @@ async fn connections_end_with_the_last_handle() {
     };
     timeout(MINUTE, ended).await.expect("a connection without owner stays open");
 }
+
+// A link that ended over miscounted credit left what was on its way to the end of its lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_slots_take_no_message_beyond_their_credit() {
+    const JOBS: usize = 500;
+    let bench = Bench::new();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    let names: Vec<_> = (0..JOBS).map(|number| work(&number.to_string())).collect();
+    queue.send_all(&names).await.unwrap();
+    let (worker, mut jobs, permits) = start(&bench, 32);
+    permits.add_permits(JOBS);
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < JOBS {
+        seen.insert(next(&mut jobs).await);
+    }
+    let report = worker.shutdown().await;
+    assert_eq!((report.completed, report.uncertain), (JOBS as u64, 0), "{report:?}");
+    assert_eq!(bench.count("active"), 0);
+}
