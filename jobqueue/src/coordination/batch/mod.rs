@@ -46,9 +46,11 @@ pub use progress::BatchProgress;
 pub use results::{ChildFailure, ChildResult};
 pub use sweep::{BatchSweepOptions, sweep_batches};
 
+#[cfg(feature = "testing")]
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue::{Purpose, QueueCore, SendOptions};
+use crate::queue::{Purpose, Queue, QueueCore, SendOptions};
 use crate::storage::Storage;
 use crate::worker::Context;
 use ledger::{Ledger, Plan};
@@ -119,6 +121,8 @@ pub struct Batch {
     sealed: Option<u64>,
     /// The token in the headers of the children, read once.
     token: Option<String>,
+    #[cfg(feature = "testing")]
+    clock: Option<Arc<dyn Clock>>,
 }
 
 impl Storage {
@@ -159,7 +163,26 @@ impl Batch {
         let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
         let sent_before = sealed.or(cursor).unwrap_or(0);
         let on_dead = OnDeadLetters::default();
-        Ok(Self { storage, id, on_dead, context, next: 0, sent_before, sealed, token: None })
+        Ok(Self {
+            storage,
+            id,
+            on_dead,
+            context,
+            next: 0,
+            sent_before,
+            sealed,
+            token: None,
+            #[cfg(feature = "testing")]
+            clock: None,
+        })
+    }
+
+    /// Takes the time of the messages from `clock`. For tests on paused time, outside a job: a batch within a job takes
+    /// that of its worker.
+    #[cfg(feature = "testing")]
+    pub fn virtual_time(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
     }
 
     /// Sets the effect of a dead letter for children that are sent from now on. The default is
@@ -268,10 +291,23 @@ impl Batch {
         Ledger { storage: &self.storage, id: self.id.clone() }
     }
 
+    #[cfg(not(feature = "testing"))]
+    async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
+        self.storage.queue::<M>().await
+    }
+
+    #[cfg(feature = "testing")]
+    async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
+        match &self.clock {
+            Some(clock) => self.storage.queue_on_virtual_time::<M>(Arc::clone(clock)).await,
+            None => self.storage.queue::<M>().await,
+        }
+    }
+
     async fn core<M: QueueMessage>(&self) -> Result<Arc<QueueCore>, Error> {
         let queue = match &self.context {
             Some(context) => context.queue::<M>().await?,
-            None => self.storage.queue::<M>().await?,
+            None => self.queue::<M>().await?,
         };
         Ok(Arc::clone(queue.core()))
     }

@@ -221,11 +221,11 @@ impl Actor {
     }
 
     async fn batch(&self, fan: &Fan) -> Result<(), Error> {
-        if fan.interrupted && batches::interrupt(&self.node.storage(), fan).await? {
+        if fan.interrupted && batches::interrupt(&self.node, fan).await? {
             self.diary.wrong("a batch is sealed with fewer children than were sent", &fan.id, String::new());
         }
         for _ in 0..20 {
-            match batches::start_outside(&self.node.storage(), fan).await {
+            match batches::start_outside(&self.node, fan).await {
                 Ok(()) => {
                     self.note(Note::Sealed { id: fan.id.clone() });
                     return Ok(());

@@ -1,7 +1,8 @@
 //! Batches, sent from a job or from outside.
 
 use jobqueue::batch::{Batch, OnDeadLetters};
-use jobqueue::{Context, Error, SendOptions, Storage};
+use jobqueue::testing::world::Node;
+use jobqueue::{Context, Error, SendOptions};
 
 use super::messages::{Join, Part};
 use super::spec::{Fan, PartOptions};
@@ -12,14 +13,18 @@ pub(super) async fn start_within(ctx: &Context, fan: &Fan) -> Result<(), Error> 
 }
 
 /// Sends a batch, or continues it.
-pub(super) async fn start_outside(storage: &Storage, fan: &Fan) -> Result<(), Error> {
-    start(storage.batch(&fan.id).await?, fan).await
+pub(super) async fn start_outside(node: &Node, fan: &Fan) -> Result<(), Error> {
+    start(open(node, fan).await?, fan).await
+}
+
+async fn open(node: &Node, fan: &Fan) -> Result<Batch, Error> {
+    Ok(node.storage().batch(&fan.id).await?.virtual_time(node.clock()))
 }
 
 /// Sends the children of a batch and no more, and begins it anew with fewer. True if that is not refused.
-pub(super) async fn interrupt(storage: &Storage, fan: &Fan) -> Result<bool, Error> {
+pub(super) async fn interrupt(node: &Node, fan: &Fan) -> Result<bool, Error> {
     let Some((_, fewer)) = fan.children.split_last() else { return Ok(false) };
-    let mut batch = storage.batch(&fan.id).await?;
+    let mut batch = open(node, fan).await?;
     if fan.goes_on {
         batch.on_dead_letters(OnDeadLetters::Continue);
     }
@@ -27,7 +32,7 @@ pub(super) async fn interrupt(storage: &Storage, fan: &Fan) -> Result<bool, Erro
         return Ok(false);
     }
     let other = Fan { children: fewer.to_vec(), ..fan.clone() };
-    Ok(start(storage.batch(&fan.id).await?, &other).await.is_ok())
+    Ok(start(open(node, fan).await?, &other).await.is_ok())
 }
 
 async fn start(mut batch: Batch, fan: &Fan) -> Result<(), Error> {

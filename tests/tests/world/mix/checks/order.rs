@@ -5,6 +5,7 @@ use jobqueue::testing::world::{Fact, Finding, Verdict};
 
 use super::progress::is_single;
 use super::{Evidence, finding};
+use crate::mix::plan::What;
 use crate::mix::spec::Spec;
 
 struct Sent<'a> {
@@ -26,7 +27,7 @@ impl Sent<'_> {
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let plan = evidence.diary.plan.clone();
-    let in_order = plan.specs().filter(|spec| spec.in_order);
+    let in_order = plan.specs().filter(|spec| spec.in_order && !is_taken_over(evidence, &spec.id));
     let sent: Vec<Sent<'_>> = in_order
         .filter_map(|spec| {
             let began = evidence.first(&spec.id, |fact| matches!(fact, Fact::SendBegan { .. }))?;
@@ -67,4 +68,22 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Returns whether another sender may have sent its own message under the id of this unique job, because the first one
+/// died or was not told. Nothing in the plan says whether that message is in order.
+fn is_taken_over(evidence: &Evidence, id: &str) -> bool {
+    let is_unique = |what: &What| matches!(what, What::Unique { spec, .. } if spec.id == id);
+    if !evidence.diary.plan.actions.iter().any(|action| is_unique(&action.what)) {
+        return false;
+    }
+    let entry = |number: Option<usize>| number.and_then(|number| evidence.history.get(number));
+    let began = entry(evidence.first(id, |fact| matches!(fact, Fact::SendBegan { .. })));
+    let told = entry(evidence.first(id, |fact| matches!(fact, Fact::Sent { .. })));
+    let (Some(began), Some(told)) = (began, told) else { return true };
+    let is_acknowledged = matches!(&told.fact, Fact::Sent { verdict: Verdict::Acknowledged, .. });
+    let died = evidence.history[began.number..told.number]
+        .iter()
+        .any(|entry| entry.node == began.node && matches!(entry.fact, Fact::Incident(_)));
+    !is_acknowledged || told.node != began.node || died
 }
