@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
@@ -19,6 +20,13 @@ use crate::name::{BlobName, ContainerName, NameError, QueueName};
 use crate::storage::{BlobStore, StoreError, StoreErrorKind as Kind};
 use crate::sync::lock;
 use crate::task;
+
+/// The maximum number of attempts to delete all logs.
+const CLEAR_TRIES: u32 = 6;
+/// The pause after the first of them; it grows with each.
+const CLEAR_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause, whatever the storage asks for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The container of the group logs.
 const CONTAINER: &str = "jobqueue-fifo";
@@ -87,8 +95,21 @@ impl GroupLogs {
         Ok(logs)
     }
 
-    /// Deletes all logs. Call it after the messages are gone.
+    /// Deletes all logs. Call it after the messages are gone. Tries again for a while: a job that is left in a log without
+    /// its message holds up its key.
     pub(crate) async fn clear(&self) -> Result<(), StoreError> {
+        let mut tries = 1;
+        while let Err(error) = self.clear_once().await {
+            if !error.is_retryable() || tries == CLEAR_TRIES {
+                return Err(error);
+            }
+            tokio::time::sleep(error.retry_after().unwrap_or(CLEAR_PAUSE * tries).min(LONGEST_PAUSE)).await;
+            tries += 1;
+        }
+        Ok(())
+    }
+
+    async fn clear_once(&self) -> Result<(), StoreError> {
         for log in self.stored().await? {
             let name = self.name(log).map_err(|e| self.invalid(e))?;
             match self.blobs.delete_blob(&name, None).await {

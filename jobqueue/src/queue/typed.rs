@@ -287,7 +287,8 @@ impl<M: QueueMessage> Queue<M> {
     /// Deletes all messages, including those of running jobs. A sweep deletes their payload blobs later.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. Clear the queue again: until then, a job in order whose
+    /// message is gone may hold up the next of its key, for some eight minutes.
     ///
     /// # Cancel safety
     /// If the future is dropped, all, none or (on shards) some messages may be deleted. Clear the queue again.

@@ -21,7 +21,8 @@ fn world(backend: &Backend, plan: &Plan) -> Builder {
         .of(World::builder())
         .profile(profile)
         .sharded(plan.spread.0, plan.spread.1)
-        .patience(Duration::from_secs(3600))
+        // Each job in order whose message vanished holds up its key for some eight minutes, one after another.
+        .patience(Duration::from_secs(3 * 3600))
         .workers_with(plan.workers, move |worker, node| handlers::equip(worker, node, &node.world(), &diary))
         .scenario(move |world| actors::play(world, played.clone()))
         .judge(move |world| checks::all(world, judged.clone()))

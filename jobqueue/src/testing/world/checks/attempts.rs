@@ -40,7 +40,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 }
 
 /// The time after a release in which a worker that is shutting down has ended.
-const SHUTDOWN: Duration = Duration::from_secs(10);
+const SHUTDOWN: Duration = Duration::from_secs(60);
 
 /// A failed run whose worker put the message back, after which the job runs again under the same number. The failure
 /// of a handler that a shutdown has cancelled costs no attempt.
