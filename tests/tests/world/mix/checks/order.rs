@@ -47,8 +47,11 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             let died = evidence.died(&earlier.spec.id);
             let died = died.and_then(|died| evidence.last_run_ended(&earlier.spec.id, died).or(Some(died)));
             let ends = [evidence.done(&earlier.spec.id), died];
-            // A second message of a job that has died runs behind the others, as if it were redriven.
-            let copy_came_later = (!is_single(evidence, &earlier.spec.id)
+            // A job that has died and is redriven, or has a second message, runs behind the others. The worker that
+            // dead-lettered it may not have told.
+            let comes_again =
+                evidence.is_redriven(&earlier.spec.id) || !is_single(evidence, &earlier.spec.id);
+            let copy_came_later = (comes_again
                 && (earlier.spec.script.reject || earlier.spec.script.fail > 0))
                 .then(|| evidence.ended_before(&earlier.spec.id, run))
                 .flatten();
