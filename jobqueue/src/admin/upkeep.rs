@@ -29,7 +29,7 @@ pub struct ClockSkew {
 }
 
 impl Admin {
-    /// Removes blobs that no job can need any more, as [`sweep`](crate::maintenance::sweep) does. With
+    /// Removes blobs that no job can need any more, as [`sweep`] does. With
     /// [`dry_run`](SweepOptions::dry_run) it only counts, which is always allowed.
     ///
     /// # Errors
