@@ -13,7 +13,7 @@
 //! answer is an error with the code `UNAVAILABLE`, never 0: KEDA then changes nothing, or uses its `fallback`.
 //!
 //! ```no_run
-//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! # use jobqueue::Storage; use jobqueue::admin::Admin;
 //! use jobqueue_dashboard::keda::{self, Scaler};
 //! use jobqueue_dashboard::snapshot::Snapshots;
