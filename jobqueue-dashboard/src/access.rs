@@ -1,4 +1,4 @@
-//! Who sends a request, and what they may do.
+//! The sender of a request, and the level of access that the sender has.
 
 use std::fmt;
 use std::sync::Arc;

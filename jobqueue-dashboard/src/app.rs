@@ -1,4 +1,4 @@
-//! What all requests share, and what one request has of its own.
+//! The state that all requests share, and the part of it that belongs to one request.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What holds for every request and every answer: credentials, origin, access, headers.
+//! Checks every request and completes every answer: credentials, origin, access, headers.
 
 use std::sync::Arc;
 

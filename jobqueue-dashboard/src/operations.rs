@@ -16,7 +16,7 @@ const AT_ONCE: usize = 8;
 /// The number of operations whose reports are kept.
 const KEPT: usize = 50;
 
-/// What is done to the dead letters.
+/// The action on the dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Redrive,
@@ -25,7 +25,7 @@ pub(crate) enum Verb {
     Preview,
 }
 
-/// What an operator has asked for.
+/// The operation that an operator has asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) verb: Verb,
@@ -34,7 +34,7 @@ pub(crate) struct Order {
     pub(crate) per_second: Option<u32>,
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
     pub(crate) done: u64,

@@ -16,14 +16,14 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The time after the last viewer for which it still looks.
 const LINGER: Duration = Duration::from_secs(3600);
 
-/// What a look at the storage showed.
+/// The result of reading the storage once.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
     pub(crate) at: SystemTime,
     taken: Instant,
     pub(crate) queues: Vec<QueueOverview>,
     pub(crate) workers: Vec<WorkerOverview>,
-    /// The reason why it shows what an earlier look showed.
+    /// The reason why it shows an earlier result.
     pub(crate) error: Option<String>,
 }
 

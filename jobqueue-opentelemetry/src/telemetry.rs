@@ -1,4 +1,4 @@
-//! What applications use: the telemetry of a process, and its options.
+//! The telemetry of a process, and its options.
 
 use std::fmt;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ struct Book {}
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What ran: a line for each page with its start in seconds, its id and a header, and one for the book.
+/// The jobs that ran: a line for each page with its start in seconds, its id and a header, and one for the book.
 type Ran = Arc<Mutex<Vec<String>>>;
 
 /// Runs pages, each of which takes a second, and books.

@@ -8,7 +8,7 @@ use tonic::Status;
 use super::generated::ScaledObjectRef;
 use crate::scale::Target;
 
-/// What a trigger asks for.
+/// The metadata of a trigger.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) queue: String,

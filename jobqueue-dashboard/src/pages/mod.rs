@@ -83,7 +83,7 @@ impl From<askama::Error> for PageError {
     }
 }
 
-/// What all pages show around their own content.
+/// The frame that all pages show around their own content.
 #[derive(Debug)]
 pub(crate) struct Layout {
     base: String,

@@ -9,7 +9,7 @@ use crate::fields::Fields;
 use crate::redact::Redactor;
 use crate::text::encoded;
 
-/// What an operator selects among the dead letters of a queue.
+/// An operator's selection among the dead letters of a queue.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selection {
     pub(crate) kind: String,

@@ -1,4 +1,4 @@
-//! What happened to a job, in order of time.
+//! The events of a job, in order of time.
 
 use jobqueue::admin::{Explanation, HistoryRecord, RawJob};
 

@@ -1,4 +1,4 @@
-//! What holds for every route.
+//! Rules of security that every route keeps.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! What the pages show, and what that costs.
+//! The content of the pages, and the requests that they cost.
 
 use std::sync::Arc;
 use std::time::Duration;

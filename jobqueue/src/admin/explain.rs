@@ -1,4 +1,4 @@
-//! Where a job stands, and why it does not run.
+//! Finds a job, and the reason why it does not run.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::clock::parse_rfc3339;
 use crate::error::{Error, ErrorKind};
 use crate::presence::{RunningJob, WorkerRecord};
 
-/// Where a job stands, and what keeps it from running.
+/// The state of a job, and the obstacles that keep it from running.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {

@@ -101,7 +101,7 @@ pub(crate) fn holds_write_lock(transaction: &Transaction<'_>) -> bool {
     matches!(state, Ok(TransactionState::Write))
 }
 
-/// What to do about a transaction without the write lock.
+/// The advice for a transaction without the write lock.
 pub(crate) const WITHOUT_LOCK: &str = "the transaction does not hold the write lock: begin it with TransactionBehavior::Immediate \
     (`connection.transaction()` begins as Deferred, which another connection can overtake)";
 

@@ -1,4 +1,4 @@
-//! What records in blobs need of any blob store.
+//! Reads and writes records in blobs, on any blob store.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! What a run at the finest level shows: every value that is given to `tracing`, as it is, and every exported span.
+//! Collects everything that a run tells at the finest level: each value that is given to `tracing`, as it is, and each exported span.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};

@@ -1,4 +1,4 @@
-//! What operators see of schedules, and what they ask of the leaders: to pause, to go on, to send now.
+//! The operators' view of schedules, and their requests to the leaders: to pause, to go on, to send now.
 //!
 //! The state of a schedule says what it is, once a leader of this version has written it. A leader reads the state at least every 30
 //! seconds; it finds there what an operator has asked for.
@@ -17,7 +17,7 @@ use crate::storage::{Storage, StoreErrorKind as Kind};
 #[derive(Debug, Clone)]
 pub(crate) struct ScheduleRecord {
     pub(crate) name: String,
-    /// What it sends and when; `None` if no leader has told.
+    /// The schedule's job and times; `None` if no leader has written them.
     pub(crate) about: Option<About>,
     /// The time up to which all slots were dealt with.
     pub(crate) done: Option<Timestamp>,

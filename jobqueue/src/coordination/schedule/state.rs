@@ -33,7 +33,7 @@ pub(super) struct Stored {
     pub(super) done: i64,
     /// A slot that is about to be sent.
     pub(super) pending: Option<i64>,
-    /// What the schedule sends and when, for operators.
+    /// The schedule's job and times, for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) about: Option<About>,
     /// True if an operator has paused the schedule.
@@ -44,7 +44,7 @@ pub(super) struct Stored {
     pub(super) triggered: Option<i64>,
 }
 
-/// What a schedule sends and when.
+/// The job of a schedule, and the times at which it is sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
     pub(crate) queue: Option<String>,

@@ -11,7 +11,7 @@ use crate::name::QueueName;
 use crate::queue::queue_core::QueueCore;
 use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, StoreErrorKind};
 
-/// What the storage knows of a letter.
+/// The storage's own record of a letter.
 pub(super) struct Found<'l> {
     pub(super) id: &'l MessageId,
     pub(super) inserted: SystemTime,

@@ -34,7 +34,7 @@ pub(crate) struct Links {
     trust: Trust,
     credential: Arc<Credential>,
     live: Mutex<Option<Arc<Live>>>,
-    /// Who waits for messages, by address. They outlive connections.
+    /// The notifiers of those who wait for messages, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
 }
 

@@ -39,7 +39,7 @@ pub(super) enum Command {
     Take(Box<Replacing>),
 }
 
-/// What receives the answer to a settlement that was sent.
+/// A channel for the answer to a settlement that was sent, or the reason why none was sent.
 pub(super) type Answered = Result<oneshot::Receiver<DeliveryState>, Fault>;
 
 /// A link from a queue. Clones use the same link.

@@ -155,8 +155,9 @@ pub(super) struct Tap<S> {
     io: S,
     /// The beginning of a frame.
     partial: Vec<u8>,
-    /// What the client is to read, and how much of it it has read.
+    /// The bytes for the client to read.
     ready: Vec<u8>,
+    /// The number of bytes of `ready` that the client has read.
     taken: usize,
     seen: Seen,
 }

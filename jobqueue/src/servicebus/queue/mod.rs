@@ -51,7 +51,7 @@ pub(super) struct ServiceBusQueues {
     transacting: Mutex<Transacting>,
 }
 
-/// What is known of transactions.
+/// The state of transactions with the service.
 #[derive(Debug, Default)]
 struct Transacting {
     /// True once the service has refused them.

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use crate::storage::PopReceipt;
 
-/// What a receipt stands for.
+/// A receipt, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Receipt {
     /// A lock.

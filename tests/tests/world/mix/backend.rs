@@ -1,4 +1,4 @@
-//! What the accounts of a world are made of.
+//! The storages behind the accounts of a world.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use jobqueue::sqlite::{Options, Synchronous};
 use jobqueue::testing::world::Builder;
 use tempfile::TempDir;
 
-/// What the accounts are made of.
+/// The kind of storage behind the accounts.
 #[derive(Debug, Clone)]
 pub(super) enum Backend {
     /// Memory that behaves as Azure Storage does.
