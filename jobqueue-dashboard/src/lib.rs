@@ -25,56 +25,13 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pages")]
-mod access;
-#[cfg(feature = "pages")]
-mod app;
-#[cfg(feature = "pages")]
-mod assets;
-#[cfg(feature = "pages")]
-mod base;
-#[cfg(feature = "pages")]
-mod basic_auth;
-#[cfg(feature = "pages")]
-mod cached;
-#[cfg(feature = "pages")]
-mod chart;
-#[cfg(feature = "pages")]
-mod dashboard;
-#[cfg(feature = "pages")]
-mod fields;
-#[cfg(feature = "pages")]
-mod guard;
+mod browser;
 pub mod health;
 #[cfg(feature = "keda")]
 pub mod keda;
-#[cfg(feature = "pages")]
-mod live;
 pub mod metrics;
-#[cfg(feature = "pages")]
-mod operations;
-#[cfg(feature = "pages")]
-mod origin;
-#[cfg(feature = "pages")]
-mod pages;
-#[cfg(feature = "pages")]
-mod poller;
-#[cfg(feature = "pages")]
-mod redact;
-#[cfg(feature = "pages")]
-mod routes;
 pub mod scale;
 pub mod snapshot;
-#[cfg(feature = "pages")]
-#[cfg(test)]
-mod tests;
-#[cfg(feature = "pages")]
-mod text;
-#[cfg(feature = "pages")]
-mod throughput;
 
 #[cfg(feature = "pages")]
-pub use access::Access;
-#[cfg(feature = "pages")]
-pub use dashboard::Dashboard;
-#[cfg(feature = "pages")]
-pub use redact::{Field, Shown};
+pub use browser::{Access, Dashboard, Field, Shown};

@@ -8,9 +8,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::app::{App, Visit};
-use crate::base::base;
-use crate::origin;
+use crate::browser::app::{App, Visit};
+use crate::browser::base::base;
+use crate::browser::origin;
 
 /// The headers of every answer. Nothing is loaded from elsewhere, nothing runs that is not a file of the dashboard, and no other
 /// page frames it.

@@ -9,11 +9,11 @@ use jobqueue::admin::{
 use super::rows::{Run, job_path, shown};
 use super::timeline::{Moment, moments};
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::fields::Fields;
-use crate::poller::Snapshot;
-use crate::redact::{Field, Shown};
-use crate::text::{amount, block, indented, line};
+use crate::browser::app::Visit;
+use crate::browser::fields::Fields;
+use crate::browser::poller::Snapshot;
+use crate::browser::redact::{Field, Shown};
+use crate::browser::text::{amount, block, indented, line};
 
 /// The most lines of the journal that the page shows.
 const ENDED: usize = 20;
@@ -93,7 +93,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         facts: facts(&visit, &found, ended.first()),
         batch: message
             .and_then(|message| message.batch.as_ref())
-            .map(|batch| (crate::text::encoded(&batch.id), line(&batch.id))),
+            .map(|batch| (crate::browser::text::encoded(&batch.id), line(&batch.id))),
         headers: headers(&visit, message),
         moments: moments(&visit, &found, &ended),
         cancellation: cancellation(&found.cancellation),

@@ -4,11 +4,11 @@ use askama::Template;
 use jobqueue::admin::{Action, QueueOverview};
 
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::chart::Chart;
-use crate::fields::Fields;
-use crate::poller::Snapshot;
-use crate::text::{age, amount, line};
+use crate::browser::app::Visit;
+use crate::browser::chart::Chart;
+use crate::browser::fields::Fields;
+use crate::browser::poller::Snapshot;
+use crate::browser::text::{age, amount, line};
 
 #[derive(Template)]
 #[template(path = "overview.html")]

@@ -5,10 +5,10 @@ use jobqueue::admin::OpenChild;
 
 use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::fields::Fields;
-use crate::redact::Field;
-use crate::text::{When, encoded, line};
+use crate::browser::app::Visit;
+use crate::browser::fields::Fields;
+use crate::browser::redact::Field;
+use crate::browser::text::{When, encoded, line};
 
 #[derive(Template)]
 #[template(path = "batches.html")]

@@ -5,12 +5,12 @@ use jobqueue::admin::{Action, GroupOverview};
 
 use super::rows::{Message, Run, shown};
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::chart::Chart;
-use crate::fields::Fields;
-use crate::poller::Snapshot;
-use crate::redact::Field;
-use crate::text::{age, amount, line};
+use crate::browser::app::Visit;
+use crate::browser::chart::Chart;
+use crate::browser::fields::Fields;
+use crate::browser::poller::Snapshot;
+use crate::browser::redact::Field;
+use crate::browser::text::{age, amount, line};
 
 #[derive(Template)]
 #[template(path = "queue.html")]

@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use jobqueue::admin::{AccessLevel, Action, Admin, OperatorResult};
 
 use super::support::{Browser, body, filled, form, operate, send};
-use crate::assets::ASSETS;
-use crate::guard::HEADERS;
-use crate::routes::{CHANGES, PAGES};
+use crate::browser::assets::ASSETS;
+use crate::browser::guard::HEADERS;
+use crate::browser::routes::{CHANGES, PAGES};
 use crate::{Access, Dashboard};
 
 /// A form that each change accepts.

@@ -3,9 +3,9 @@
 use jobqueue::admin::{Explanation, HistoryRecord, RawJob};
 
 use super::rows::shown;
-use crate::app::Visit;
-use crate::redact::Field;
-use crate::text::{When, line};
+use crate::browser::app::Visit;
+use crate::browser::redact::Field;
+use crate::browser::text::{When, line};
 
 /// A point in the life of a job.
 pub(crate) struct Moment {

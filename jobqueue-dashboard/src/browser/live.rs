@@ -8,10 +8,10 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 
-use crate::app::Visit;
-use crate::fields::Fields;
-use crate::operations::{Operation, Progress};
-use crate::poller::Viewer;
+use crate::browser::app::Visit;
+use crate::browser::fields::Fields;
+use crate::browser::operations::{Operation, Progress};
+use crate::browser::poller::Viewer;
 
 /// The least time between two events of one page.
 const LEAST: Duration = Duration::from_millis(250);

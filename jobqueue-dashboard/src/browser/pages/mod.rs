@@ -19,10 +19,10 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use jobqueue::ErrorKind;
 
-use crate::app::Visit;
-use crate::assets::{ASSETS, Assets};
-use crate::poller::Snapshot;
-use crate::text::{When, line};
+use crate::browser::app::Visit;
+use crate::browser::assets::{ASSETS, Assets};
+use crate::browser::poller::Snapshot;
+use crate::browser::text::{When, line};
 
 /// The answer to a request that succeeded.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use jobqueue::admin::{RawJob, RunningJob, WorkerOverview};
 
-use crate::app::Visit;
-use crate::redact::{Field, Shown};
-use crate::text::{When, age, encoded, line};
+use crate::browser::app::Visit;
+use crate::browser::redact::{Field, Shown};
+use crate::browser::text::{When, age, encoded, line};
 
 /// Returns the path of a job's page from the root of the dashboard.
 pub(crate) fn job_path(queue: &str, source: &str, id: &str) -> String {

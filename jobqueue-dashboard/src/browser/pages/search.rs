@@ -8,11 +8,11 @@ use jobqueue::admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
 
 use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::fields::Fields;
-use crate::poller::Snapshot;
-use crate::redact::Field;
-use crate::text::{When, line};
+use crate::browser::app::Visit;
+use crate::browser::fields::Fields;
+use crate::browser::poller::Snapshot;
+use crate::browser::redact::Field;
+use crate::browser::text::{When, line};
 
 /// The most lines of the journal on the page.
 const SHOWN: usize = 200;

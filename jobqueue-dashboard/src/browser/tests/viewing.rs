@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::support::{Browser, Mail, filled, operate, send};
 use crate::Dashboard;
-use crate::poller::Poller;
+use crate::browser::poller::Poller;
 
 #[tokio::test]
 async fn pages_show_what_waits_and_what_died() {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tower::ServiceExt;
 
 use crate::Dashboard;
-use crate::text::encoded;
+use crate::browser::text::encoded;
 
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "mails", kind = "mail")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 
-use crate::pages::PageError;
+use crate::browser::pages::PageError;
 
 /// The values by their names. A value that is given twice counts once.
 #[derive(Debug, Default, Clone)]

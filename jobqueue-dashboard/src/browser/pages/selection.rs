@@ -5,9 +5,9 @@ use std::time::Duration;
 use jobqueue::admin::DeadLetterFilter;
 
 use super::PageError;
-use crate::fields::Fields;
-use crate::redact::Redactor;
-use crate::text::encoded;
+use crate::browser::fields::Fields;
+use crate::browser::redact::Redactor;
+use crate::browser::text::encoded;
 
 /// An operator's selection among the dead letters of a queue.
 #[derive(Debug, Clone, Default)]

@@ -8,11 +8,11 @@ use jobqueue::admin::{Action, BulkReport, SkippedJob};
 use super::rows::shown;
 use super::selection::Selection;
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::fields::Fields;
-use crate::operations::{Operation, Verb};
-use crate::redact::Field;
-use crate::text::{When, amount, line};
+use crate::browser::app::Visit;
+use crate::browser::fields::Fields;
+use crate::browser::operations::{Operation, Verb};
+use crate::browser::redact::Field;
+use crate::browser::text::{When, amount, line};
 
 /// The most jobs of a report that the page names.
 const NAMED: usize = 100;

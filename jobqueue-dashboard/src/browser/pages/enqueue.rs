@@ -6,8 +6,8 @@ use jobqueue::admin::{Action, RawSend};
 
 use super::rows::job_path;
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::fields::Fields;
+use crate::browser::app::Visit;
+use crate::browser::fields::Fields;
 
 #[derive(Template)]
 #[template(path = "send.html")]

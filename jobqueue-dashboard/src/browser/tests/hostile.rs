@@ -5,8 +5,8 @@ use jobqueue::Storage;
 use jobqueue::admin::{Admin, RawSend};
 
 use super::support::{Browser, operate, reject_all};
-use crate::pages::rows::job_path;
-use crate::text::{BLOCK, encoded};
+use crate::browser::pages::rows::job_path;
+use crate::browser::text::{BLOCK, encoded};
 use crate::{Dashboard, Field};
 
 const HARM: &str =

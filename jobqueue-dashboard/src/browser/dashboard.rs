@@ -8,14 +8,14 @@ use axum::http::request::Parts;
 use jobqueue::admin::Admin;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{Access, Resolver};
-use crate::app::App;
-use crate::basic_auth::Credentials;
-use crate::cached::Reads;
-use crate::operations::Operations;
-use crate::poller::Poller;
-use crate::redact::{Redactor, Shown};
-use crate::routes;
+use crate::browser::access::{Access, Resolver};
+use crate::browser::app::App;
+use crate::browser::basic_auth::Credentials;
+use crate::browser::cached::Reads;
+use crate::browser::operations::Operations;
+use crate::browser::poller::Poller;
+use crate::browser::redact::{Redactor, Shown};
+use crate::browser::routes;
 
 /// The default time between two looks at the storage while somebody looks at the dashboard.
 const REFRESH: Duration = Duration::from_secs(5);

@@ -7,8 +7,8 @@ use jobqueue::admin::{Action, Admin, BulkReport};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::pages::PageError;
-use crate::pages::selection::Selection;
+use crate::browser::pages::PageError;
+use crate::browser::pages::selection::Selection;
 
 /// The most operations that run at once.
 const AT_ONCE: usize = 8;

@@ -5,9 +5,9 @@ use croner::Cron;
 use jobqueue::admin::{Action, ScheduleOverview};
 
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::fields::Fields;
-use crate::text::{When, age, line};
+use crate::browser::app::Visit;
+use crate::browser::fields::Fields;
+use crate::browser::text::{When, age, line};
 
 #[derive(Template)]
 #[template(path = "schedules.html")]

@@ -12,13 +12,13 @@ use axum::{Extension, Form, Router, middleware};
 use futures_util::future::BoxFuture;
 use jobqueue::admin::Action;
 
-use crate::app::{App, Visit};
-use crate::fields::Fields;
-use crate::pages::{
+use crate::browser::app::{App, Visit};
+use crate::browser::fields::Fields;
+use crate::browser::pages::{
     self, Answer, PageError, batches, dead, enqueue, job, operation, overview, queue, schedules, search,
     workers,
 };
-use crate::{assets, guard, live};
+use crate::browser::{assets, guard, live};
 
 /// The most bytes of a form. A payload in it is percent-encoded: a megabyte of any bytes fits.
 const MAX_FORM: usize = 4 * 1024 * 1024;

@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use crate::throughput::Minute;
+use crate::browser::throughput::Minute;
 
 /// The width of a bar with its gap.
 const STEP: u32 = 8;

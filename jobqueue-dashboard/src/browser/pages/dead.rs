@@ -6,10 +6,10 @@ use jobqueue::admin::Action;
 use super::rows::Message;
 use super::selection::Selection;
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::fields::Fields;
-use crate::operations::{Order, Verb};
-use crate::text::{amount, line};
+use crate::browser::app::Visit;
+use crate::browser::fields::Fields;
+use crate::browser::operations::{Order, Verb};
+use crate::browser::text::{amount, line};
 
 #[derive(Template)]
 #[template(path = "dead_queues.html")]

@@ -5,9 +5,9 @@ use jobqueue::admin::{Counters, WorkerOverview};
 
 use super::rows::Run;
 use super::{Answer, Layout, PageError};
-use crate::app::Visit;
-use crate::fields::Fields;
-use crate::text::{When, age, amount, line};
+use crate::browser::app::Visit;
+use crate::browser::fields::Fields;
+use crate::browser::text::{When, age, amount, line};
 
 /// The most running jobs of a worker that the page shows.
 const SHOWN: usize = 100;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use jobqueue::admin::Admin;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Resolver;
-use crate::basic_auth::Credentials;
-use crate::cached::Reads;
-use crate::operations::Operations;
-use crate::poller::Poller;
-use crate::redact::Redactor;
+use crate::browser::access::Resolver;
+use crate::browser::basic_auth::Credentials;
+use crate::browser::cached::Reads;
+use crate::browser::operations::Operations;
+use crate::browser::poller::Poller;
+use crate::browser::redact::Redactor;
 
 /// The dashboard while it runs.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use jobqueue::admin::{Admin, QueueOverview, WorkerOverview};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::throughput::{Minute, Throughput};
+use crate::browser::throughput::{Minute, Throughput};
 
 /// The time between two looks while nobody looks at the dashboard.
 const IDLE: Duration = Duration::from_secs(60);

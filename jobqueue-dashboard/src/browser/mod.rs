@@ -1,0 +1,27 @@
+//! The pages in the browser: everything that needs the feature `pages`.
+
+mod access;
+mod app;
+mod assets;
+mod base;
+mod basic_auth;
+mod cached;
+mod chart;
+mod dashboard;
+mod fields;
+mod guard;
+mod live;
+mod operations;
+mod origin;
+mod pages;
+mod poller;
+mod redact;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod text;
+mod throughput;
+
+pub use access::Access;
+pub use dashboard::Dashboard;
+pub use redact::{Field, Shown};
