@@ -43,6 +43,20 @@ struct Pace {
     fallback: SingleMessageFallback,
 }
 
+impl Pace {
+    /// Returns the most slots that the next round fills.
+    fn most_slots(&self, permit: Permit) -> usize {
+        if permit == Permit::Probe {
+            1
+        } else if self.failures > 0 || !self.was_full {
+            // One request is enough to see whether a failed storage works again, and whether a queue is empty.
+            self.fallback.at_most() as usize
+        } else {
+            usize::MAX
+        }
+    }
+}
+
 impl Poller {
     /// Polls until the worker stops.
     pub(super) async fn run(self) {
@@ -97,12 +111,7 @@ impl Poller {
     ) -> ControlFlow<()> {
         let QueueWorker { shared, core, activity, stop, .. } = &self.deliveries.worker;
         let at_most = pace.fallback.at_most();
-        if permit == Permit::Probe {
-            slots.truncate(1);
-        } else if pace.failures > 0 || !pace.was_full {
-            // One request is enough to see whether a failed storage works again, and whether a queue is empty.
-            slots.truncate(at_most as usize);
-        }
+        slots.truncate(pace.most_slots(permit));
         let generation = activity.generation();
         let asked = slots.len();
         let fetching = fetch(Arc::clone(core), asked as u32, at_most, Arc::clone(settings));

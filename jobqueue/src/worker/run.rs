@@ -83,9 +83,23 @@ pub(super) async fn run(
         place.is_taken_over();
         return Ran { ending: Ending::TakenOver(info), ran, process };
     }
-    let ending = match ended {
+    if ended.is_success() {
+        place.handler_is_done();
+    }
+    let ending = conclude(shared, leased_job, (info, registration), &context, ended).await;
+    Ran { ending, ran, process }
+}
+
+/// Returns the ending of a delivery whose handler has ended. After a success it calls the hooks.
+async fn conclude(
+    shared: &Shared,
+    leased_job: &LeasedJob,
+    (info, registration): (Arc<JobInfo>, &Registration),
+    context: &Context,
+    ended: Ended,
+) -> Ending {
+    match ended {
         Ended::Returned(Ok(Ok(()))) => {
-            place.handler_is_done();
             let output = std::mem::take(&mut *context.left());
             finish(shared, leased_job, info, &output).await
         }
@@ -98,8 +112,7 @@ pub(super) async fn run(
         Ended::Interrupted(interruption) => {
             after_interruption(shared, leased_job, interruption, info, registration)
         }
-    };
-    Ran { ending, ran, process }
+    }
 }
 
 /// Starts the tracer's span of a handler, and gives its context to the job.
@@ -197,6 +210,10 @@ enum Ended {
 }
 
 impl Ended {
+    fn is_success(&self) -> bool {
+        matches!(self, Self::Returned(Ok(Ok(()))))
+    }
+
     /// Returns the code of the failure; `None` after a success and for a handler that comes back later.
     fn error(&self) -> Option<&'static str> {
         match self {

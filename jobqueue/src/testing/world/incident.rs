@@ -129,6 +129,7 @@ impl Incident {
 
     pub(super) fn strike(self, shared: &Arc<Shared>, slots: &[Arc<Slot>]) {
         let slot = |worker: usize| slots.get(worker.checked_rem(slots.len()).unwrap_or_default());
+        let node = |worker: usize| slot(worker).and_then(|slot| slot.node());
         let weather = |account: usize| shared.weather.get(account % shared.weather.len());
         let note = |text: String| shared.ledger.note(&"storage".into(), super::Fact::Incident(text));
         match self {
@@ -146,18 +147,12 @@ impl Incident {
                     revive(slot, down);
                 }
             }
-            Self::Freeze { worker, time } => {
-                if let Some(node) = slot(worker).and_then(|slot| slot.node()) {
-                    node.freeze(time);
-                }
-            }
+            Self::Freeze { worker, time } => node(worker).into_iter().for_each(|node| node.freeze(time)),
             Self::FreezeAtCall { worker, operation, applied, time } => {
-                if let Some(node) = slot(worker).and_then(|slot| slot.node()) {
-                    node.freeze_at(operation, time, applied);
-                }
+                node(worker).into_iter().for_each(|node| node.freeze_at(operation, time, applied));
             }
             Self::Skew { worker, millis } => {
-                if let Some(node) = slot(worker).and_then(|slot| slot.node()) {
+                if let Some(node) = node(worker) {
                     node.skew(millis);
                     shared
                         .ledger
