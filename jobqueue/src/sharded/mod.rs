@@ -25,6 +25,7 @@ mod gather;
 mod map;
 mod maps;
 mod place;
+mod put;
 mod shard_health;
 mod store;
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use super::map::{Shard, is_shard};
 use super::maps::Maps;
-use super::place::{by_key, inner, outer_id};
+use super::place::{inner, outer_id};
 use super::{Builder, Unpolled};
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
@@ -123,46 +123,6 @@ impl ShardedQueues {
             _ => error,
         }
     }
-
-    /// Returns the shards to try for a put, best first.
-    fn candidates(&self, queue: &QueueName, targets: Vec<Shard>, key: Option<&str>) -> Vec<Shard> {
-        if let Some(key) = key {
-            let place = by_key(key, targets.len());
-            return targets.into_iter().skip(place).take(1).collect();
-        }
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let is_open = |shard: &Shard| self.maps.health.closed_for(queue, shard).is_none();
-        // The turns of paused shards are divided among all that are open: a single neighbour could not carry them.
-        let (mut open, mut closed): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_open);
-        for shards in [&mut open, &mut closed] {
-            let first = turn % shards.len().max(1);
-            shards.rotate_left(first);
-        }
-        open.append(&mut closed);
-        open
-    }
-
-    async fn put_once(&self, queue: &QueueName, message: &PutMessage) -> Result<PutOutcome, StoreError> {
-        let targets = self.maps.map(queue).await?.targets(self.maps.home_name());
-        let mut last = None;
-        for shard in self.candidates(queue, targets, message.shard_key.as_deref()) {
-            let (storage, physical) = self.maps.locate(queue, &shard)?;
-            match storage.queues().put(&physical, message.clone()).await {
-                Ok(outcome) => {
-                    let id = outer_id(&shard, &outcome.message.id);
-                    let message = MessageRef { id, ..outcome.message };
-                    return Ok(PutOutcome { message, ..outcome });
-                }
-                // The message was certainly not stored: the next shard may take it.
-                Err(e) if (e.is_retryable() || e.kind() == K::Stopped) && !e.is_ambiguous() => {
-                    self.maps.health.failed(queue, &shard, &e);
-                    last = Some(e);
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        Err(last.unwrap_or_else(|| StoreError::new(K::Unavailable, "put message", queue)))
-    }
 }
 
 #[async_trait]
@@ -228,18 +188,7 @@ impl QueueStore for ShardedQueues {
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
-        let outcome = match self.put_once(queue, &message).await {
-            // The shard was retired or deleted since the map was read, or lost: the message was certainly not stored.
-            Err(e) if e.kind() == K::QueueNotFound => {
-                let map = self.maps.fresh(queue).await?;
-                self.home().queues().queue_metadata(queue).await?;
-                for shard in map.targets(self.maps.home_name()).iter().filter(|shard| shard.generation > 0) {
-                    self.maps.create(queue, shard).await?;
-                }
-                self.put_once(queue, &message).await?
-            }
-            outcome => outcome?,
-        };
+        let outcome = self.put_somewhere(queue, &message).await?;
         self.notify(queue);
         Ok(outcome)
     }
@@ -257,6 +206,7 @@ impl QueueStore for ShardedQueues {
         }
         answers
     }
+
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
         limits::check_get(queue, &options)?;
         self.gather(queue, options).await
