@@ -18,6 +18,7 @@ mod entropy;
 mod envelope;
 mod error;
 pub mod event;
+mod fast;
 mod fifo;
 pub mod golden;
 pub mod guide;

@@ -8,7 +8,6 @@ mod json_text;
 mod members;
 mod read;
 mod reference;
-mod repeated;
 mod text;
 mod write;
 
@@ -23,7 +22,6 @@ pub(crate) use identity::{EventDigest, Identity, IdentityDigest};
 pub(crate) use json_text::JsonText;
 pub(crate) use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
 pub(crate) use reference::{Sha256Digest, StoredReference};
-pub(crate) use repeated::repeated;
 pub(crate) use text::{encoding_of, fits, fits_with_room, may_fit, to_wire};
 
 /// The maximum length of an error text that is kept with a message, in characters.

@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 
 use super::members::{List, Members, declared_version, members};
 use super::reference::{ReferenceError, StoredReference};
-use super::repeated::repeated;
 use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JsonText, Payload, text};
 
 /// The most bytes of an event's `id`, and of its `source`.
@@ -161,8 +160,8 @@ fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
     }
     let mut envelope = Box::new(Envelope {
         id: identifying("id", members.id)?.into(),
-        source: repeated(&identifying("source", members.source)?),
-        kind: repeated(&required("type", members.kind)?),
+        source: identifying("source", members.source)?.into(),
+        kind: required("type", members.kind)?.into(),
         time: members.time.map(Into::into),
         key: members.key.filter(|key| !key.is_empty()).map(Cow::into_owned),
         content_type: members.content_type.map(content_type),

@@ -5,7 +5,6 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::text::{TextError, xml_safe};
 use super::{Checkpoint, Envelope, EnvelopeError, History, Payload, StoredReference};
-use crate::trace::digits::Decimal;
 
 /// The attributes with a meaning to the framework; all others are extensions that are kept unchanged.
 const KNOWN: &[&str] = &[
@@ -154,7 +153,7 @@ impl Event {
     }
 
     fn number(&mut self, name: &'static str, number: u64) {
-        self.json(name, Decimal::of(number).as_bytes());
+        self.json(name, number.to_string().as_bytes());
     }
 
     fn count(&mut self, name: &'static str, count: u32) {

@@ -11,8 +11,8 @@ use bytes::Bytes;
 
 use super::decode::Rejection;
 use super::leased_job::{Content, LeasedJob, references};
+use super::prepare::rfc3339;
 use super::queue_core::{QueueCore, ensure};
-use super::send::rfc3339;
 use crate::envelope::{
     DeadLetterNote, Envelope, EventDigest, History, Identity, JsonText, Parsed, Payload, StoredReference,
     parse,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::decode::Rejection;
 use super::leased_job::LeasedJob;
-use super::send::rfc3339;
+use super::prepare::rfc3339;
 use crate::clock::parse_rfc3339;
 use crate::entropy;
 use crate::envelope::Deferral;

@@ -27,6 +27,7 @@ mod history;
 mod history_trim;
 mod leased_job;
 mod native_dead_letter;
+mod prepare;
 mod progress;
 mod put;
 mod queue_core;
@@ -64,12 +65,12 @@ pub(crate) use decode::{Decoded, Incoming, Kinds, Rejection};
 pub(crate) use deferral::{Cause, Deferred};
 pub(crate) use delivery::{from_json, to_json};
 pub(crate) use leased_job::LeasedJob;
+#[cfg(feature = "sqlite")]
+pub(crate) use prepare::Prepared;
+pub(crate) use prepare::{Draft, Purpose, new_id};
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
 pub(crate) use read::payload_error;
 pub(crate) use receive::Idle;
-#[cfg(feature = "sqlite")]
-pub(crate) use send::Prepared;
-pub(crate) use send::{Draft, Purpose, new_id};
 pub(crate) use unique::CONTAINER as UNIQUE;
 pub(crate) use unreceived::{Stored, Unreceived};
 

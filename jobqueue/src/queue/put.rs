@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::errors::send_error;
+use super::prepare::Prepared;
 use super::queue_core::QueueCore;
-use super::send::Prepared;
 use super::unreceived::Stored;
 use crate::error::{Error, ErrorKind};
 use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, Tries};

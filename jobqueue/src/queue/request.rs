@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::prepare::{Draft, Purpose};
 use super::queue_core::QueueCore;
-use super::send::{Draft, Purpose, Sent};
+use super::send::Sent;
 use super::send_all::{Drafts, SendItem};
 use super::send_options::SendOptions;
 use super::typed::Queue;

@@ -7,8 +7,8 @@
 use tokio::time::Instant;
 
 use super::errors::send_error;
+use super::prepare::Prepared;
 use super::queue_core::QueueCore;
-use super::send::Prepared;
 use crate::envelope::{Parsed, Payload, encoding_of, parse, to_wire};
 use crate::error::{Error, ErrorKind};
 use crate::fifo::restamp;

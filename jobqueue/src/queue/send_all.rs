@@ -7,9 +7,10 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::time::Instant;
 
+use super::prepare::{Draft, Prepared, Purpose};
 use super::put::unanswered;
 use super::queue_core::QueueCore;
-use super::send::{Draft, Prepared, Purpose, Sent};
+use super::send::Sent;
 use super::send_options::SendOptions;
 use crate::error::{Error, ErrorKind};
 use crate::fifo::Announced;

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::queue_core::QueueCore;
 #[cfg(feature = "sqlite")]
-use super::send::Prepared;
-use super::send::{Draft, Purpose, Sent};
+use super::prepare::{Draft, Prepared, Purpose};
+use super::queue_core::QueueCore;
+use super::send::Sent;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "sqlite")]
 use crate::json_blob::ExclusiveBlobs;

@@ -3,8 +3,8 @@
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
+use crate::fast::hex::{read_hex, write_hex};
 use crate::storage::{MessageId, MessageRef, PopReceipt};
-use crate::trace::digits::{Decimal, read_hex, write_hex};
 
 /// A receipt: 128 random bits, new for each get and each update.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,8 +44,7 @@ impl ToSql for Receipt {
 /// Returns the id of the message in row `id`.
 pub(super) fn message_id(id: i64) -> MessageId {
     // Rows have positive numbers.
-    let digits = Decimal::of(id.unsigned_abs());
-    MessageId::new(std::str::from_utf8(digits.as_bytes()).unwrap_or_default())
+    MessageId::new(id.unsigned_abs().to_string())
 }
 
 /// Returns the row of a message; `None` for an id that this adapter never wrote.

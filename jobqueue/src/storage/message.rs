@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use super::short_text::ShortText;
+use crate::fast::short_text::ShortText;
 
 /// The storage's own id of a message. It is not secret. The id of the job is in the envelope.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -18,7 +18,6 @@ mod operation;
 mod queue;
 mod request;
 pub mod rules;
-mod short_text;
 mod throttle;
 
 pub use crate::name::{BlobName, ContainerName, NameError, QueueName};

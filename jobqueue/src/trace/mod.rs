@@ -5,7 +5,6 @@
 //!
 //! [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 
-pub(crate) mod digits;
 mod open_span;
 mod tracer;
 
@@ -13,7 +12,7 @@ use std::fmt;
 use std::num::{NonZeroU64, NonZeroU128};
 
 use crate::entropy;
-use crate::trace::digits::{read_hex, write_hex};
+use crate::fast::hex::{read_hex, write_hex};
 pub(crate) use open_span::OpenSpan;
 pub use tracer::{Span, Step, Tracer};
 

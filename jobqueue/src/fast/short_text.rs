@@ -1,5 +1,4 @@
-//! Stores texts that are mostly short, such as ids and receipts. Every message has two; a short one needs no
-//! allocation.
+//! Stores texts that are mostly short, such as ids and receipts. Every message has two; a short one needs no allocation.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -10,7 +9,7 @@ const ROOM: usize = 38;
 
 /// A text, stored in place if it is short, and shared by its clones otherwise.
 #[derive(Clone)]
-pub(super) struct ShortText(Form);
+pub(crate) struct ShortText(Form);
 
 #[derive(Clone)]
 enum Form {
@@ -19,7 +18,7 @@ enum Form {
 }
 
 impl ShortText {
-    pub(super) fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let mut bytes = [0; ROOM];
         match bytes.get_mut(..text.len()) {
             Some(place) => {
@@ -30,7 +29,7 @@ impl ShortText {
         }
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         match &self.0 {
             // The whole text was copied, so the bytes are valid UTF-8.
             Form::InPlace { length, bytes } => {

@@ -1,0 +1,6 @@
+//! Code that is written by hand where the standard library would do, because a measurement justifies it.
+//!
+//! `docs/benchmarks.md` has the measurements. What gains less than a hundredth of a message's cost does not belong here.
+
+pub(crate) mod hex;
+pub(crate) mod short_text;

@@ -1,0 +1,299 @@
+//! Turns a message into the text that is stored, and the blob beside it.
+
+use std::any::TypeId;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::queue_core::QueueCore;
+use super::send::Sent;
+use super::send_options::SendOptions;
+use super::unreceived::Stored;
+use crate::clock;
+use crate::codec::{Codec, Json, encode_message};
+use crate::entropy;
+use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Payload, StoredReference, fits, may_fit, to_wire};
+use crate::error::{Error, ErrorKind};
+use crate::fifo::Announcement;
+use crate::message::QueueMessage;
+use crate::settings::MessageEncoding;
+use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage};
+use crate::trace::{OpenSpan, Step, TraceContext};
+
+/// A valid message with its payload.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    data: Bytes,
+    key: Option<String>,
+    options: SendOptions,
+}
+
+impl Draft {
+    pub(crate) fn new<M: QueueMessage>(message: &M, options: SendOptions) -> Result<Self, Error> {
+        let data = Bytes::from(encode_message(message)?);
+        check_id(options.id.as_deref())?;
+        let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
+        Ok(Self { data, key: key.filter(|key| !key.is_empty()), options })
+    }
+
+    /// Gives the job a new id, unless the sender has set one.
+    pub(super) fn with_own_id(mut self) -> Self {
+        self.options.id.get_or_insert_with(|| entropy::uuid_v7().to_string());
+        self
+    }
+
+    pub(super) fn with_id(mut self, id: &str) -> Result<Self, Error> {
+        check_id(Some(id))?;
+        self.options.id = Some(id.to_owned());
+        Ok(self)
+    }
+
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.options.id.as_deref()
+    }
+
+    /// Returns the payload.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    pub(super) fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    pub(super) fn is_in_order(&self) -> bool {
+        self.options.in_order
+    }
+}
+
+/// A message that is ready to be stored, and the blob to store before it.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) id: Arc<str>,
+    pub(crate) put: PutMessage,
+    pub(crate) blob: Option<Box<(StoredReference, Bytes)>>,
+    pub(crate) expires: Option<SystemTime>,
+    /// The position to announce, if the message belongs to a FIFO group.
+    pub(crate) announcement: Option<Announcement>,
+    /// The time until which the storage hides the message, by this process's clock.
+    hidden_until: Option<SystemTime>,
+    pub(super) kind: Arc<str>,
+    /// The span in which the message is sent, or created if it is one of a list.
+    pub(super) span: OpenSpan,
+}
+
+/// The purpose for which a message is written, which decides about its span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It is sent alone.
+    One,
+    /// It is sent with others, or later.
+    OneOfMany,
+    /// It is only checked.
+    Check,
+}
+
+impl Prepared {
+    pub(crate) fn sent(self, stored: Option<Stored>) -> Sent {
+        Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry) }
+    }
+
+    /// Takes the message out, to store it in another way.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn take_put(&mut self) -> PutMessage {
+        std::mem::replace(&mut self.put, PutMessage::new(String::new()))
+    }
+
+    pub(crate) fn stored(&self, message: MessageRef, perhaps_twice: bool) -> Stored {
+        Stored { message, hidden_until: self.hidden_until, perhaps_twice }
+    }
+}
+
+impl QueueCore {
+    /// Validates and encodes a message. Stores nothing.
+    pub(crate) fn prepare<M: QueueMessage>(
+        &self,
+        message: &M,
+        options: SendOptions,
+        purpose: Purpose,
+    ) -> Result<Prepared, Error> {
+        self.render::<M>(Draft::new(message, options)?, purpose)
+    }
+
+    /// Writes the event for a draft.
+    pub(crate) fn render<M: QueueMessage>(&self, draft: Draft, purpose: Purpose) -> Result<Prepared, Error> {
+        let Draft { data, key, mut options } = draft;
+        let id = options.id.take().map_or_else(new_id, Into::into);
+        let payload = payload::<M::Codec>(data.clone())?;
+        let source = options.source.take().unwrap_or_else(|| Arc::clone(&self.options.source));
+        let mut envelope = Envelope::new(id, source, M::KIND, payload);
+        envelope.version = Some(M::VERSION);
+        envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
+        envelope.key = key;
+        self.prepare_envelope(envelope, data, options, purpose)
+    }
+
+    /// Writes the text for an envelope. `data` is the payload, in case it must go into a blob.
+    pub(crate) fn prepare_envelope(
+        &self,
+        mut envelope: Envelope,
+        data: Bytes,
+        options: SendOptions,
+        purpose: Purpose,
+    ) -> Result<Prepared, Error> {
+        let now = self.options.clock.now();
+        let delay = delay(&options, now)?;
+        if options.ttl.is_some_and(|ttl| ttl <= delay || ttl < Duration::from_secs(1)) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "the time to live must be at least 1 second and longer than the delay",
+            ));
+        }
+        if delay > MAX_VISIBILITY {
+            envelope.not_before = Some(rfc3339(now.checked_add(delay))?);
+        }
+        for (name, value) in &options.headers {
+            envelope.insert_header(name, value)?;
+        }
+        let nonce = options.in_order.then(|| Announcement::mark(&mut envelope, options.ttl)).transpose()?;
+        envelope.time = Some(stamp(now)?);
+        let span = self.span_of(&mut envelope, purpose);
+
+        let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
+        let (bytes, encoding) = (data.len(), self.settings().encoding);
+        let (text, blob) = self.fit(&mut envelope, data, encoding)?;
+        let attributes = text.len().saturating_sub(if blob.is_some() { 0 } else { bytes });
+        self.check_room(&envelope, attributes, encoding)?;
+        let hidden = delay.min(MAX_VISIBILITY);
+        let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
+        let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
+        let put = put.with_shard_key(envelope.key).with_job(envelope.id.to_string());
+        let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
+        let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));
+        Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
+    }
+
+    /// Starts the span in which a message is sent or created, and gives the message its context. A message that has a context keeps it.
+    fn span_of(&self, envelope: &mut Envelope, purpose: Purpose) -> OpenSpan {
+        let (queue, id) = (&self.name, &*envelope.id);
+        let span = match purpose {
+            _ if envelope.traceparent.is_some() => OpenSpan::none(),
+            Purpose::One => {
+                self.observers().span(|| Step::Send { queue, id: Some(id), messages: 1, created: &[] })
+            }
+            Purpose::OneOfMany => self.observers().span(|| Step::Create { queue, id }),
+            Purpose::Check => OpenSpan::none(),
+        };
+        if envelope.traceparent.is_none() {
+            let own = || super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
+            envelope.traceparent = Some(span.context().unwrap_or_else(own).traceparent());
+            if let Some(state) = span.tracestate() {
+                super::trace::keep_state(envelope, &state);
+            }
+        }
+        span
+    }
+
+    /// Renders the envelope. If the text is too large, the payload moves to a blob, which is not written yet.
+    pub(super) fn fit(
+        &self,
+        envelope: &mut Envelope,
+        data: Bytes,
+        encoding: MessageEncoding,
+    ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
+        // Checked here, so that a payload that is too large by itself is not copied into a text first.
+        let inline = matches!(envelope.payload, Payload::Json(_) | Payload::Binary(_));
+        if !inline || may_fit(data.len()) {
+            let json = envelope.to_json()?;
+            if fits(&json, encoding) {
+                return Ok((to_wire(json, encoding), None));
+            }
+        }
+        let too_large = |text: String| Err(Error::new(ErrorKind::TooLarge, text));
+        if !inline {
+            return too_large("the event's attributes alone are too large for a message".to_owned());
+        }
+        let (bytes, limit) = (data.len() as u64, self.claim_checks.max_bytes());
+        if bytes > limit {
+            return too_large(format!("the payload has {bytes} bytes; {limit} are allowed"));
+        }
+        let reference = self.claim_checks.reference(&self.name, &data);
+        envelope.payload = Payload::Stored(reference.clone());
+        let json = envelope.to_json()?;
+        if !fits(&json, encoding) {
+            return too_large("the event's attributes alone are too large for a message".to_owned());
+        }
+        Ok((to_wire(json, encoding), Some((reference, data))))
+    }
+}
+
+fn check_id(id: Option<&str>) -> Result<(), Error> {
+    let Some(id) = id.filter(|id| id.is_empty() || id.len() > MAX_ID_BYTES) else { return Ok(()) };
+    let text = format!("a job's id has {} bytes; 1 to {MAX_ID_BYTES} are allowed", id.len());
+    Err(Error::new(ErrorKind::Invalid, text))
+}
+
+fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
+    if TypeId::of::<C>() == TypeId::of::<Json>() {
+        return Ok(Payload::Json(JsonText::written_by_serde_json(data)));
+    }
+    if !is_json(C::CONTENT_TYPE) {
+        return Ok(Payload::Binary(data));
+    }
+    let checked = JsonText::check(data);
+    let invalid = |e| {
+        Error::new(ErrorKind::Invalid, "the codec declares JSON and writes something else").with_source(e)
+    };
+    checked.map(Payload::Json).map_err(invalid)
+}
+
+/// Returns whether a media type is JSON: `application/json` or `…+json`, with or without parameters.
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json")
+}
+
+fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
+    const TEN_YEARS: Duration = Duration::from_secs(10 * 366 * 86_400);
+    let delay = match (options.delay, options.at) {
+        (Some(_), Some(_)) => {
+            return Err(Error::new(ErrorKind::Invalid, "set a delay or a time, not both"));
+        }
+        (Some(delay), None) => delay,
+        // A time that has passed means now.
+        (None, Some(moment)) => moment.duration_since(now).unwrap_or_default(),
+        (None, None) => Duration::ZERO,
+    };
+    if delay > TEN_YEARS {
+        return Err(Error::new(ErrorKind::Invalid, "a delay may be at most 10 years"));
+    }
+    Ok(delay)
+}
+
+pub(crate) fn new_id() -> Arc<str> {
+    (&*entropy::uuid_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
+}
+
+/// Returns the present time as text.
+fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
+    thread_local! {
+        /// The last millisecond that was written, and its text: under load many messages share one.
+        static LAST: RefCell<(i64, Arc<str>)> = RefCell::new((i64::MIN, Arc::from("")));
+    }
+    let millisecond = Timestamp::try_from(now).map_or(i64::MIN, Timestamp::as_millisecond);
+    LAST.with_borrow_mut(|last| {
+        if last.0 != millisecond || millisecond == i64::MIN {
+            *last = (millisecond, rfc3339(Some(now))?.into());
+        }
+        Ok(Arc::clone(&last.1))
+    })
+}
+
+pub(crate) fn rfc3339(time: Option<SystemTime>) -> Result<String, Error> {
+    let text = time.and_then(clock::rfc3339);
+    text.ok_or_else(|| Error::new(ErrorKind::Invalid, "a moment is outside the calendar"))
+}
