@@ -31,6 +31,37 @@ pub(crate) enum TokenSource {
     Custom(Arc<dyn TokenCredential>),
 }
 
+/// The methods by which options choose the source of their tokens; the options have a method `token` that keeps it.
+macro_rules! credential_methods {
+    () => {
+        /// Uses the identity of the machine, or the user-assigned one with `client_id`.
+        pub fn managed_identity(self, client_id: Option<&str>) -> Self {
+            self.token(TokenSource::Managed(client_id.map(str::to_owned)))
+        }
+
+        /// Uses workload identity: `AZURE_CLIENT_ID`, `AZURE_TENANT_ID` and `AZURE_FEDERATED_TOKEN_FILE`.
+        pub fn workload_identity(self) -> Self {
+            self.token(TokenSource::Workload)
+        }
+
+        /// Uses the login of `az` or `azd`.
+        pub fn developer_tools(self) -> Self {
+            self.token(TokenSource::DeveloperTools)
+        }
+
+        /// Uses a credential of the application's own: any [`TokenCredential`](azure_core::credentials::TokenCredential) of `azure_core`
+        /// 1.x, the only type of the SDK in this interface. The lease renewer's thread calls it too, so it must not wait for tasks of one
+        /// particular runtime.
+        pub fn credential(
+            self,
+            credential: std::sync::Arc<dyn azure_core::credentials::TokenCredential>,
+        ) -> Self {
+            self.token(TokenSource::Custom(credential))
+        }
+    };
+}
+pub(crate) use credential_methods;
+
 impl TokenSource {
     /// Returns a credential with connections and a cache of its own. The application's credential is shared: there is
     /// only one.

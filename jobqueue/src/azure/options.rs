@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use azure_core::credentials::TokenCredential;
-
 use super::account::{self, Account, Credential};
 use super::blob::AzureBlobs;
 use super::connection::{Connection, Setup};
 use super::connection_string;
 use super::probe;
 use super::queue::AzureQueues;
-use crate::entra::TokenSource;
+use crate::entra::{TokenSource, credential_methods};
 use crate::error::{Error, ErrorKind};
 use crate::name::{ContainerName, QueueName};
 use crate::storage::{Access, Storage, StoreError, StoreErrorKind};
@@ -98,27 +96,7 @@ impl Options {
         Ok(self)
     }
 
-    /// Uses the identity of the machine, or the user-assigned one with `client_id`.
-    pub fn managed_identity(self, client_id: Option<&str>) -> Self {
-        self.token(TokenSource::Managed(client_id.map(str::to_owned)))
-    }
-
-    /// Uses workload identity: `AZURE_CLIENT_ID`, `AZURE_TENANT_ID` and `AZURE_FEDERATED_TOKEN_FILE`.
-    pub fn workload_identity(self) -> Self {
-        self.token(TokenSource::Workload)
-    }
-
-    /// Uses the login of `az` or `azd`.
-    pub fn developer_tools(self) -> Self {
-        self.token(TokenSource::DeveloperTools)
-    }
-
-    /// Uses a credential of the application's own: any [`TokenCredential`] of `azure_core` 1.x. It is the only type of
-    /// the SDK in this interface. The lease renewer's thread calls it too, so it must not wait for tasks of one
-    /// particular runtime.
-    pub fn credential(self, credential: Arc<dyn TokenCredential>) -> Self {
-        self.token(TokenSource::Custom(credential))
-    }
+    credential_methods!();
 
     fn token(mut self, source: TokenSource) -> Self {
         self.setup.account.credential = Credential::Token(source);

@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_core::credentials::TokenCredential;
-
 use super::amqp::{Links, Trust};
 use super::connection_string::{self, Namespace};
 use super::entity::{Entities, NewQueues};
@@ -13,7 +11,7 @@ use super::queue::ServiceBusQueues;
 use super::sas::{Key, VALIDITY};
 use super::texts::Beside;
 use super::token::Credential;
-use crate::entra::TokenSource;
+use crate::entra::{TokenSource, credential_methods};
 use crate::error::{Error, ErrorKind};
 use crate::storage::{BlobStore, QueueStore, Storage};
 
@@ -75,26 +73,7 @@ impl Options {
         })
     }
 
-    /// Uses the identity of the machine, or the user-assigned one with `client_id`.
-    pub fn managed_identity(self, client_id: Option<&str>) -> Self {
-        self.token(TokenSource::Managed(client_id.map(str::to_owned)))
-    }
-
-    /// Uses workload identity: `AZURE_CLIENT_ID`, `AZURE_TENANT_ID` and `AZURE_FEDERATED_TOKEN_FILE`.
-    pub fn workload_identity(self) -> Self {
-        self.token(TokenSource::Workload)
-    }
-
-    /// Uses the login of `az` or `azd`.
-    pub fn developer_tools(self) -> Self {
-        self.token(TokenSource::DeveloperTools)
-    }
-
-    /// Uses a credential of the application's own: any [`TokenCredential`] of `azure_core` 1.x. The lease renewer's thread calls it
-    /// too, so it must not wait for tasks of one particular runtime.
-    pub fn credential(self, credential: Arc<dyn TokenCredential>) -> Self {
-        self.token(TokenSource::Custom(credential))
-    }
+    credential_methods!();
 
     fn token(mut self, source: TokenSource) -> Self {
         self.credential = Given::Entra(source);
