@@ -4,87 +4,85 @@ use serde_json::{Value, json};
 
 use super::list::{self, Metric};
 
-/// A panel: its title, unit, and queries. In a query `{}` is the name of the series.
+/// A panel: its title, unit, and queries.
 struct Panel {
     title: &'static str,
     unit: &'static str,
-    queries: &'static [(Metric, &'static str, &'static str)],
+    queries: &'static [Query],
 }
 
+/// A metric, the query in which `{}` is the name of its series, and the legend.
+type Query = (Metric, &'static str, &'static str);
+
+/// The query for a series of the selected queues, unchanged.
+const SELECTED: &str = r#"{}{queue=~"$queue"}"#;
+
+/// The query for a series of the selected queues, where it is not 0.
+const POSITIVE: &str = r#"{}{queue=~"$queue"} > 0"#;
+
 const PANELS: &[Panel] = &[
-    Panel {
-        title: "Jobs that wait",
-        unit: "short",
-        queries: &[(list::WAITING, r#"{}{queue=~"$queue"}"#, "{{queue}}")],
-    },
-    Panel {
-        title: "Age of the oldest job that waits",
-        unit: "s",
-        queries: &[(list::OLDEST, r#"{}{queue=~"$queue"}"#, "{{queue}}")],
-    },
-    Panel {
-        title: "Deliveries a second, by outcome",
-        unit: "ops",
-        queries: &[(
+    panel("Jobs that wait", "short", &[(list::WAITING, SELECTED, "{{queue}}")]),
+    panel("Age of the oldest job that waits", "s", &[(list::OLDEST, SELECTED, "{{queue}}")]),
+    panel(
+        "Deliveries a second, by outcome",
+        "ops",
+        &[(
             list::DELIVERIES,
             r#"sum by (queue, outcome) (rate({}{queue=~"$queue"}[$__rate_interval]))"#,
             "{{queue}} {{outcome}}",
         )],
-    },
-    Panel {
-        title: "Run time, 95th percentile",
-        unit: "s",
-        queries: &[(
+    ),
+    panel(
+        "Run time, 95th percentile",
+        "s",
+        &[(
             list::RUN_TIME,
             r#"histogram_quantile(0.95, sum by (queue, kind, le) (rate({}_bucket{queue=~"$queue"}[$__rate_interval])))"#,
             "{{queue}} {{kind}}",
         )],
-    },
-    Panel {
-        title: "Messages in the queue, and jobs that run",
-        unit: "short",
-        queries: &[
-            (list::LENGTH, r#"{}{queue=~"$queue"}"#, "{{queue}}: messages"),
-            (list::IN_FLIGHT, r#"{}{queue=~"$queue"}"#, "{{queue}}: running"),
-        ],
-    },
-    Panel {
-        title: "Dead letters",
-        unit: "short",
-        queries: &[(list::DEAD, r#"{}{queue=~"$queue"}"#, "{{queue}}")],
-    },
-    Panel {
-        title: "Workers, and those that the queue needs",
-        unit: "short",
-        queries: &[
-            (list::WORKERS, r#"{}{queue=~"$queue"}"#, "{{queue}}: present"),
-            (list::DESIRED, r#"{}{queue=~"$queue"}"#, "{{queue}}: needed"),
+    ),
+    panel(
+        "Messages in the queue, and jobs that run",
+        "short",
+        &[(list::LENGTH, SELECTED, "{{queue}}: messages"), (list::IN_FLIGHT, SELECTED, "{{queue}}: running")],
+    ),
+    panel("Dead letters", "short", &[(list::DEAD, SELECTED, "{{queue}}")]),
+    panel(
+        "Workers, and those that the queue needs",
+        "short",
+        &[
+            (list::WORKERS, SELECTED, "{{queue}}: present"),
+            (list::DESIRED, SELECTED, "{{queue}}: needed"),
             (list::PRESENT, r#"{}{state="stale"}"#, "gone without a word"),
         ],
-    },
-    Panel {
-        title: "Slots in use",
-        unit: "percentunit",
-        queries: &[(
+    ),
+    panel(
+        "Slots in use",
+        "percentunit",
+        &[(
             list::SLOTS,
             r#"sum by (queue) (jobqueue_queue_in_flight{queue=~"$queue"}) / sum by (queue) ({}{queue=~"$queue"} > 0)"#,
             "{{queue}}",
         )],
-    },
-    Panel {
-        title: "Paused queues, and open circuits",
-        unit: "short",
-        queries: &[
-            (list::PAUSED, r#"{}{queue=~"$queue"} > 0"#, "{{queue}}: paused"),
-            (list::CIRCUITS, r#"{}{queue=~"$queue"} > 0"#, "{{queue}}: circuit open"),
+    ),
+    panel(
+        "Paused queues, and open circuits",
+        "short",
+        &[
+            (list::PAUSED, POSITIVE, "{{queue}}: paused"),
+            (list::CIRCUITS, POSITIVE, "{{queue}}: circuit open"),
         ],
-    },
-    Panel {
-        title: "Reading the storage",
-        unit: "s",
-        queries: &[(list::SCRAPE_DURATION, "{}", "duration"), (list::SCRAPE_AGE, "{}", "age of the figures")],
-    },
+    ),
+    panel(
+        "Reading the storage",
+        "s",
+        &[(list::SCRAPE_DURATION, "{}", "duration"), (list::SCRAPE_AGE, "{}", "age of the figures")],
+    ),
 ];
+
+const fn panel(title: &'static str, unit: &'static str, queries: &'static [Query]) -> Panel {
+    Panel { title, unit, queries }
+}
 
 /// Returns the dashboard for Grafana 10 or newer, to import as it is. It asks for the data source.
 pub fn grafana_dashboard() -> Value {

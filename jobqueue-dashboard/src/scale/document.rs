@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::target::{Desired, Target, workers};
-use crate::snapshot::{QueueFigures, Snapshot};
+use crate::snapshot::{QueueFigures, Snapshot, round};
 
 /// The answer of `/scale`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -21,36 +21,13 @@ pub struct ScaleDocument {
     pub age_seconds: f64,
 }
 
-/// The figures of one queue. [`QueueFigures`] says more of each.
+/// The figures of one queue, and the number of workers that it needs. In JSON they are one object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ScaleFigures {
-    /// About how many messages there are, invisible ones included.
-    pub length: u64,
-    /// The jobs that run.
-    pub in_flight: u64,
-    /// The jobs that a further worker could start now.
-    pub waiting: u64,
-    /// The invisible messages that no worker tells of.
-    pub hidden: u64,
-    /// The age of the oldest visible message in seconds; `None` if none is visible.
-    pub oldest_seconds: Option<f64>,
-    /// About how many dead letters there are.
-    pub dead: u64,
-    /// The jobs completed a second over the last minute.
-    pub rate: Option<f64>,
-    /// The mean time that a handler ran, in seconds.
-    pub run_seconds: Option<f64>,
-    /// The workers that listen and are not draining.
-    pub workers: u64,
-    /// The workers that are draining.
-    pub draining: u64,
-    /// The slots of the workers that are not draining.
-    pub slots: u64,
-    /// The mean number of slots of a worker.
-    pub slots_per_worker: Option<f64>,
-    /// True if workers leave the queue alone.
-    pub paused: bool,
+    /// The figures of the queue. Fractions are rounded to a thousandth in JSON.
+    #[serde(flatten)]
+    pub figures: QueueFigures,
     /// The work of the queue in workers, not rounded: what an autoscaler with a tolerance takes.
     pub load: f64,
     /// The number of workers that the queue needs.
@@ -84,27 +61,11 @@ impl ScaleDocument {
 impl ScaleFigures {
     fn of(figures: &QueueFigures, desired: Desired) -> Self {
         Self {
-            length: figures.length,
-            in_flight: figures.in_flight,
-            waiting: figures.waiting,
-            hidden: figures.hidden,
-            oldest_seconds: figures.oldest_seconds.map(round),
-            dead: figures.dead,
-            rate: figures.rate.map(round),
-            run_seconds: figures.run_seconds.map(round),
-            workers: figures.workers,
-            draining: figures.draining,
-            slots: figures.slots,
-            slots_per_worker: figures.slots_per_worker,
-            paused: figures.paused,
+            figures: figures.clone(),
             load: round(desired.load()),
             desired: desired.workers(),
             desired_by_slots: workers(desired.by_slots),
             desired_by_delay: desired.by_delay.map(workers),
         }
     }
-}
-
-fn round(seconds: f64) -> f64 {
-    (seconds * 1e3).round() / 1e3
 }

@@ -1,9 +1,10 @@
 //! The figures of one queue, from its overview and the records of workers.
 
 use jobqueue::admin::{QueueOverview, WorkerOverview};
+use serde::{Serialize, Serializer};
 
 /// The figures of one queue. The shards of a queue are one queue here.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QueueFigures {
     /// About how many messages there are, invisible ones included.
@@ -18,12 +19,15 @@ pub struct QueueFigures {
     /// The invisible messages that no worker tells of: delayed, fetched a moment ago, or fetched by a worker without a record.
     pub hidden: u64,
     /// The age of the oldest of the next 32 visible messages in seconds; `None` if none is visible.
+    #[serde(serialize_with = "rounded")]
     pub oldest_seconds: Option<f64>,
     /// About how many dead letters there are.
     pub dead: u64,
     /// The jobs completed a second over the last minute; `None` until two snapshots were taken.
+    #[serde(serialize_with = "rounded")]
     pub rate: Option<f64>,
     /// The mean time that a handler ran over the last minute, or before if none has ended lately; `None` if none has ended.
+    #[serde(serialize_with = "rounded")]
     pub run_seconds: Option<f64>,
     /// The present workers that listen to the queue and are not draining.
     pub workers: u64,
@@ -34,10 +38,12 @@ pub struct QueueFigures {
     /// The mean number of slots of a worker, or that of workers that were here before; `None` if none was.
     pub slots_per_worker: Option<f64>,
     /// The workers that fetch nothing from the queue because everything fails.
+    #[serde(skip)]
     pub circuits_open: u64,
     /// True if workers leave the queue alone.
     pub paused: bool,
     /// The jobs that run on workers that are not draining.
+    #[serde(skip)]
     held_by_staying: u64,
 }
 
@@ -90,6 +96,16 @@ impl QueueFigures {
     pub(super) fn demand(&self) -> Demand {
         Demand { waiting: if self.paused { 0 } else { self.waiting }, running: self.held_by_staying }
     }
+}
+
+/// Writes a number rounded to a thousandth.
+fn rounded<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    number.map(round).serialize(serializer)
+}
+
+/// Returns a number rounded to a thousandth.
+pub(crate) fn round(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
 }
 
 /// Returns how many jobs of a queue a worker runs. A record names the first 1,000 of its jobs; the rest is distributed alike.

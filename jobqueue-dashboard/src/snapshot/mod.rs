@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use figures::round;
 pub use figures::{Demand, QueueFigures};
 pub use refresh::Snapshot;
 pub use totals::{KindTotals, Totals};
