@@ -128,21 +128,7 @@ impl State {
                 Sender::Confirm { nonce, copy, single: !ambiguous }
             }
             Sender::Confirm { nonce, copy, single } => {
-                let confirmed = match design {
-                    Design::MessageBeforeRecord => {
-                        self.record.join(s);
-                        true
-                    }
-                    Design::MatchedByMessageId => {
-                        self.bound[s] = Some(copy);
-                        self.record.confirm(s, nonce, single.then_some(copy), design)
-                    }
-                    Design::RemovedByTime => {
-                        self.record.confirm(s, nonce, single.then_some(copy), design);
-                        true
-                    }
-                    _ => self.record.confirm(s, nonce, single.then_some(copy), design),
-                };
+                let confirmed = self.confirm(s, (nonce, copy, single), design);
                 if confirmed { self.acknowledge(s, nonce, Some(copy)) } else { Sender::Idle }
             }
             Sender::Revoke(nonce) => {
@@ -167,6 +153,25 @@ impl State {
                 Sender::Idle
             }
             other @ (Sender::Idle | Sender::Mark { .. }) => other,
+        }
+    }
+
+    /// Confirms the entry of a message that was put, as the design has it. Returns whether the sender may acknowledge.
+    fn confirm(&mut self, s: usize, (nonce, copy, single): (Nonce, u8, bool), design: Design) -> bool {
+        match design {
+            Design::MessageBeforeRecord => {
+                self.record.join(s);
+                true
+            }
+            Design::MatchedByMessageId => {
+                self.bound[s] = Some(copy);
+                self.record.confirm(s, nonce, single.then_some(copy), design)
+            }
+            Design::RemovedByTime => {
+                self.record.confirm(s, nonce, single.then_some(copy), design);
+                true
+            }
+            _ => self.record.confirm(s, nonce, single.then_some(copy), design),
         }
     }
 
