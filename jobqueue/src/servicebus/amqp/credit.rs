@@ -1,11 +1,11 @@
 //! The credit that the service has for a link: as much as was asked for, and never more than there are free slots.
 //!
 //! ```text
-//!             get                       nothing came, and somebody waits for arrivals
-//!   nothing ───────► getting ─────────────────────────────────────────────────────────► listening
-//!      ▲                │ ▲                                                                 │
-//!      └── all came, ───┘ └───────────────── get, or nobody fetches what came ──────────────┘
-//!          or drained
+//!                get                nothing came, and somebody waits for arrivals
+//!   nothing ───────────► getting ──────────────────────────────────────────────► listening
+//!      ▲                  │  ▲                                                       │
+//!      └── all came, or ──┘  └─────────── a get, or nobody fetches what came ────────┘
+//!          drained
 //! ```
 //!
 //! While listening, the service keeps the credit of the last get, so that a message comes at once; nothing is sent meanwhile.
