@@ -32,6 +32,7 @@ pub mod keda;
 pub mod metrics;
 pub mod scale;
 pub mod snapshot;
+mod sync;
 
 #[cfg(feature = "pages")]
 pub use browser::{Access, Dashboard, Field, Shown};

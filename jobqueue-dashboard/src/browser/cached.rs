@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jobqueue::Error;
@@ -10,6 +10,8 @@ use jobqueue::admin::{
     BatchDetail, BatchList, DeadLetterPage, Explanation, GroupOverview, LeaderOverview, RawJob,
     ScheduleOverview,
 };
+
+use crate::sync::lock;
 
 /// The number of answers above which old ones are removed.
 const MANY: usize = 256;
@@ -48,7 +50,7 @@ impl<V> Cached<V> {
     }
 
     fn slot(&self, question: &str) -> Slot<V> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         if slots.len() > MANY {
             let is_used = |slot: &Slot<V>| {
                 slot.try_lock()
@@ -60,7 +62,7 @@ impl<V> Cached<V> {
     }
 
     fn clear(&self) {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.slots).clear();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bulk operations on dead letters: they run in the background, tell their progress and can be stopped.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use jobqueue::admin::{Action, Admin, BulkReport};
@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::browser::pages::PageError;
 use crate::browser::pages::selection::Selection;
+use crate::sync::lock;
 
 /// The most operations that run at once.
 const AT_ONCE: usize = 8;
@@ -130,7 +131,7 @@ impl Operations {
             stop: self.stop.child_token(),
         });
         {
-            let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = lock(&self.all);
             if all.iter().filter(|other| other.is_running()).count() >= AT_ONCE {
                 return Err(PageError::busy(format!(
                     "{AT_ONCE} operations are running; wait until one has ended"
@@ -153,13 +154,13 @@ impl Operations {
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Operation>> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.all);
         all.iter().find(|operation| operation.id == id).cloned()
     }
 
     /// Returns the operations on a queue, the newest first.
     pub(crate) fn of_queue(&self, queue: &str) -> Vec<Arc<Operation>> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.all);
         all.iter().rev().filter(|operation| operation.order.queue == queue).cloned().collect()
     }
 }

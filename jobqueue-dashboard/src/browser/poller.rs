@@ -1,7 +1,7 @@
 //! One look at the storage for all who look at the dashboard.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use jobqueue::admin::{Admin, QueueOverview, WorkerOverview};
@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::browser::throughput::{Minute, Throughput};
+use crate::sync::lock;
 
 /// The time between two looks while nobody looks at the dashboard.
 const IDLE: Duration = Duration::from_secs(60);
@@ -106,7 +107,7 @@ impl Poller {
     }
 
     pub(crate) fn throughput<T>(&self, read: impl FnOnce(&Throughput) -> T) -> T {
-        read(&self.throughput.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&lock(&self.throughput))
     }
 
     /// Returns the minutes of the last hour of all queues.
@@ -132,7 +133,7 @@ impl Poller {
         let at = SystemTime::now();
         let snapshot = Arc::new(match (queues, workers) {
             (Ok(queues), Ok(workers)) => {
-                let mut throughput = self.throughput.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut throughput = lock(&self.throughput);
                 throughput.look(at, workers.iter().map(|worker| &worker.record));
                 Snapshot { at, taken, queues, workers, error: None }
             }

@@ -16,13 +16,15 @@ mod figures;
 mod refresh;
 mod totals;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use jobqueue::admin::Admin;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::sync::lock;
 
 pub(crate) use figures::round;
 pub use figures::{Demand, QueueFigures};
@@ -204,6 +206,6 @@ impl Snapshots {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 }

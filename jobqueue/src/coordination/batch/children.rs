@@ -4,6 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
@@ -118,15 +119,23 @@ impl Batch {
         // Boxed, because the compiler cannot see that a future that keeps a borrowing closure is `Send`.
         let mut chunks = children.chunks(CHUNK).boxed();
         async move {
-            let core = self.core::<M>().await?;
-            core.ready_to_send(None).await?;
-            let token = self.token().await?;
+            let (core, token) = self.ready_to_send::<M>(None).await?;
             while let Some(chunk) = chunks.next().await {
                 let drafts = self.drafts(&token, &SendOptions::new(), chunk)?;
                 self.send_chunk::<M>(&core, drafts).await?;
             }
             Ok(())
         }
+    }
+
+    /// Waits until the queue of the children has room, if requested. Returns it, and the token of the batch.
+    async fn ready_to_send<M: QueueMessage>(
+        &mut self,
+        below: Option<u64>,
+    ) -> Result<(Arc<QueueCore>, String), Error> {
+        let core = self.core::<M>().await?;
+        core.ready_to_send(below).await?;
+        Ok((core, self.token().await?))
     }
 
     /// Writes the drafts of the next children.
@@ -252,9 +261,7 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<Child<'a, M>> {
     fn into_future(self) -> Self::IntoFuture {
         let (Child { batch, message }, options, below) = self.into_target();
         Box::pin(async move {
-            let core = batch.core::<M>().await?;
-            core.ready_to_send(below).await?;
-            let token = batch.token().await?;
+            let (core, token) = batch.ready_to_send::<M>(below).await?;
             let drafts = batch.drafts(&token, &options, [message])?;
             batch.send_chunk::<M>(&core, drafts).await
         })
@@ -272,9 +279,7 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
                 let text = "a unique child has the id of its place in the batch; leave its id out";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            let core = batch.core::<M>().await?;
-            core.ready_to_send(below).await?;
-            let token = batch.token().await?;
+            let (core, token) = batch.ready_to_send::<M>(below).await?;
             for draft in batch.drafts(&token, &options, [message])? {
                 batch.send_unique::<M>(&core, draft, window).await?;
             }
@@ -299,9 +304,7 @@ where
                 let text = "an id belongs to one message; give each child its own options with its id";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            let core = batch.core::<M>().await?;
-            core.ready_to_send(below).await?;
-            let token = batch.token().await?;
+            let (core, token) = batch.ready_to_send::<M>(below).await?;
             loop {
                 let drafts = batch.drafts(&token, &options, children.by_ref().take(CHUNK))?;
                 if drafts.is_empty() {

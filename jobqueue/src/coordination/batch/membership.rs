@@ -1,7 +1,7 @@
 //! The worker's hook for children and continuations of batches.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
@@ -11,6 +11,7 @@ use super::ledger::{Ledger, Marker};
 use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN};
 use crate::error::Error;
 use crate::job::JobInfo;
+use crate::sync::lock;
 use crate::worker::{Decision, Hook, HookContext, Waiting};
 
 /// The maximum number of batch tokens in memory.
@@ -63,13 +64,12 @@ impl Membership {
         let (Some(id), Some(token)) = (headers.get(id), headers.get(token)) else { return Ok(None) };
         let Ok(id) = BatchId::new(id) else { return Ok(None) };
         let ledger = Ledger { storage: hook_context.storage, id };
-        let known =
-            self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(ledger.id.as_str()).cloned();
+        let known = lock(&self.tokens).get(ledger.id.as_str()).cloned();
         let known = match known {
             Some(known) => known,
             None => {
                 let Some(read) = ledger.token().await? else { return Ok(None) };
-                let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut tokens = lock(&self.tokens);
                 if tokens.len() >= MAX_TOKENS {
                     tokens.clear();
                 }
