@@ -89,6 +89,10 @@ async fn an_arrival_wakes_an_idle_worker_without_polling() {
     permits.add_permits(10);
     for name in ["a", "b", "c"] {
         bench.until(|credit| credit > 0).await;
+        // The job before is completed by a call.
+        while bench.count("active") > 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
         let before = bench.emulator.last_call();
         // Longer than several polls would take that begin at 100 ms.
         sleep(Duration::from_secs(1)).await;
@@ -118,6 +122,33 @@ async fn the_service_has_credit_for_free_slots_only() {
     permits.add_permits(2);
     bench.until_credit(2).await;
     let _ = worker.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_busy_worker_drains_nothing_and_completes_in_ranges() {
+    const JOBS: usize = 200;
+    let bench = Bench::new();
+    let queue = bench.another().queue::<Work>().await.unwrap();
+    let names: Vec<_> = (0..JOBS).map(|number| work(&number.to_string())).collect();
+    queue.send_all(&names).await.unwrap();
+    let before = bench.emulator.frames();
+    let (worker, mut jobs, permits) = start(&bench, 32);
+    // All messages that came at once end at once.
+    for _ in 0..JOBS {
+        next(&mut jobs).await;
+        if jobs.is_empty() {
+            permits.add_permits(JOBS);
+        }
+    }
+    let report = worker.shutdown().await;
+    assert_eq!(report.completed, JOBS as u64, "{report:?}");
+    let [drains, settlements] = ["drains", "dispositions"].map(|name| {
+        let now = bench.emulator.frames();
+        now[name].as_u64().unwrap() - before[name].as_u64().unwrap()
+    });
+    // One drain ends the credit of the worker.
+    assert!(drains <= 3, "{drains} drains");
+    assert!(settlements < JOBS as u64 * 3 / 4, "{settlements} settlements of {JOBS} messages");
 }
 
 #[tokio::test]

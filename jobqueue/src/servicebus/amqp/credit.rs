@@ -1,14 +1,16 @@
 //! The credit that the service has for a link: as much as was asked for, and never more than there are free slots.
 //!
 //! ```text
-//!                get                nothing came, and somebody waits for arrivals
+//!                get              the answer, while somebody waits for arrivals
 //!   nothing ───────────► getting ──────────────────────────────────────────────► listening
 //!      ▲                  │  ▲                                                       │
 //!      └── all came, or ──┘  └─────────── a get, or nobody fetches what came ────────┘
 //!          drained
 //! ```
 //!
-//! While listening, the service keeps the credit of the last get, so that a message comes at once; nothing is sent meanwhile.
+//! While listening, the service keeps the credit that the last get has not used. After a get that found nothing it keeps it
+//! for as long as somebody waits, so that a message comes at once; after another, until the next get, which should follow at once
+//! and raises it to what is asked for then. So a worker that is busy, and one that waits, sends no drain.
 
 use std::time::Duration;
 
@@ -23,6 +25,11 @@ use super::receiver::{Taken, not_sent};
 
 /// The time that a message waits which came without a get. Then it is given back: the slot that it came for is in use.
 const EARLY: Duration = Duration::from_secs(1);
+/// The time that a get waits for further messages after the first.
+const GATHER: Duration = Duration::from_millis(1);
+/// The time that the service keeps the rest of the credit after a get that found messages. A worker with free slots asks
+/// again before it is over; one whose slots are taken by another queue does not.
+const REST: Duration = Duration::from_millis(10);
 
 pub(super) type GetAnswer = oneshot::Sender<Result<Vec<Taken>, Fault>>;
 
@@ -49,6 +56,8 @@ pub(super) struct Getting {
 pub(super) struct Listening {
     /// The credit that the service has not used yet.
     credit: u32,
+    /// True after a get that found nothing: the next one comes when a message has come.
+    is_idle: bool,
     /// The messages that nobody has asked for yet.
     early: Vec<Taken>,
     /// The time at which they are given back; without any, the time to see whether anybody still waits.
@@ -71,24 +80,34 @@ impl ReceiveTask {
         Ok(())
     }
 
-    /// Begins a get. If the service has credit already, what comes for that is the answer.
+    /// Begins a get. Credit that the service has already is raised to what is asked for; if it is more, it is drained.
     async fn begin(&mut self, at_most: u32, wait: Duration, answer: Option<GetAnswer>) -> Result<(), Fault> {
-        let (since, ahead) = self.seen.ahead(self.receiver.name(), self.received);
+        let (since, _) = self.seen.counts(self.receiver.name());
         self.since = since;
-        let until = Instant::now() + wait;
-        let Some(Listening { credit, early, .. }) = self.listening.take() else {
-            let getting =
-                Getting { missing: at_most, at_most, got: Vec::new(), answer, until, is_draining: false };
-            self.getting = Some(getting);
-            return self.receiver.set_credit(at_most.wrapping_add(ahead)).await.map_err(lost);
-        };
-        let until = Instant::now() + LIMIT;
-        self.getting =
-            Some(Getting { missing: credit, at_most, got: early, answer, until, is_draining: credit > 0 });
-        match credit {
+        let (credit, early) =
+            self.listening.take().map_or_else(Default::default, |present| (present.credit, present.early));
+        let here = u32::try_from(early.len()).unwrap_or(u32::MAX);
+        let is_draining = credit > 0 && credit.saturating_add(here) > at_most;
+        let missing = if is_draining { credit } else { at_most.saturating_sub(here) };
+        let until = Instant::now()
+            + match (is_draining, early.is_empty()) {
+                (true, _) => LIMIT,
+                (false, true) => wait,
+                (false, false) => GATHER,
+            };
+        self.getting = Some(Getting { missing, at_most, got: early, answer, until, is_draining });
+        match missing {
             0 => self.answer().await,
-            _ => self.receiver.drain().await.map_err(lost),
+            _ if is_draining => self.receiver.drain().await.map_err(lost),
+            more if more > credit => self.grant(more).await,
+            _ => Ok(()),
         }
+    }
+
+    /// Sets the credit of the service. The client has not counted the credit that drains have ended.
+    async fn grant(&mut self, credit: u32) -> Result<(), Fault> {
+        let (_, drained) = self.seen.counts(self.receiver.name());
+        self.receiver.set_credit(credit.wrapping_add(drained)).await.map_err(lost)
     }
 
     /// Takes a delivery in; `None` for one that could not be decoded, or has no lock.
@@ -98,9 +117,13 @@ impl ReceiveTask {
             getting.got.extend(taken);
             return match (getting.missing, getting.is_draining) {
                 (0, _) => self.answer().await,
+                (_, true) => self.finish_if_drained().await,
+                (_, false) if self.arrivals.has_subscribers() => {
+                    getting.until = getting.until.min(Instant::now() + GATHER);
+                    Ok(())
+                }
                 // What else is there comes with the answer to the drain.
                 (_, false) => self.late().await,
-                (_, true) => self.finish_if_drained().await,
             };
         }
         let Some(listening) = &mut self.listening else {
@@ -124,17 +147,22 @@ impl ReceiveTask {
         self.stop_listening().await
     }
 
-    /// Does what is due: drains what was not delivered in time, or gives back what nobody has fetched. Ends the link when a
-    /// drain gets no answer.
+    /// Does what is due: answers the get when its time is over, after a drain if nobody waits for arrivals; gives back what nobody
+    /// has fetched. Ends the link when a drain gets no answer.
     pub(super) async fn late(&mut self) -> Result<(), Fault> {
         match (&mut self.getting, &mut self.listening) {
             (Some(getting), _) if getting.is_draining => Err(Fault::Lost("a drain got no answer".to_owned())),
+            (Some(getting), _) if getting.answer.is_some() && self.arrivals.has_subscribers() => {
+                self.answer().await
+            }
             (Some(getting), _) => {
                 getting.is_draining = true;
                 getting.until = Instant::now() + LIMIT;
                 self.receiver.drain().await.map_err(lost)
             }
-            (None, Some(listening)) if listening.early.is_empty() && self.arrivals.has_subscribers() => {
+            (None, Some(listening))
+                if listening.is_idle && listening.early.is_empty() && self.arrivals.has_subscribers() =>
+            {
                 listening.until = Instant::now() + EARLY;
                 Ok(())
             }
@@ -147,10 +175,12 @@ impl ReceiveTask {
         self.begin(0, LIMIT, None).await
     }
 
-    /// Answers the get, and gives back what the caller cannot take. Listens if there was nothing.
+    /// Answers the get, and gives back what the caller cannot take. Leaves the service the credit that was not drained.
     async fn answer(&mut self) -> Result<(), Fault> {
-        let Some(Getting { at_most, mut got, answer, .. }) = self.getting.take() else { return Ok(()) };
-        let (was_empty, was_asked) = (got.is_empty(), answer.is_some());
+        let Some(Getting { missing, at_most, mut got, answer, is_draining, .. }) = self.getting.take() else {
+            return Ok(());
+        };
+        let (is_idle, was_asked) = (got.is_empty(), answer.is_some());
         let mut surplus = got.split_off(got.len().min(at_most as usize));
         if let Some(answer) = answer
             && let Err(Ok(got)) = answer.send(Ok(got))
@@ -160,13 +190,15 @@ impl ReceiveTask {
         for taken in surplus {
             self.give_back(taken.lock).await;
         }
-        if was_empty && was_asked && self.asked.is_empty() && self.arrivals.has_subscribers() {
-            let (_, ahead) = self.seen.ahead(self.receiver.name(), self.received);
-            let until = Instant::now() + EARLY;
-            self.listening = Some(Listening { credit: at_most, early: Vec::new(), until });
-            self.receiver.set_credit(at_most.wrapping_add(ahead)).await.map_err(lost)?;
+        let rest = if is_draining { 0 } else { missing };
+        let begins_to_listen =
+            is_idle && was_asked && self.asked.is_empty() && self.arrivals.has_subscribers();
+        let credit = if rest == 0 && begins_to_listen { at_most } else { rest };
+        if credit > 0 {
+            let until = Instant::now() + if is_idle { EARLY } else { REST };
+            self.listening = Some(Listening { credit, is_idle, early: Vec::new(), until });
         }
-        Ok(())
+        if credit > rest { self.grant(credit).await } else { Ok(()) }
     }
 
     /// Makes a message visible at once.

@@ -1,7 +1,7 @@
 //! The task that owns a receiving link.
 //!
-//! It asks for as many messages as there are free slots, and drains what it did not get, so that no lock runs out while
-//! a message waits here: see `credit`.
+//! It asks for as many messages as there are free slots, so that no lock runs out while a message waits here: see `credit`.
+//! Messages that are completed at the same time are completed by one frame.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use fe2o3_amqp::link::{DispositionError, RecvError};
 use fe2o3_amqp::types::messaging::{Body, Data, Message};
 use fe2o3_amqp::types::primitives::Value;
 use fe2o3_amqp::{Delivery, Receiver};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -25,6 +25,9 @@ use super::tap::Seen;
 use super::transaction;
 use super::values::{condition_of, guid};
 use crate::storage::Notifier;
+
+/// The number of commands that are served together.
+const BATCH: usize = 64;
 
 pub(super) struct ReceiveTask {
     pub(super) receiver: Receiver,
@@ -65,6 +68,7 @@ impl ReceiveTask {
 
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>, ended: CancellationToken) {
         let _ended = ended.drop_guard();
+        let mut batch = Vec::new();
         let fault = loop {
             let until = self.getting.as_ref().map(|getting| getting.until);
             let until = until.or(self.listening.as_ref().map(|listening| listening.until));
@@ -72,9 +76,9 @@ impl ReceiveTask {
             let step = tokio::select! {
                 biased;
                 () = self.dead.cancelled() => break Fault::Lost("the connection has ended".to_owned()),
-                command = commands.recv() => match command {
-                    Some(command) => self.serve(command).await,
-                    None => return,
+                count = commands.recv_many(&mut batch, BATCH) => match count {
+                    0 => return,
+                    _ => self.serve_all(&mut batch, &mut commands).await,
                 },
                 delivery = self.receiver.recv::<Body<Value>>() => self.received(delivery).await,
                 Ok(()) = self.flows.changed(), if is_draining => self.finish_if_drained().await,
@@ -91,6 +95,61 @@ impl ReceiveTask {
         tracing::debug!(error = %fault, "a link from Service Bus has ended");
         commands.close();
         self.fail(&fault);
+    }
+
+    /// Serves commands; completes messages that follow each other by one frame.
+    async fn serve_all(
+        &mut self,
+        batch: &mut Vec<Command>,
+        commands: &mut mpsc::Receiver<Command>,
+    ) -> Result<(), Fault> {
+        // Handlers that end at the same time have their turn first.
+        tokio::task::yield_now().await;
+        while batch.len() < BATCH
+            && let Ok(command) = commands.try_recv()
+        {
+            batch.push(command);
+        }
+        let (mut completed, mut others) = (Vec::new(), Vec::new());
+        for command in batch.drain(..) {
+            match command {
+                Command::Settle { lock, how: Settlement::Complete, answer } => completed.push((lock, answer)),
+                other => others.push(other),
+            }
+        }
+        self.complete_all(completed).await;
+        for command in others {
+            self.serve(command).await?;
+        }
+        Ok(())
+    }
+
+    /// Completes messages; each caller waits for its own answer.
+    async fn complete_all(&mut self, completed: Vec<(Uuid, oneshot::Sender<Option<Answered>>)>) {
+        let mut deliveries = Vec::with_capacity(completed.len());
+        let mut answers = Vec::with_capacity(completed.len());
+        for (lock, answer) in completed {
+            let Some(delivery) = self.deliveries.remove(&lock) else {
+                let _ = answer.send(None);
+                continue;
+            };
+            answers.push((answer, self.seen.watch(delivery.delivery_id())));
+            deliveries.push(delivery);
+        }
+        if deliveries.is_empty() {
+            return;
+        }
+        // The client sends one frame for each range of numbers without a gap.
+        let sent = self.receiver.accept_all(deliveries).await;
+        let is_alone = answers.len() == 1;
+        let sent = sent.map_err(|error: DispositionError| match is_alone {
+            true => Fault::NotSent(error.to_string()),
+            // The first of several frames may have been sent.
+            false => Fault::Lost(error.to_string()),
+        });
+        for (answer, waiting) in answers {
+            let _ = answer.send(Some(sent.clone().map(|()| waiting)));
+        }
     }
 
     async fn serve(&mut self, command: Command) -> Result<(), Fault> {

@@ -48,10 +48,10 @@ struct SeenLink {
     sends: bool,
     /// The complete deliveries.
     deliveries: u64,
-    /// The peer's delivery count at first, and now: it grows by one with each delivery, and by unused credit with a
-    /// drain.
-    first_count: u32,
+    /// The peer's delivery count: it grows by one with each delivery, and by unused credit with a drain.
     count: u32,
+    /// The part of the count that drains have added.
+    drained: u32,
     /// The delivery count and the deliveries at the end of the last drain.
     drained_at: Option<(u32, u64)>,
 }
@@ -75,13 +75,12 @@ impl Seen {
         self.flows.subscribe()
     }
 
-    /// Returns the peer's delivery count on a link, and by how much it is ahead of a client that has received so many
-    /// deliveries.
-    pub(super) fn ahead(&self, link: &str, received: u64) -> (u32, u32) {
+    /// Returns the peer's delivery count on a link, and the credit that drains have ever ended there. The client has not
+    /// counted that credit.
+    pub(super) fn counts(&self, link: &str) -> (u32, u32) {
         let inner = lock(&self.inner);
-        let Some(seen) = inner.links.values().find(|seen| seen.name == link) else { return (0, 0) };
-        let received = seen.first_count.wrapping_add(u32::try_from(received % (1 << 32)).unwrap_or_default());
-        (seen.count, seen.count.wrapping_sub(received))
+        let seen = inner.links.values().find(|seen| seen.name == link);
+        seen.map_or((0, 0), |seen| (seen.count, seen.drained))
     }
 
     /// Returns how many deliveries the peer had sent on a link when it answered a drain that was asked for since its
@@ -110,7 +109,7 @@ impl Seen {
                 let attach: Attach = serde_amqp::from_slice(body).ok()?;
                 let count = attach.initial_delivery_count.unwrap_or_default();
                 let (name, sends) = (attach.name, attach.role == Role::Sender);
-                let link = SeenLink { name, sends, first_count: count, count, ..SeenLink::default() };
+                let link = SeenLink { name, sends, count, ..SeenLink::default() };
                 lock(&self.inner).links.insert(attach.handle.0, link);
             }
             FLOW => return self.flow(serde_amqp::from_slice(body).ok()?),
@@ -136,7 +135,9 @@ impl Seen {
             let mut inner = lock(&self.inner);
             let link = inner.links.get_mut(&handle.0).filter(|link| link.sends)?;
             if flow.drain && flow.link_credit == Some(0) {
-                link.count = flow.delivery_count.unwrap_or(link.count);
+                let count = flow.delivery_count.unwrap_or(link.count);
+                link.drained = link.drained.wrapping_add(count.wrapping_sub(link.count));
+                link.count = count;
                 link.drained_at = Some((link.count, link.deliveries));
             }
         }
@@ -312,8 +313,8 @@ mod tests {
     fn only_the_answer_to_a_drain_ends_it() {
         let seen = attached(Role::Sender);
         let _ = seen.frame(FLOW, &serde_amqp::to_vec(&flow()).unwrap());
-        assert_eq!((seen.drained("link", 0), seen.ahead("link", 0)), (None, (0, 0)));
+        assert_eq!((seen.drained("link", 0), seen.counts("link")), (None, (0, 0)));
         let _ = seen.frame(FLOW, &serde_amqp::to_vec(&Flow { drain: true, ..flow() }).unwrap());
-        assert_eq!((seen.drained("link", 0), seen.ahead("link", 0)), (Some(0), (7, 7)));
+        assert_eq!((seen.drained("link", 0), seen.counts("link")), (Some(0), (7, 7)));
     }
 }

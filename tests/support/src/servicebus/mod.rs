@@ -204,6 +204,14 @@ impl ServiceBus {
         self.control.get("links")
     }
 
+    /// Returns the number of frames that clients have sent: `transfers`, `flows`, `drains` among them, and `dispositions`.
+    ///
+    /// # Panics
+    /// When the emulator has ended.
+    pub fn frames(&self) -> Value {
+        self.control.get("frames")
+    }
+
     /// Returns the file with the certificate.
     pub fn certificate_path(&self) -> PathBuf {
         self.folder.path().join("cert.pem")

@@ -43,6 +43,45 @@ Session.prototype.on_transfer = function (frame) {
     onTransfer.call(this, frame);
 };
 
+/** The frames that clients have sent, for tests that count them. */
+const frames = { transfers: 0, flows: 0, drains: 0, dispositions: 0 };
+for (const [method, count] of [
+    ['on_transfer', () => (frames.transfers += 1)],
+    ['on_disposition', () => (frames.dispositions += 1)],
+    [
+        'on_flow',
+        ({ drain }) => {
+            frames.flows += 1;
+            if (drain) frames.drains += 1;
+        },
+    ],
+]) {
+    const handle = Session.prototype[method];
+    Session.prototype[method] = function (frame) {
+        count(frame.performative);
+        handle.call(this, frame);
+    };
+}
+
+// rhea joins the answers to deliveries that follow each other, and gives the second the answer of the first, whatever it
+// is. Here only equal answers are joined.
+Session.prototype._process = splitting(Session.prototype._process, 'outgoing', 'pending_dispositions');
+Session.prototype._process = splitting(Session.prototype._process, 'incoming', 'updated');
+function splitting(process, side, name) {
+    return function () {
+        const waiting = this[side][name];
+        for (let i = 1; i < waiting.length; i++) {
+            if (message.are_outcomes_equivalent(waiting[i - 1].state, waiting[i].state)) continue;
+            this[side][name] = waiting.slice(0, i);
+            process.call(this);
+            this[side][name] = [...waiting.slice(i), ...this[side][name]];
+            this._process();
+            return;
+        }
+        process.call(this);
+    };
+}
+
 // A disposition takes effect before the frames after it, such as the detach of the same link; rhea leaves it for later.
 const onDisposition = Session.prototype.on_disposition;
 Session.prototype.on_disposition = function (frame) {
@@ -106,4 +145,4 @@ Sender.prototype._get_drain = function () {
     return true;
 };
 
-module.exports = { TransactionalState };
+module.exports = { TransactionalState, frames };

@@ -2,6 +2,7 @@
 // The control endpoint for tests: queues without the service's limits, faults, the clock, and what has happened.
 
 const { readBody } = require('./body.js');
+const { frames } = require('../amqp/hooks.js');
 const { strike, STRIKES } = require('../amqp/strikes.js');
 const { ServiceError, badRequest } = require('../errors.js');
 const { plain } = require('../message.js');
@@ -89,6 +90,8 @@ const ROUTES = {
             credit: link.credit,
             connection: link.connection.options.id,
         })),
+
+    'GET frames': () => frames,
 
     'POST clock': ({ clock }, { body }) => {
         if (body.stop) clock.stop();
