@@ -211,11 +211,12 @@ impl GroupLog {
         self.expect_first(key, now);
     }
 
-    /// Gives the message of the first entry of a group its full time to arrive, from now on.
+    /// Gives the message of the first entry of a group its full time to arrive, from now on. A message that deliveries
+    /// press already had its time.
     fn expect_first(&mut self, key: Short, now: Millis) {
         let mut group = self.entries.iter_mut();
         let first = group.find(|other| other.key == key && other.state != State::Skipped);
-        if let Some(first) = first.filter(|first| first.state == State::Stored) {
+        if let Some(first) = first.filter(|first| first.state == State::Stored && first.overdue.is_none()) {
             first.due = first.due.max(now.after(GRACE));
         }
     }

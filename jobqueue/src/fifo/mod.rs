@@ -24,9 +24,9 @@
 //!   payload) is done or cancelled. A message without an entry joins at the tail: late rather than never.
 //! - A stored entry blocks its group until its message arrives. The sender first confirms that the message exists.
 //!   Every delivery that finds its position here, every put-back for a long time, and a running handler every 100
-//!   seconds confirm it again by moving `due` on. After `due`, the deliveries behind the entry press. If the message
-//!   has not arrived although the whole queue had time to go round, its entry is *skipped*, not removed. Time alone
-//!   can cost a message its position, but never its run.
+//!   seconds confirm it again by moving `due` on. After `due`, the deliveries behind the entry press, and with it all
+//!   overdue entries before their own. A message that has not arrived although the whole queue had time to go round
+//!   is given up: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
 //! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record of it.
 //!   Every other delivery records its copy number and its dequeue count; an older delivery can then end nothing. A
 //!   number in the message tells copies apart. The storage's id cannot, because it differs between handles. A copy

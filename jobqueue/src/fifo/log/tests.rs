@@ -194,6 +194,50 @@ fn an_overdue_message_is_passed_by_only_after_all_had_time_to_come() {
 }
 
 #[test]
+fn many_messages_that_vanished_hold_up_their_group_for_one_wait() {
+    const PATIENCE: Duration = Duration::from_secs(200);
+    let jobs: Vec<String> = (1..=40).map(|job| job.to_string()).collect();
+    let mut log = sent(&jobs.iter().map(String::as_str).collect::<Vec<_>>());
+    // The messages 20 and 40 are left. All others have vanished.
+    let (alive, last) = ((entry("a", "20"), turn(20, 1)), (entry("a", "40"), turn(40, 1)));
+    let press = |log: &mut GroupLog, at| log.press(&last.0, last.1, PATIENCE, later(at));
+    assert!(!press(&mut log, 301));
+    assert_eq!(log.position(&alive.0, alive.1, later(302)), None, "a message that is pressed must answer");
+    assert_eq!(log.stand(&alive.0, alive.1, later(302)), Position::Behind { ahead: 19, overdue: true });
+    assert!(log.position(&alive.0, alive.1, later(302)).is_some(), "it has answered");
+    for seconds in [350, 400, 450, 500] {
+        assert!(!press(&mut log, seconds));
+    }
+    assert!(press(&mut log, 501));
+    assert_eq!(log.stand(&last.0, last.1, later(501)), Position::Behind { ahead: 20, overdue: false });
+    assert_eq!(log.stand(&alive.0, alive.1, later(502)), Position::First);
+    assert!(log.end(&alive.0, alive.1, How::Done, later(503)));
+    // The others had their time.
+    assert_eq!(log.stand(&last.0, last.1, later(503)), Position::Behind { ahead: 19, overdue: true });
+    assert!(press(&mut log, 503));
+    assert_eq!(log.stand(&last.0, last.1, later(503)), Position::First);
+}
+
+#[test]
+fn a_message_that_is_pressed_while_nobody_works_is_pressed_anew() {
+    const PATIENCE: Duration = Duration::from_secs(200);
+    let mut log = sent(&["1", "2", "3"]);
+    let last = entry("a", "3");
+    let press = |log: &mut GroupLog, at| log.press(&last, turn(3, 1), PATIENCE, later(at));
+    assert!(!press(&mut log, 301));
+    assert!(!press(&mut log, 5_000), "all workers were stopped");
+    for seconds in [5_100, 5_199] {
+        assert!(!press(&mut log, seconds));
+    }
+    assert_eq!(
+        log.stand(&entry("a", "2"), turn(2, 1), later(5_199)),
+        Position::Behind { ahead: 1, overdue: true }
+    );
+    assert!(press(&mut log, 5_200));
+    assert_eq!(log.stand(&last, turn(3, 1), later(5_200)), behind(1), "the second has answered");
+}
+
+#[test]
 fn a_copy_whose_other_does_not_come_back_gets_the_turn() {
     const PATIENCE: Duration = Duration::from_secs(200);
     let job = entry("a", "1");

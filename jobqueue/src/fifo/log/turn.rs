@@ -15,7 +15,8 @@ impl GroupLog {
             return None;
         }
         if head != at {
-            return Some(Position::Behind { ahead, overdue: self.entries[head].due < now.0 });
+            let overdue = self.entries[head].due < now.0;
+            return found.overdue.is_none().then_some(Position::Behind { ahead, overdue });
         }
         let alone = found.state == State::Stored && found.is_alone(turn) && found.turn.is_none();
         let undisputed = alone && found.cancelling.is_none() && found.overdue.is_none() && found.due >= now.0;
@@ -37,11 +38,19 @@ impl GroupLog {
         if head == at {
             return self.give_turn(at, turn, now);
         }
+        // The message is here, so that it is not overdue.
+        if self.entries[at].overdue.is_some() {
+            self.extend(entry, now.after(GRACE));
+        }
         Position::Behind { ahead, overdue: self.entries[head].due < now.0 }
     }
 
-    /// Presses an overdue message that the delivery waits for: the message of the head, or the copy that has the
-    /// turn. Skips it if deliveries have pressed for `patience`, and returns true if so.
+    /// Presses the overdue messages that the delivery waits for: those of all entries before its own, or the copy that
+    /// has the turn. Skips those that did not arrive while deliveries pressed for `patience`, and returns true if the
+    /// first of them is among these.
+    ///
+    /// A message that waits behind others refutes the mark with its next delivery. If many messages have vanished, as
+    /// after a queue was cleared in part, one wait therefore suffices for all.
     pub(in crate::fifo) fn press(
         &mut self,
         entry: &EntryRef,
@@ -51,31 +60,56 @@ impl GroupLog {
     ) -> bool {
         let Some(at) = self.find(entry) else { return false };
         let (head, _) = self.head_of(at);
-        let found = &mut self.entries[head];
-        let own = head == at && found.turn.is_none_or(|held| held.copy == turn.copy);
-        if own || found.due >= now.0 {
+        let first = &self.entries[head];
+        let own = head == at && first.turn.is_none_or(|held| held.copy == turn.copy);
+        if own || first.due >= now.0 {
             return false;
         }
-        match &mut found.overdue {
-            // No delivery has pressed for long, so that the message had no chance to arrive: start again.
-            Some(overdue) if now.since(overdue.last) > patience => {
-                *overdue = Overdue { since: now.0, last: now.0 };
-            }
-            Some(overdue) if now.since(overdue.since) >= patience && head == at => {
+        if head == at {
+            let missing = self.mark_overdue(at, patience, now);
+            if missing {
+                let found = &mut self.entries[at];
                 (found.turn, found.overdue, found.due) = (None, None, now.after(GRACE));
                 self.changed = true;
-                return true;
             }
-            Some(overdue) if now.since(overdue.since) >= patience => {
-                let key = found.key;
-                self.skip(head);
-                self.trim_skipped();
-                self.expect_first(key, now);
-                return true;
+            return missing;
+        }
+        let key = self.entries[at].key;
+        let (mut alive, mut skipped) = (false, false);
+        for before in head..at {
+            let other = &self.entries[before];
+            if other.key != key || other.state == State::Skipped {
+                continue;
             }
-            Some(overdue) if now.since(overdue.last) < patience / 8 => return false,
-            Some(overdue) => overdue.last = now.0,
-            None => found.overdue = Some(Overdue { since: now.0, last: now.0 }),
+            let missing = other.due < now.0 && self.mark_overdue(before, patience, now);
+            alive |= !missing;
+            if missing && !alive {
+                self.skip(before);
+                skipped = true;
+            }
+        }
+        if skipped {
+            self.trim_skipped();
+            self.expect_first(key, now);
+        }
+        skipped
+    }
+
+    /// Marks an entry whose message is overdue. Returns true if deliveries have pressed it for `patience`.
+    fn mark_overdue(&mut self, at: usize, patience: Duration, now: Millis) -> bool {
+        let found = &mut self.entries[at];
+        match &mut found.overdue {
+            Some(overdue) if now.since(overdue.last) <= patience => {
+                if now.since(overdue.since) >= patience {
+                    return true;
+                }
+                if now.since(overdue.last) < patience / 8 {
+                    return false;
+                }
+                overdue.last = now.0;
+            }
+            // No delivery has pressed for long, so that the message had no chance to arrive: start again.
+            overdue => *overdue = Some(Overdue { since: now.0, last: now.0 }),
         }
         self.changed = true;
         false
