@@ -19,7 +19,7 @@ pub(crate) const CONTAINER: &str = "jobqueue-workers";
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The time since the last write after which a record is removed.
 const SWEPT: Duration = Duration::from_secs(86_400);
-/// The number of tries to touch a record that its worker writes at the same time.
+/// The number of tries to touch a record that its worker writes at the same time. The last one does not ask what is there.
 const TOUCHES: u32 = 5;
 
 /// The records of a storage.
@@ -40,7 +40,7 @@ impl Found {
     /// Returns whether the record was not written for three intervals.
     pub(crate) fn is_stale(&self, now: SystemTime) -> bool {
         let seconds = self.record.interval_seconds.clamp(0.001, 86_400.0);
-        let life = Duration::from_secs_f64(seconds * 3.0);
+        let life = Duration::from_secs_f64(seconds * 3.0) + rounding(self.modified);
         now.duration_since(self.modified).is_ok_and(|age| age > life)
     }
 }
@@ -67,12 +67,14 @@ impl Records {
     ) -> Result<u64, Error> {
         let mut touched = 0;
         for (blob, _) in list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
-            for _ in 0..TOUCHES {
+            for left in (0..TOUCHES).rev() {
                 let Some((found, etag)) = self.read(&blob).await? else { break };
                 if found.is_stale(now) || !concerns(&found.record) {
                     break;
                 }
-                match self.write(&blob, &found.record, PutBlob::if_match(etag)).await {
+                // A worker that writes between all reads and writes would never be told. Its next write, on condition, finds this one.
+                let options = if left > 0 { PutBlob::if_match(etag) } else { PutBlob::new() };
+                match self.write(&blob, &found.record, options).await {
                     Ok(_) => {
                         touched += 1;
                         break;
@@ -135,6 +137,12 @@ impl Records {
     }
 }
 
+/// Returns the time by which a storage may have rounded this one down. Azure tells whole seconds: HTTP dates have no fractions.
+fn rounding(time: SystemTime) -> Duration {
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    if since_epoch.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO }
+}
+
 /// Returns the name of a worker's record.
 pub(super) fn name(id: &str) -> Result<BlobName, Error> {
     Ok(BlobName::new(ContainerName::new(CONTAINER)?, id)?)
@@ -144,4 +152,29 @@ pub(super) fn name(id: &str) -> Result<BlobName, Error> {
 pub(super) fn time(time: SystemTime) -> String {
     let timestamp = Timestamp::try_from(time).unwrap_or_default();
     jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(modified: SystemTime, interval_seconds: f64) -> Found {
+        let json = serde_json::json!({"id": "a", "name": "w", "host": "h", "pid": 1, "version": "0", "started": "", "written": "",
+            "interval_seconds": interval_seconds, "queues": [], "slots": 1, "draining": false, "running": [],
+            "running_total": 0, "counters": []});
+        Found { record: serde_json::from_value(json).unwrap(), modified }
+    }
+
+    #[test]
+    fn time_that_was_rounded_to_seconds_makes_no_record_stale() {
+        let whole = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let age = Duration::from_millis;
+        // Written at up to 1000.999 s by a worker that writes every 200 ms.
+        assert!(!found(whole, 0.2).is_stale(whole + age(1_500)));
+        assert!(found(whole, 0.2).is_stale(whole + age(1_601)));
+        assert!(found(whole, 15.0).is_stale(whole + age(46_001)));
+        let exact = whole + age(1);
+        assert!(!found(exact, 0.2).is_stale(exact + age(600)));
+        assert!(found(exact, 0.2).is_stale(exact + age(601)));
+    }
 }

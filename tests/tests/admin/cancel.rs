@@ -194,3 +194,29 @@ async fn cancellation_survives_faults_of_the_storage() {
         assert_eq!(report.unwrap().dead_lettered, 1, "seed {seed}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn worker_that_writes_faster_than_the_operator_is_told() {
+    let storage = in_memory();
+    let job = send(&storage, "long", SendOptions::new()).await;
+    let faulty = Faulty::new(&storage);
+    let refused = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&refused);
+    faulty.on(Operation::PutBlob, move |call| {
+        // The record has another tag each time: its worker was faster.
+        let is_conditional = call.subject.contains("jobqueue-workers") && {
+            let mut refused = count.lock().unwrap();
+            *refused += 1;
+            *refused < 5
+        };
+        is_conditional.then_some(Fault::Refuse(StoreErrorKind::ConditionNotMet))
+    });
+    let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(100));
+    let cancelling = async {
+        sleep(Duration::from_secs(20)).await;
+        operator(&faulty.storage()).cancel(&job).await.unwrap()
+    };
+    let (report, told) = tokio::join!(running, cancelling);
+    assert_eq!((*refused.lock().unwrap(), told.workers, report.unwrap().dead_lettered), (5, 1, 1));
+}
