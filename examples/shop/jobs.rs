@@ -6,9 +6,16 @@ use jobqueue::{Context, JobError, QueueMessage, State};
 use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
 
-/// The most milliseconds of a step.
+/// The world around the shop.
 #[derive(Clone)]
-pub(crate) struct Pace(pub(crate) u64);
+pub(crate) struct World {
+    /// The most milliseconds of a step.
+    pub(crate) pace: u64,
+    /// The percentage of cards that the bank refuses.
+    pub(crate) refused: u32,
+    /// The percentage of questions that the bank does not answer.
+    pub(crate) outages: u32,
+}
 
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "payments", kind = "payment")]
@@ -43,12 +50,14 @@ pub(crate) struct Thanks {
 pub(crate) struct Report {}
 
 /// Takes the money. The bank is away now and then, which is tried again; a refused card is for a person to decide.
-pub(crate) async fn pay(payment: Payment, ctx: Context, State(pace): State<Pace>) -> Result<(), JobError> {
-    work(&pace).await;
-    match rand::rng().random_range(0..8) {
-        0 => return Err(JobError::dead_letter(format!("the card for {} was refused", payment.order))),
-        1 | 2 => return Err(JobError::retry("the bank does not answer")),
-        _ => {}
+pub(crate) async fn pay(payment: Payment, ctx: Context, State(world): State<World>) -> Result<(), JobError> {
+    work(&world).await;
+    let chance = |percent: u32| rand::rng().random_range(0..100) < percent;
+    if chance(world.outages) {
+        return Err(JobError::retry("the bank does not answer"));
+    }
+    if chance(world.refused) {
+        return Err(JobError::dead_letter(format!("the card for {} was refused", payment.order)));
     }
     let paid = Paid { order: payment.order, articles: payment.articles };
     // The id makes a second attempt send the same job, which is then done once.
@@ -64,33 +73,33 @@ pub(crate) async fn ship(order: Paid, ctx: Context) -> Result<(), JobError> {
     Ok(batch.then(&Thanks { order: order.order }).await?)
 }
 
-pub(crate) async fn pack(article: Article, ctx: Context, State(pace): State<Pace>) -> Result<(), JobError> {
+pub(crate) async fn pack(article: Article, ctx: Context, State(world): State<World>) -> Result<(), JobError> {
     for (step, text) in ["fetching", "wrapping", "labelling"].into_iter().enumerate() {
         ctx.progress(step as u64, 3, format!("{text} article {} of {}", article.number, article.order));
-        work(&pace).await;
+        work(&world).await;
     }
     Ok(())
 }
 
-pub(crate) async fn thank(mail: Thanks, State(pace): State<Pace>) -> Result<(), JobError> {
+pub(crate) async fn thank(mail: Thanks, State(world): State<World>) -> Result<(), JobError> {
     tracing::info!(order = %mail.order, "thank you for your order");
-    work(&pace).await;
+    work(&world).await;
     Ok(())
 }
 
 /// Adds up the day: long enough to watch, and to cancel.
-pub(crate) async fn report(_: Report, ctx: Context, State(pace): State<Pace>) -> Result<(), JobError> {
+pub(crate) async fn report(_: Report, ctx: Context, State(world): State<World>) -> Result<(), JobError> {
     for page in 0..60 {
         ctx.progress(page, 60, "adding up");
         tokio::select! {
             () = ctx.token().cancelled() => return Err(JobError::retry("told to stop")),
-            () = work(&pace) => {}
+            () = work(&world) => {}
         }
     }
     Ok(())
 }
 
-async fn work(pace: &Pace) {
-    let time = rand::rng().random_range(0..=pace.0);
+async fn work(world: &World) {
+    let time = rand::rng().random_range(0..=world.pace);
     tokio::time::sleep(Duration::from_millis(time)).await;
 }

@@ -8,7 +8,8 @@
 //!
 //! Teaches how the parts live together: handlers with progress, retries, dead letters, a batch, a schedule, a history of ended jobs,
 //! and the dashboard nested under a path of an application. Open both addresses, order something, and look what becomes of it:
-//! one card in eight is refused and becomes a dead letter, which the dashboard puts back. Prints
+//! one card in eight is refused and becomes a dead letter, which the dashboard puts back. The dashboard has `/jobs/metrics` and
+//! `/jobs/scale` too, and `/live` and `/ready` say how the worker is. Prints
 //!
 //! ```text
 //! shop:      http://127.0.0.1:8080/
@@ -30,7 +31,7 @@ use axum::Router;
 use clap::Parser;
 use jobqueue::admin::{AccessLevel, Admin};
 use jobqueue::{Storage, Worker, shutdown_signal};
-use jobqueue_dashboard::Dashboard;
+use jobqueue_dashboard::{Dashboard, health};
 use jobqueue_examples::{Failure, end, open_storage, start};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +48,12 @@ struct Options {
     /// The most time that a step of the work takes, in milliseconds
     #[arg(long, default_value_t = 1_500)]
     pace: u64,
+    /// The percentage of cards that are refused
+    #[arg(long, default_value_t = 12)]
+    refused: u32,
+    /// The percentage of payments for which the bank does not answer and is asked again
+    #[arg(long, default_value_t = 25)]
+    outages: u32,
 }
 
 #[tokio::main]
@@ -57,7 +64,9 @@ async fn main() -> ExitCode {
 async fn run(options: Options) -> Result<(), Failure> {
     let storage = open_storage(None, "shop").await?;
     let stop = CancellationToken::new();
-    let worker = worker(&storage, options.pace)?;
+    let world = jobs::World { pace: options.pace, refused: options.refused, outages: options.outages };
+    let worker = worker(&storage, world)?;
+    let checks = health::router([worker.health()]);
     let stopped = stop.clone();
     let worker = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
     let customers = tokio::spawn(web::customers(storage.clone(), options.customers, stop.clone()));
@@ -65,7 +74,7 @@ async fn run(options: Options) -> Result<(), Failure> {
     let listener = TcpListener::bind(options.listen).await?;
     let address = listener.local_addr()?;
     println!("shop:      http://{address}/\ndashboard: http://{address}/jobs/");
-    let service = web::shop(&storage).await?.nest_service("/jobs", dashboard(storage, &stop));
+    let service = web::shop(&storage).await?.merge(checks).nest_service("/jobs", dashboard(storage, &stop));
     let signalled = stop.clone();
     let server = axum::serve(listener, service).with_graceful_shutdown(async move {
         shutdown_signal().await;
@@ -83,10 +92,10 @@ fn dashboard(storage: Storage, stop: &CancellationToken) -> Router {
     Dashboard::new(admin).refresh(Duration::from_secs(1)).stop_when(stop.clone()).router()
 }
 
-fn worker(storage: &Storage, pace: u64) -> Result<Worker, Failure> {
+fn worker(storage: &Storage, world: jobs::World) -> Result<Worker, Failure> {
     let worker = Worker::builder(storage.clone())
         .name("shop")
-        .state(jobs::Pace(pace))
+        .state(world)
         .presence(Duration::from_secs(2))
         .history(Duration::from_secs(86_400))
         .settings_refresh(Duration::from_secs(2))

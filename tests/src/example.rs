@@ -29,6 +29,7 @@ fn feature(example: &str) -> Option<&'static str> {
         "azure" => Some("azure"),
         "02_validation" => Some("validation"),
         "09_schedules" | "mailing_list" => Some("schedule"),
+        "shop" => Some("dashboard"),
         _ => None,
     }
 }
