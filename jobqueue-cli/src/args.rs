@@ -89,7 +89,7 @@ pub(crate) enum Command {
     Sweep(sweep::Arguments),
     /// Copies a SQLite storage to a new file while it is in use
     Backup(backup::Arguments),
-    /// Serves the dashboard for the browser, on this machine alone unless told otherwise
+    /// Serves the dashboard for the browser, /metrics, /scale, /live and /ready, on this machine alone unless told otherwise
     Serve(serve::Arguments),
     /// Prints the completions for a shell
     Completions(documents::CompletionArguments),

@@ -1,4 +1,4 @@
-//! `serve`: the dashboard in the browser.
+//! `serve`: the dashboard in the browser, with its metrics, its figures for autoscalers and its health checks.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,8 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use clap::Args;
 use jobqueue::admin::{AccessLevel, Admin};
-use jobqueue_dashboard::Dashboard;
+use jobqueue_dashboard::snapshot::Snapshots;
+use jobqueue_dashboard::{Dashboard, health};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -57,15 +58,18 @@ pub(crate) async fn run(
             .build(),
         false => admin,
     };
-    let mut dashboard = Dashboard::new(admin).stop_when(stop.clone());
+    let snapshots = Snapshots::new(admin);
+    let mut dashboard = Dashboard::of(snapshots.clone()).stop_when(stop.clone());
     if let Some((user, password)) = &credentials {
         dashboard = dashboard.credentials(user, password);
     }
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
+    // The checks ask for no credentials: an orchestrator has none, and they tell nothing else.
+    let router = dashboard.router().merge(health::router_of(snapshots));
     let router = match is_local && credentials.is_none() {
-        true => only_for_this_machine(dashboard.router()),
-        false => dashboard.router(),
+        true => only_for_this_machine(router),
+        false => router,
     };
     // On standard output, since programs that start it read the address.
     crate::output::print(&format!("http://{address}/"))?;

@@ -89,4 +89,26 @@ fn other_addresses_need_credentials_or_a_proxy() {
     // `ada:secret` in base64.
     let authorised = format!("{}Authorization: Basic YWRhOnNlY3JldA==\r\n", served.host());
     assert!(served.ask("GET /", &authorised).starts_with("HTTP/1.1 200"));
+    for path in ["/metrics", "/scale"] {
+        assert!(served.ask(&format!("GET {path}"), &served.host()).starts_with("HTTP/1.1 401"), "{path}");
+        assert!(served.ask(&format!("GET {path}"), &authorised).starts_with("HTTP/1.1 200"), "{path}");
+    }
+    // Orchestrators have no credentials.
+    for path in ["/live", "/ready"] {
+        assert!(served.ask(&format!("GET {path}"), &served.host()).starts_with("HTTP/1.1 200"), "{path}");
+    }
+}
+
+#[test]
+fn metrics_scaling_and_checks_are_served_beside_the_pages() {
+    let place = Place::with_mails(2, 1);
+    let served = Served::start(&place, &["--read-only"], &[]);
+    let metrics = served.ask("GET /metrics", &served.host());
+    assert!(metrics.contains("jobqueue_queue_length{queue=\"mails\"} 2"), "{metrics}");
+    let scale = served.ask("GET /scale?queue=mails", &served.host());
+    assert!(scale.contains("\"length\":2") && scale.contains("\"dead\":1"), "{scale}");
+    for path in ["/live", "/ready"] {
+        let answer = served.ask(&format!("GET {path}"), &served.host());
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"ok\":true"), "{answer}");
+    }
 }

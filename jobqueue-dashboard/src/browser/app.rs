@@ -11,11 +11,13 @@ use crate::browser::cached::Reads;
 use crate::browser::operations::Operations;
 use crate::browser::poller::Poller;
 use crate::browser::redact::Redactor;
+use crate::snapshot::Snapshots;
 
 /// The dashboard while it runs.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) admin: Admin,
+    pub(crate) snapshots: Snapshots,
     pub(crate) resolver: Resolver,
     pub(crate) redactor: Redactor,
     pub(crate) credentials: Option<Credentials>,

@@ -16,6 +16,7 @@ use crate::browser::operations::Operations;
 use crate::browser::poller::Poller;
 use crate::browser::redact::{Redactor, Shown};
 use crate::browser::routes;
+use crate::snapshot::Snapshots;
 
 /// The default time between two looks at the storage while somebody looks at the dashboard.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -24,10 +25,13 @@ const REFRESH: Duration = Duration::from_secs(5);
 ///
 /// Whoever reaches it may do what the [`Admin`] may do, unless [`access`](Self::access) or [`credentials`](Self::credentials) say
 /// otherwise. An `Admin` of [`Admin::new`] only reads.
+///
+/// The router also has [`/metrics`](crate::metrics) and [`/scale`](crate::scale), with the same access as the pages. All read the storage
+/// through one [`Snapshots`]: a scrape reads nothing while somebody looks at the pages.
 #[derive(Debug)]
 #[must_use = "a dashboard is served by its `router`"]
 pub struct Dashboard {
-    admin: Admin,
+    snapshots: Snapshots,
     resolver: Resolver,
     redactor: Redactor,
     credentials: Option<Credentials>,
@@ -38,8 +42,13 @@ pub struct Dashboard {
 impl Dashboard {
     /// Returns the dashboard of the storage of `admin`.
     pub fn new(admin: Admin) -> Self {
+        Self::of(Snapshots::new(admin))
+    }
+
+    /// Returns the dashboard of snapshots that others use too, such as [`health`](crate::health) or the scaler of KEDA.
+    pub fn of(snapshots: Snapshots) -> Self {
         Self {
-            admin,
+            snapshots,
             resolver: Resolver::default(),
             redactor: Redactor::default(),
             credentials: None,
@@ -89,10 +98,11 @@ impl Dashboard {
 
     /// Returns the routes, for [`Router::nest_service`] or as the whole service.
     pub fn router(self) -> Router {
-        let Self { admin, resolver, redactor, credentials, refresh, stop } = self;
-        let poller = Poller::new(admin.clone(), refresh, stop.clone());
+        let Self { snapshots, resolver, redactor, credentials, refresh, stop } = self;
+        let admin = snapshots.admin().clone();
+        let poller = Poller::new(snapshots.clone(), refresh, stop.clone());
         let (reads, operations) = (Reads::new(refresh), Operations::new(stop.clone()));
-        let app = App { admin, resolver, redactor, credentials, poller, reads, operations, stop };
+        let app = App { admin, snapshots, resolver, redactor, credentials, poller, reads, operations, stop };
         routes::router(Arc::new(app))
     }
 }

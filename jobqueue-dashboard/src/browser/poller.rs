@@ -2,13 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use jobqueue::admin::{Admin, QueueOverview, WorkerOverview};
+use jobqueue::admin::{QueueOverview, WorkerOverview};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::browser::throughput::{Minute, Throughput};
+use crate::snapshot::{Snapshot, Snapshots};
 use crate::sync::lock;
 
 /// The time between two looks while nobody looks at the dashboard.
@@ -17,20 +19,33 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The time after the last viewer for which it still looks.
 const LINGER: Duration = Duration::from_secs(3600);
 
-/// The result of reading the storage once.
-#[derive(Debug, Clone)]
-pub(crate) struct Snapshot {
-    pub(crate) at: SystemTime,
+/// What a look at the storage showed.
+#[derive(Debug)]
+pub(crate) struct Look {
     taken: Instant,
-    pub(crate) queues: Vec<QueueOverview>,
-    pub(crate) workers: Vec<WorkerOverview>,
-    /// The reason why it shows an earlier result.
+    /// The last figures; none if the storage was never read.
+    figures: Option<Arc<Snapshot>>,
+    /// The reason why it shows what an earlier look showed.
     pub(crate) error: Option<String>,
 }
 
-impl Snapshot {
+impl Look {
+    /// Returns when the storage was read.
+    pub(crate) fn at(&self) -> SystemTime {
+        self.figures.as_ref().map_or_else(SystemTime::now, |figures| figures.as_of.into())
+    }
+
+    pub(crate) fn queues(&self) -> &[QueueOverview] {
+        self.figures.as_ref().map_or(&[], |figures| &figures.overviews)
+    }
+
     pub(crate) fn queue(&self, name: &str) -> Option<&QueueOverview> {
-        self.queues.iter().find(|queue| queue.name == name)
+        self.queues().iter().find(|queue| queue.name == name)
+    }
+
+    /// Returns all workers, those with stale records too.
+    pub(crate) fn workers(&self) -> &[WorkerOverview] {
+        self.figures.as_ref().map_or(&[], |figures| &figures.workers)
     }
 
     /// Returns the number of running jobs of a queue.
@@ -41,22 +56,22 @@ impl Snapshot {
 
     /// Returns the workers whose records are not stale.
     pub(crate) fn present(&self) -> impl Iterator<Item = &WorkerOverview> {
-        self.workers.iter().filter(|worker| !worker.stale)
+        self.workers().iter().filter(|worker| !worker.stale)
     }
 
     /// Returns the number of requests of such a look.
     pub(crate) fn requests(&self) -> u64 {
-        2 + 3 * self.queues.len() as u64 + self.workers.len() as u64
+        2 + 3 * self.queues().len() as u64 + self.workers().len() as u64
     }
 }
 
 /// Looks at the storage as often as somebody looks at the dashboard.
 #[derive(Debug)]
 pub(crate) struct Poller {
-    admin: Admin,
+    snapshots: Snapshots,
     pub(crate) interval: Duration,
     stop: CancellationToken,
-    latest: watch::Sender<Option<Arc<Snapshot>>>,
+    latest: watch::Sender<Option<Arc<Look>>>,
     /// Held while one looks: others wait for what it finds.
     looking: tokio::sync::Mutex<()>,
     outdated: AtomicBool,
@@ -67,9 +82,9 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    pub(crate) fn new(admin: Admin, interval: Duration, stop: CancellationToken) -> Arc<Self> {
+    pub(crate) fn new(snapshots: Snapshots, interval: Duration, stop: CancellationToken) -> Arc<Self> {
         Arc::new(Self {
-            admin,
+            snapshots,
             interval,
             stop,
             latest: watch::Sender::new(None),
@@ -83,16 +98,17 @@ impl Poller {
     }
 
     /// Returns what the storage looks like, as of now or of less than an interval ago.
-    pub(crate) async fn latest(self: &Arc<Self>) -> Arc<Snapshot> {
+    pub(crate) async fn latest(self: &Arc<Self>) -> Arc<Look> {
         self.keep_running();
         match self.fresh() {
-            Some(snapshot) => snapshot,
+            Some(look) => look,
             None => self.look().await,
         }
     }
 
     /// Makes the next request look at the storage: something was changed.
     pub(crate) fn expire(&self) {
+        self.snapshots.expire();
         self.outdated.store(true, Ordering::Release);
     }
 
@@ -115,39 +131,33 @@ impl Poller {
         self.throughput(Throughput::of_all)
     }
 
-    fn fresh(&self) -> Option<Arc<Snapshot>> {
-        let snapshot = self.latest.borrow().clone()?;
-        let is_fresh = snapshot.taken.elapsed() < self.interval && !self.outdated.load(Ordering::Acquire);
-        is_fresh.then_some(snapshot)
+    fn fresh(&self) -> Option<Arc<Look>> {
+        let look = self.latest.borrow().clone()?;
+        let is_fresh = look.taken.elapsed() < self.interval && !self.outdated.load(Ordering::Acquire);
+        is_fresh.then_some(look)
     }
 
-    async fn look(&self) -> Arc<Snapshot> {
+    async fn look(&self) -> Arc<Look> {
         let _looking = self.looking.lock().await;
-        if let Some(snapshot) = self.fresh() {
-            return snapshot;
+        if let Some(look) = self.fresh() {
+            return look;
         }
         // Before the request: a change after this is not in it for certain.
         self.outdated.store(false, Ordering::Release);
-        let taken = Instant::now();
-        let (queues, workers) = futures_util::join!(self.admin.queues(), self.admin.all_workers());
-        let at = SystemTime::now();
-        let snapshot = Arc::new(match (queues, workers) {
-            (Ok(queues), Ok(workers)) => {
+        let asked = Instant::now();
+        // Metrics and autoscalers may have read a moment ago.
+        let look = Arc::new(match self.snapshots.within(self.interval).await {
+            Ok(figures) => {
                 let mut throughput = lock(&self.throughput);
-                throughput.look(at, workers.iter().map(|worker| &worker.record));
-                Snapshot { at, taken, queues, workers, error: None }
+                throughput.look(figures.as_of.into(), figures.workers.iter().map(|worker| &worker.record));
+                Look { taken: figures.taken, figures: Some(figures), error: None }
             }
-            (Err(error), _) | (_, Err(error)) => {
-                let last = self.latest.borrow().clone();
-                let error = Some(format!("{error:?}"));
-                match last {
-                    Some(last) => Snapshot { taken, error, ..Snapshot::clone(&last) },
-                    None => Snapshot { at, taken, queues: Vec::new(), workers: Vec::new(), error },
-                }
+            Err(unavailable) => {
+                Look { taken: asked, figures: self.snapshots.last(), error: Some(unavailable.reason) }
             }
         });
-        self.latest.send_replace(Some(Arc::clone(&snapshot)));
-        snapshot
+        self.latest.send_replace(Some(Arc::clone(&look)));
+        look
     }
 
     /// Starts the task that looks, unless it runs.
@@ -184,7 +194,7 @@ async fn run(poller: Weak<Poller>, stop: CancellationToken) {
 #[derive(Debug)]
 pub(crate) struct Viewer {
     poller: Arc<Poller>,
-    looks: watch::Receiver<Option<Arc<Snapshot>>>,
+    looks: watch::Receiver<Option<Arc<Look>>>,
 }
 
 impl Viewer {

@@ -19,6 +19,8 @@ use crate::browser::pages::{
     workers,
 };
 use crate::browser::{assets, guard, live};
+use crate::metrics;
+use crate::scale::{self, Target};
 
 /// The most bytes of a form. A payload in it is percent-encoded: a megabyte of any bytes fits.
 const MAX_FORM: usize = 4 * 1024 * 1024;
@@ -118,6 +120,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router
         .route("/events", get(events))
         .route("/assets/{name}", get(asset))
+        .merge(metrics::router_of(app.snapshots.clone()))
+        .merge(scale::router(app.snapshots.clone(), Target::new()))
         .fallback(missing)
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .layer(middleware::from_fn_with_state(app, guard::guard))

@@ -36,6 +36,7 @@ use jobqueue::worker::WorkerHealth;
 pub use check::{Check, Tolerance};
 
 use crate::scale::answer;
+use crate::snapshot::Snapshots;
 
 /// Returns the router of `/live` and `/ready` for all workers of a process, with the default tolerance.
 ///
@@ -55,6 +56,23 @@ pub fn router_with<S: Clone + Send + Sync + 'static>(
     Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state((workers, tolerance))
 }
 
+/// Returns the router of `/live` and `/ready` for a process without a worker, such as one that serves the dashboard: it is ready if it can
+/// read the storage.
+///
+/// While it is asked, it reads at most once a minute, and not at all if others [read](Snapshots) more often. Its answers say nothing about
+/// the storage, since such a path is often open to everybody.
+pub fn router_of<S: Clone + Send + Sync + 'static>(snapshots: Snapshots) -> Router<S> {
+    let ready = async |State(snapshots): State<Snapshots>| match snapshots.within(AGE).await {
+        Ok(_) => told(&Check::default()),
+        Err(_) => told(&Check { reasons: vec!["the storage cannot be read".to_owned()] }),
+    };
+    let live = async || told(&Check::default());
+    Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state(snapshots)
+}
+
+/// The greatest age of the reading that makes a process ready.
+const AGE: std::time::Duration = std::time::Duration::from_secs(60);
+
 type Workers = (Arc<[WorkerHealth]>, Tolerance);
 
 async fn live(State((workers, tolerance)): State<Workers>) -> Response {
@@ -70,6 +88,10 @@ fn tell(workers: &[WorkerHealth], check: impl Fn(&jobqueue::worker::HealthReport
     for worker in workers {
         all.reasons.extend(check(&worker.report()).reasons);
     }
-    let status = if all.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    answer(status, &serde_json::json!({ "ok": all.is_ok(), "reasons": all.reasons }))
+    told(&all)
+}
+
+fn told(check: &Check) -> Response {
+    let status = if check.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    answer(status, &serde_json::json!({ "ok": check.is_ok(), "reasons": check.reasons }))
 }

@@ -12,8 +12,8 @@
 //! # drop(app);
 //! ```
 //!
-//! To put it into the router of the dashboard, merge it before the pages: it has the one path `/metrics`. To share one refresh with
-//! [`scale`](crate::scale), use [`router_of`] with the same [`Snapshots`].
+//! The router of the dashboard has it already, with the access of the pages. To share one refresh with [`scale`](crate::scale), use
+//! [`router_of`] with the same [`Snapshots`].
 //!
 //! # Guarantees
 //! - A scrape never sees figures older than 10 seconds. Several scrapes at a time cause one refresh.

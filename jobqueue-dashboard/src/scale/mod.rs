@@ -30,7 +30,7 @@
 //! # drop(app);
 //! ```
 //!
-//! To put it into the router of the dashboard, merge it before the pages: it has the one path `/scale`.
+//! The router of the dashboard has it already, with the access of the pages.
 
 mod document;
 mod target;

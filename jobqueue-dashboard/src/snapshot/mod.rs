@@ -1,10 +1,10 @@
 //! The figures of all queues and workers, read from the storage for everybody who asks, at a bounded rate.
 //!
-//! Metrics and autoscalers share [`Snapshots`]: one refresh runs at a time, however many ask. A snapshot that is too old is refused
+//! Pages, metrics and autoscalers share [`Snapshots`]: one refresh runs at a time, however many ask. A snapshot that is too old is refused
 //! with a reason: an unknown number is not 0.
 //!
 //! ```text
-//! within(age)  ──► young enough? the last snapshot : one refresh, which all wait for            (metrics)
+//! within(age)  ──► young enough? the last snapshot : one refresh, which all wait for            (pages, metrics)
 //! latest()     ──► the last snapshot at once; a task refreshes it for as long as anybody asks   (autoscalers)
 //! ```
 //!
@@ -73,6 +73,8 @@ struct State {
     /// The last time at which somebody called `latest`.
     asked: Option<Instant>,
     is_polling: bool,
+    /// The changes that the operators of this process have made.
+    changes: u64,
 }
 
 /// Numbers about the refreshes of this process.
@@ -162,16 +164,20 @@ impl Snapshots {
     /// # Cancel safety
     /// If the future is dropped, the refresh goes on for others.
     pub async fn within(&self, age: Duration) -> Result<Arc<Snapshot>, Unavailable> {
-        let is_young = |snapshot: &Arc<Snapshot>| snapshot.taken.elapsed() <= age;
-        if let Some(snapshot) = self.state().last.clone().filter(is_young) {
-            return Ok(snapshot);
-        }
-        let asked = Instant::now();
-        self.refresh().await;
+        let (asked, changes) = (Instant::now(), self.state().changes);
         // The age counts from the question: a slow storage does not make everybody ask again.
-        let is_new = |snapshot: &Arc<Snapshot>| is_young(snapshot) || snapshot.taken + age >= asked;
-        let snapshot = self.state().last.clone().filter(is_new);
-        snapshot.ok_or_else(|| self.unavailable("the storage cannot be read"))
+        let is_new = |snapshot: &Arc<Snapshot>| snapshot.taken + age >= asked && snapshot.changes >= changes;
+        // The refresh under way may have begun before the last change; the one after it has not.
+        for _ in 0..2 {
+            if let Some(snapshot) = self.last().filter(is_new) {
+                return Ok(snapshot);
+            }
+            self.refresh().await;
+            if self.state().stats.last_error.is_some() {
+                break;
+            }
+        }
+        self.last().filter(is_new).ok_or_else(|| self.unavailable("the storage cannot be read"))
     }
 
     /// Returns the last snapshot at once, and sees to it that it is refreshed at the [interval](Self::every) for the next 5 minutes. Only
@@ -184,10 +190,10 @@ impl Snapshots {
     /// If the future is dropped, the refresh goes on.
     pub async fn latest(&self) -> Result<Arc<Snapshot>, Unavailable> {
         self.keep_polling();
-        if self.state().last.is_none() {
+        if self.last().is_none() {
             let _ = tokio::time::timeout(FIRST_WAIT, self.refresh()).await;
         }
-        let Some(snapshot) = self.state().last.clone() else {
+        let Some(snapshot) = self.last() else {
             return Err(self.unavailable("no figures yet"));
         };
         let age = snapshot.taken.elapsed();
@@ -195,6 +201,17 @@ impl Snapshots {
             return Err(self.unavailable(&format!("the figures are {} s old", age.as_secs())));
         }
         Ok(snapshot)
+    }
+
+    /// Returns the last snapshot, however old.
+    pub(crate) fn last(&self) -> Option<Arc<Snapshot>> {
+        self.state().last.clone()
+    }
+
+    /// Makes the next call of [`within`](Self::within) read the storage: an operator has changed something.
+    #[cfg(feature = "pages")]
+    pub(crate) fn expire(&self) {
+        self.state().changes += 1;
     }
 
     fn unavailable(&self, what: &str) -> Unavailable {

@@ -28,12 +28,16 @@ pub struct Snapshot {
     pub queues: BTreeMap<String, QueueFigures>,
     /// The queues that could not be read, with the reasons.
     pub unreadable: BTreeMap<String, String>,
+    /// The queues as the admin core tells of them, those included that could not be read.
+    pub overviews: Vec<QueueOverview>,
     /// The records of all workers, stale ones included.
     pub workers: Vec<WorkerOverview>,
     /// The sums of the workers' counters since this process began to watch. They never fall.
     pub totals: Totals,
     /// The work that each queue had in this and the latest snapshots, for as long as it is [held](Snapshots::hold).
     pub demands: BTreeMap<String, Vec<Demand>>,
+    /// The number of changes that were made before the figures were read.
+    pub(super) changes: u64,
 }
 
 /// The values that are carried from one snapshot to the next.
@@ -87,7 +91,8 @@ async fn poll(inner: std::sync::Weak<Inner>, every: Duration) {
         if !snapshots.is_wanted() {
             return;
         }
-        snapshots.refresh().await;
+        // Others may have refreshed them a moment ago.
+        let _ = snapshots.within(every / 2).await;
         drop(snapshots);
         sleep(every).await;
     }
@@ -95,7 +100,7 @@ async fn poll(inner: std::sync::Weak<Inner>, every: Duration) {
 
 async fn take(snapshots: Snapshots, done: CancellationToken) {
     let _done = done.drop_guard();
-    let (taken, as_of) = (Instant::now(), Timestamp::now());
+    let (taken, as_of, changes) = (Instant::now(), Timestamp::now(), snapshots.state().changes);
     let limit = snapshots.0.options.timeout;
     let read = timeout(limit, read(&snapshots.0.admin)).await;
     let read = read.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
@@ -106,7 +111,9 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
             state.stats.succeeded += 1;
             state.stats.last_error = None;
             let hold = snapshots.0.options.hold;
-            state.last = Some(Arc::new(state.collected.snapshot((taken, as_of), hold, queues, workers)));
+            let mut snapshot = state.collected.snapshot((taken, as_of), hold, queues, workers);
+            snapshot.changes = changes;
+            state.last = Some(Arc::new(snapshot));
         }
         Err(error) => {
             state.stats.failed += 1;
@@ -145,21 +152,22 @@ impl Collected {
         self.totals.add(&workers);
         keep(&mut self.runs, WINDOW, (taken, self.totals.by_queue()));
         let (mut queues, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
-        for overview in overviews {
-            if let Some(error) = overview.error {
-                unreadable.insert(overview.name, error);
+        for overview in &overviews {
+            if let Some(error) = &overview.error {
+                unreadable.insert(overview.name.clone(), error.clone());
                 continue;
             }
-            let mut figures = QueueFigures::of(&overview, &workers);
+            let mut figures = QueueFigures::of(overview, &workers);
             self.measure(&overview.name, &mut figures);
-            queues.insert(overview.name, figures);
+            queues.insert(overview.name.clone(), figures);
         }
         let demands = queues.iter().map(|(name, figures)| (name.clone(), figures.demand())).collect();
         keep(&mut self.demands, hold, (taken, demands));
         let held =
             |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
         let demands = queues.keys().map(|name| (name.clone(), held(name))).collect();
-        Snapshot { taken, as_of, queues, unreadable, workers, totals: self.totals.clone(), demands }
+        let totals = self.totals.clone();
+        Snapshot { taken, as_of, queues, unreadable, overviews, workers, totals, demands, changes: 0 }
     }
 
     /// Adds the figures that need more than one snapshot: rate, run time, and the slots of workers that were here before.

@@ -61,7 +61,7 @@ fn state(sealed: bool, finished: bool) -> &'static str {
 }
 
 pub(crate) async fn all(visit: Visit, _: Fields) -> Result<Answer, PageError> {
-    let snapshot = visit.app.poller.latest().await;
+    let look = visit.app.poller.latest().await;
     let found = visit.app.reads.batches.get("", visit.app.admin.batches()).await?;
     let row = |batch: &jobqueue::admin::BatchOverview| Row {
         link: encoded(&batch.id),
@@ -72,9 +72,9 @@ pub(crate) async fn all(visit: Visit, _: Fields) -> Result<Answer, PageError> {
         modified: batch.modified.map(When::of),
     };
     let page = Batches {
-        layout: Layout::new(&visit, "batches", "Batches").with_snapshot(&snapshot).live(
+        layout: Layout::new(&visit, "batches", "Batches").with_look(&look).live(
             &visit,
-            &snapshot,
+            &look,
             1 + found.batches.len() as u64,
         ),
         batches: found.batches.iter().map(row).collect(),
@@ -85,22 +85,23 @@ pub(crate) async fn all(visit: Visit, _: Fields) -> Result<Answer, PageError> {
 
 pub(crate) async fn one(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
     let id = fields.required("id")?;
-    let snapshot = visit.app.poller.latest().await;
+    let look = visit.app.poller.latest().await;
     let found = visit.app.reads.batch.get(id, visit.app.admin.batch(id)).await?;
-    let page =
-        Batch {
-            layout: Layout::new(&visit, "batches", format!("Batch {}", line(id)))
-                .with_snapshot(&snapshot)
-                .live(&visit, &snapshot, 10 + snapshot.workers.len() as u64),
-            id: line(&found.id),
-            children: found.children,
-            done: found.done,
-            failed: found.failed,
-            open: found.children.saturating_sub(found.done + found.failed),
-            state: state(found.sealed, found.finished),
-            continuation: found.continuation_queue.as_deref().map(line),
-            held_up: found.open.iter().map(|open| child(&visit, open)).collect(),
-        };
+    let page = Batch {
+        layout: Layout::new(&visit, "batches", format!("Batch {}", line(id))).with_look(&look).live(
+            &visit,
+            &look,
+            10 + look.workers().len() as u64,
+        ),
+        id: line(&found.id),
+        children: found.children,
+        done: found.done,
+        failed: found.failed,
+        open: found.children.saturating_sub(found.done + found.failed),
+        state: state(found.sealed, found.finished),
+        continuation: found.continuation_queue.as_deref().map(line),
+        held_up: found.open.iter().map(|open| child(&visit, open)).collect(),
+    };
     Ok(Answer::Page(page.render()?))
 }
 

@@ -43,12 +43,10 @@ struct Started {
 }
 
 pub(crate) async fn all(visit: Visit, _: Fields) -> Result<Answer, PageError> {
-    let snapshot = visit.app.poller.latest().await;
-    let dead = snapshot.queues.iter().filter(|queue| queue.dead_letters > 0);
+    let look = visit.app.poller.latest().await;
+    let dead = look.queues().iter().filter(|queue| queue.dead_letters > 0);
     let page = DeadQueues {
-        layout: Layout::new(&visit, "dead", "Dead letters")
-            .with_snapshot(&snapshot)
-            .live(&visit, &snapshot, 0),
+        layout: Layout::new(&visit, "dead", "Dead letters").with_look(&look).live(&visit, &look, 0),
         queues: dead.map(|queue| (queue.name.clone(), amount(queue.dead_letters))).collect(),
     };
     Ok(Answer::Page(page.render()?))
@@ -57,7 +55,7 @@ pub(crate) async fn all(visit: Visit, _: Fields) -> Result<Answer, PageError> {
 pub(crate) async fn of_queue(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.required("queue")?;
     let selection = Selection::read(&fields, &visit.app.redactor)?;
-    let snapshot = visit.app.poller.latest().await;
+    let look = visit.app.poller.latest().await;
     let filter = selection.filter();
     let question = format!("{queue}{}", selection.query());
     let found = visit.app.reads.dead.get(&question, visit.app.admin.dead_letters(queue, &filter)).await?;
@@ -71,8 +69,8 @@ pub(crate) async fn of_queue(visit: Visit, fields: Fields) -> Result<Answer, Pag
     let access = visit.admin.access();
     let page = Dead {
         layout: Layout::new(&visit, "dead", format!("Dead letters of {queue}"))
-            .with_snapshot(&snapshot)
-            .live(&visit, &snapshot, 2)
+            .with_look(&look)
+            .live(&visit, &look, 2)
             .noticed(fields.text("done")),
         queue: queue.to_owned(),
         letters: found.letters.iter().map(|job| Message::new(&visit, job)).collect(),

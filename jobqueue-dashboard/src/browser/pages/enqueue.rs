@@ -20,16 +20,16 @@ struct Send {
 }
 
 pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let snapshot = visit.app.poller.latest().await;
-    let records = snapshot.present().map(|worker| &worker.record);
+    let look = visit.app.poller.latest().await;
+    let records = look.present().map(|worker| &worker.record);
     let mut kinds: Vec<String> =
         records.flat_map(|record| &record.queues).flat_map(|queue| queue.kinds.clone()).collect();
     kinds.sort();
     kinds.dedup();
     let page = Send {
-        layout: Layout::new(&visit, "send", "Send a job").with_snapshot(&snapshot),
+        layout: Layout::new(&visit, "send", "Send a job").with_look(&look),
         queue: fields.text("queue").unwrap_or_default().to_owned(),
-        queues: snapshot.queues.iter().map(|queue| queue.name.clone()).collect(),
+        queues: look.queues().iter().map(|queue| queue.name.clone()).collect(),
         kinds,
         may_send: visit.admin.access().allows(Action::Send),
     };

@@ -11,7 +11,7 @@ use super::timeline::{Moment, moments};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::Visit;
 use crate::browser::fields::Fields;
-use crate::browser::poller::Snapshot;
+use crate::browser::poller::Look;
 use crate::browser::redact::{Field, Shown};
 use crate::browser::text::{amount, block, indented, line};
 
@@ -65,7 +65,7 @@ fn path(job: &JobReference) -> String {
 
 pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
     let job = reference(&fields)?;
-    let snapshot = visit.app.poller.latest().await;
+    let look = visit.app.poller.latest().await;
     let admin = &visit.app.admin;
     let found = visit.app.reads.jobs.get(&path(&job), admin.explain(&job)).await?;
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
@@ -78,8 +78,8 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
     let has_ended = found.place == JobPlace::Unseen && !ended.is_empty();
     let (place, summary, reasons) = standing(&visit, &found, has_ended);
     let layout = Layout::new(&visit, "overview", format!("Job {}", line(&job.id)))
-        .with_snapshot(&snapshot)
-        .live(&visit, &snapshot, 10 + snapshot.workers.len() as u64)
+        .with_look(&look)
+        .live(&visit, &look, 10 + look.workers().len() as u64)
         .noticed(fields.text("done"));
     let page = JobPage {
         queue: job.queue.clone(),
@@ -89,7 +89,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         place,
         summary,
         reasons,
-        runs: runs(&visit, &snapshot, &found),
+        runs: runs(&visit, &look, &found),
         facts: facts(&visit, &found, ended.first()),
         batch: message
             .and_then(|message| message.batch.as_ref())
@@ -153,9 +153,9 @@ fn explained(visit: &Visit, found: &Explanation, text: &str) -> String {
     shown(visit, (&found.job.queue, kind), Field::Error, text)
 }
 
-fn runs(visit: &Visit, snapshot: &Snapshot, found: &Explanation) -> Vec<Run> {
+fn runs(visit: &Visit, look: &Look, found: &Explanation) -> Vec<Run> {
     let (Some(run), Some(worker)) = (&found.run, &found.worker) else { return Vec::new() };
-    let worker = snapshot.workers.iter().find(|known| known.record.id == *worker);
+    let worker = look.workers().iter().find(|known| known.record.id == *worker);
     // The worker may be newer than the last look at all workers; the next refresh has it.
     worker.map(|worker| Run::new(visit, worker, run)).into_iter().collect()
 }

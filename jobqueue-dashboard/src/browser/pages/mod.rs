@@ -21,7 +21,7 @@ use jobqueue::ErrorKind;
 
 use crate::browser::app::Visit;
 use crate::browser::assets::{ASSETS, Assets};
-use crate::browser::poller::Snapshot;
+use crate::browser::poller::Look;
 use crate::browser::text::{When, line};
 
 /// The answer to a request that succeeded.
@@ -126,17 +126,17 @@ impl Layout {
     }
 
     /// Shows how old the numbers are, and what is wrong with them.
-    pub(crate) fn with_snapshot(mut self, snapshot: &Snapshot) -> Self {
-        self.dead = Some(snapshot.queues.iter().map(|queue| queue.dead_letters).sum());
-        self.at = Some(When::of(snapshot.at));
-        self.problem = snapshot.error.as_deref().map(line);
+    pub(crate) fn with_look(mut self, look: &Look) -> Self {
+        self.dead = Some(look.queues().iter().map(|queue| queue.dead_letters).sum());
+        self.at = Some(When::of(look.at()));
+        self.problem = look.error.as_deref().map(line);
         self
     }
 
     /// Refreshes the page while it is open. `requests` is what that costs beside the look that all pages share.
-    pub(crate) fn live(mut self, visit: &Visit, snapshot: &Snapshot, requests: u64) -> Self {
+    pub(crate) fn live(mut self, visit: &Visit, look: &Look, requests: u64) -> Self {
         self.events = Some("events".to_owned());
-        self.cost = Some(cost(visit, snapshot.requests(), requests));
+        self.cost = Some(cost(visit, look.requests(), requests));
         self
     }
 

@@ -50,15 +50,15 @@ struct Report {
 
 pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
     let operation = find(&visit, fields.required("operation")?)?;
-    let snapshot = visit.app.poller.latest().await;
+    let look = visit.app.poller.latest().await;
     let (progress, order) = (operation.progress(), &operation.order);
     let access = visit.admin.access();
     let runs = progress.ended.is_none();
     let mut layout = Layout::new(&visit, "dead", format!("{} of {}", order.verb.name(), order.queue))
-        .with_snapshot(&snapshot)
+        .with_look(&look)
         .noticed(fields.text("done"));
     if runs {
-        layout = layout.live(&visit, &snapshot, 0).on(&operation.id);
+        layout = layout.live(&visit, &look, 0).on(&operation.id);
     }
     let page = OperationPage {
         layout,

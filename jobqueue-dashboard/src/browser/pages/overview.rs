@@ -7,7 +7,7 @@ use super::{Answer, Layout, PageError};
 use crate::browser::app::Visit;
 use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
-use crate::browser::poller::Snapshot;
+use crate::browser::poller::Look;
 use crate::browser::text::{age, amount, line};
 
 #[derive(Template)]
@@ -42,32 +42,32 @@ struct Row {
 }
 
 pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let snapshot = visit.app.poller.latest().await;
-    let sum = |of: fn(&QueueOverview) -> u64| snapshot.queues.iter().map(of).sum::<u64>();
-    let running: u64 = snapshot.present().map(|worker| worker.record.running_total).sum();
-    let oldest = snapshot.queues.iter().filter(|queue| !queue.paused).filter_map(|queue| queue.oldest).max();
+    let look = visit.app.poller.latest().await;
+    let sum = |of: fn(&QueueOverview) -> u64| look.queues().iter().map(of).sum::<u64>();
+    let running: u64 = look.present().map(|worker| worker.record.running_total).sum();
+    let oldest = look.queues().iter().filter(|queue| !queue.paused).filter_map(|queue| queue.oldest).max();
     let page = Overview {
         layout: Layout::new(&visit, "overview", "Overview")
-            .with_snapshot(&snapshot)
-            .live(&visit, &snapshot, 0)
+            .with_look(&look)
+            .live(&visit, &look, 0)
             .noticed(fields.text("done")),
         waiting: amount(sum(|queue| queue.length).saturating_sub(running)),
         running: amount(running),
         dead: amount(sum(|queue| queue.dead_letters)),
         oldest: oldest.map_or_else(|| "-".to_owned(), age),
-        workers: snapshot.present().count(),
-        draining: snapshot.present().filter(|worker| worker.record.draining).count(),
-        slots: snapshot.present().map(|worker| worker.record.slots).sum(),
+        workers: look.present().count(),
+        draining: look.present().filter(|worker| worker.record.draining).count(),
+        slots: look.present().map(|worker| worker.record.slots).sum(),
         chart: Chart::hour(&visit.app.poller.hour()),
-        queues: snapshot.queues.iter().map(|queue| row(&visit, &snapshot, queue)).collect(),
+        queues: look.queues().iter().map(|queue| row(&visit, &look, queue)).collect(),
         may_create: visit.admin.access().allows(Action::CreateQueue),
     };
     Ok(Answer::Page(page.render()?))
 }
 
-fn row(visit: &Visit, snapshot: &Snapshot, queue: &QueueOverview) -> Row {
+fn row(visit: &Visit, look: &Look, queue: &QueueOverview) -> Row {
     let minutes = visit.app.poller.throughput(|throughput| throughput.of_queue(&queue.name));
-    let mut listening = snapshot.present().flat_map(|worker| &worker.record.queues);
+    let mut listening = look.present().flat_map(|worker| &worker.record.queues);
     let oldest = match queue.oldest {
         // The oldest of those that a peek shows; there may be older ones.
         Some(oldest) if !queue.visible_is_exact => format!("≥ {}", age(oldest)),
@@ -80,8 +80,8 @@ fn row(visit: &Visit, snapshot: &Snapshot, queue: &QueueOverview) -> Row {
         circuit_open: listening.any(|listening| listening.name == queue.name && listening.circuit_open),
         warnings: queue.warnings.len(),
         error: queue.error.as_deref().map(line),
-        length: amount(queue.length.saturating_sub(snapshot.running(&queue.name))),
-        running: amount(snapshot.running(&queue.name)),
+        length: amount(queue.length.saturating_sub(look.running(&queue.name))),
+        running: amount(look.running(&queue.name)),
         oldest,
         dead: queue.dead_letters,
         dead_text: amount(queue.dead_letters),

@@ -8,7 +8,7 @@ use super::{Answer, Layout, PageError};
 use crate::browser::app::Visit;
 use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
-use crate::browser::poller::Snapshot;
+use crate::browser::poller::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{age, amount, line};
 
@@ -58,8 +58,8 @@ struct Group {
 
 pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    let snapshot = visit.app.poller.latest().await;
-    let overview = match snapshot.queue(name) {
+    let look = visit.app.poller.latest().await;
+    let overview = match look.queue(name) {
         Some(queue) => queue.clone(),
         // It may be newer than the last look, or a dead-letter queue, which is part of another.
         None => visit.app.admin.queue(name).await?,
@@ -71,15 +71,15 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         true => Some(reads.groups.get(name, visit.app.admin.groups(name)).await?),
         false => None,
     };
-    let running = snapshot.running(name);
+    let running = look.running(name);
     let minutes = visit.app.poller.throughput(|throughput| throughput.of_queue(name));
     let hidden =
         overview.visible_is_exact.then(|| overview.length.saturating_sub(overview.visible + running));
     let cost = 1 + if wants_groups { 2 } else { 0 };
     let page = QueuePage {
         layout: Layout::new(&visit, "overview", name)
-            .with_snapshot(&snapshot)
-            .live(&visit, &snapshot, cost)
+            .with_look(&look)
+            .live(&visit, &look, cost)
             .noticed(fields.text("done")),
         name: overview.name.clone(),
         paused: overview.paused,
@@ -89,7 +89,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         oldest: overview.oldest.map_or_else(|| "-".to_owned(), age),
         dead: overview.dead_letters,
         dead_text: amount(overview.dead_letters),
-        runs: runs(&visit, &snapshot, name),
+        runs: runs(&visit, &look, name),
         shows_all: overview.visible_is_exact,
         has_order: peeked.iter().any(|job| job.in_order),
         messages: peeked.iter().map(|job| Message::new(&visit, job)).collect(),
@@ -112,9 +112,8 @@ fn may(visit: &Visit) -> May {
     }
 }
 
-fn runs(visit: &Visit, snapshot: &Snapshot, queue: &str) -> Vec<Run> {
-    let jobs =
-        snapshot.present().flat_map(|worker| worker.record.running.iter().map(move |job| (worker, job)));
+fn runs(visit: &Visit, look: &Look, queue: &str) -> Vec<Run> {
+    let jobs = look.present().flat_map(|worker| worker.record.running.iter().map(move |job| (worker, job)));
     let jobs = jobs.filter(|(_, job)| job.queue == queue);
     jobs.take(100).map(|(worker, job)| Run::new(visit, worker, job)).collect()
 }

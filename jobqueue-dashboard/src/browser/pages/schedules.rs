@@ -39,14 +39,14 @@ struct Leader {
 }
 
 pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let (snapshot, admin) = (visit.app.poller.latest().await, &visit.app.admin);
+    let (look, admin) = (visit.app.poller.latest().await, &visit.app.admin);
     let schedules = visit.app.reads.schedules.get("", admin.schedules()).await?;
     let leaders = visit.app.reads.leaders.get("", admin.leaders()).await?;
     let access = visit.admin.access();
     let page = Schedules {
         layout: Layout::new(&visit, "schedules", "Schedules")
-            .with_snapshot(&snapshot)
-            .live(&visit, &snapshot, 2 + schedules.len() as u64)
+            .with_look(&look)
+            .live(&visit, &look, 2 + schedules.len() as u64)
             .noticed(fields.text("done")),
         schedules: schedules.iter().map(view).collect(),
         leaders: leaders

@@ -10,7 +10,7 @@ use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::Visit;
 use crate::browser::fields::Fields;
-use crate::browser::poller::Snapshot;
+use crate::browser::poller::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, line};
 
@@ -61,16 +61,16 @@ struct Ended {
 }
 
 pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let snapshot = visit.app.poller.latest().await;
+    let look = visit.app.poller.latest().await;
     let (id, queue) = (fields.exact("id").map(str::trim), fields.text("queue"));
     let found = match id {
-        Some(id) => Some(find(&visit, &snapshot, id, queue).await?),
+        Some(id) => Some(find(&visit, &look, id, queue).await?),
         None => None,
     };
     let journal = visit.app.admin.history(&filter(&fields, id)?).await?;
     let text = |name| fields.text(name).unwrap_or_default().to_owned();
     let page = Search {
-        layout: Layout::new(&visit, "search", "History").with_snapshot(&snapshot),
+        layout: Layout::new(&visit, "search", "History").with_look(&look),
         id: id.unwrap_or_default().to_owned(),
         queue: text("queue"),
         kind: text("kind"),
@@ -80,7 +80,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         found,
         ended: journal.jobs.iter().map(|record| ended(&visit, record)).collect(),
         complete: journal.complete,
-        requests: 3 * snapshot.queues.len() as u64,
+        requests: 3 * look.queues().len() as u64,
     };
     Ok(Answer::Page(page.render()?))
 }
@@ -106,19 +106,14 @@ fn filter(fields: &Fields, id: Option<&str>) -> Result<HistoryFilter, PageError>
 }
 
 /// Looks for a job that has not ended: among running jobs, and among the messages of each queue that a look shows.
-async fn find(
-    visit: &Visit,
-    snapshot: &Snapshot,
-    id: &str,
-    only: Option<&str>,
-) -> Result<Vec<Found>, PageError> {
+async fn find(visit: &Visit, look: &Look, id: &str, only: Option<&str>) -> Result<Vec<Found>, PageError> {
     let mut found = Vec::new();
-    for job in snapshot.present().flat_map(|worker| &worker.record.running) {
+    for job in look.present().flat_map(|worker| &worker.record.running) {
         if job.id == id && only.is_none_or(|queue| job.queue == queue) {
             found.push(Found::new((&job.queue, &job.source, &job.id), &job.kind, "running"));
         }
     }
-    let names = snapshot.queues.iter().map(|queue| queue.name.clone());
+    let names = look.queues().iter().map(|queue| queue.name.clone());
     let names: Vec<String> = names.filter(|name| only.is_none_or(|only| only == name)).collect();
     let looks = names.into_iter().map(|name| {
         let (visit, id) = (visit.clone(), id.to_owned());

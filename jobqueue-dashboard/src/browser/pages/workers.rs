@@ -46,10 +46,10 @@ struct Count {
 }
 
 pub(crate) async fn show(visit: Visit, _: Fields) -> Result<Answer, PageError> {
-    let snapshot = visit.app.poller.latest().await;
+    let look = visit.app.poller.latest().await;
     let page = Workers {
-        layout: Layout::new(&visit, "workers", "Workers").with_snapshot(&snapshot).live(&visit, &snapshot, 0),
-        workers: snapshot.workers.iter().map(|worker| view(&visit, worker)).collect(),
+        layout: Layout::new(&visit, "workers", "Workers").with_look(&look).live(&visit, &look, 0),
+        workers: look.workers().iter().map(|worker| view(&visit, worker)).collect(),
     };
     Ok(Answer::Page(page.render()?))
 }

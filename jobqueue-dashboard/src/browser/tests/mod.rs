@@ -4,5 +4,6 @@ mod changes;
 mod hostile;
 mod links;
 mod security;
+mod sharing;
 mod support;
 mod viewing;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::support::{Browser, Mail, filled, operate, send};
 use crate::Dashboard;
 use crate::browser::poller::Poller;
+use crate::snapshot::Snapshots;
 
 #[tokio::test]
 async fn pages_show_what_waits_and_what_died() {
@@ -60,7 +61,8 @@ async fn ended_jobs_are_found_in_the_journal() {
 #[tokio::test]
 async fn viewers_share_one_look_at_the_storage() {
     let storage = filled().await;
-    let poller = Poller::new(Admin::new(storage), Duration::from_secs(3600), CancellationToken::new());
+    let poller =
+        Poller::new(Snapshots::new(Admin::new(storage)), Duration::from_secs(3600), CancellationToken::new());
     let first = poller.latest().await;
     assert!(Arc::ptr_eq(&first, &poller.latest().await));
     poller.expire();

@@ -1,0 +1,75 @@
+//! The pages, the metrics and the figures for autoscalers read the storage once for all.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+
+use super::support::{Browser, filled, operate};
+use crate::snapshot::Snapshots;
+use crate::{Access, Dashboard, health};
+
+#[tokio::test(start_paused = true)]
+async fn pages_metrics_and_scaling_share_one_reading() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    let readings = || faulty.calls_of(Operation::ListQueues);
+    assert_eq!(readings(), 0, "nobody has asked yet");
+    let overview = browser.page("/").await;
+    let metrics = browser.page("/metrics").await;
+    let scale = browser.page("/scale?queue=mails").await;
+    assert!(overview.contains("queues/mails/dead"), "{overview}");
+    assert!(metrics.contains("jobqueue_queue_dead_letters{queue=\"mails\"} 1"), "{metrics}");
+    assert!(scale.contains("\"dead\":1"), "{scale}");
+    assert_eq!(readings(), 1);
+    // A change of an operator is in what each of them reads next.
+    assert_eq!(browser.post("/do/pause", &[("queue", "mails")]).await.status, StatusCode::SEE_OTHER);
+    let metrics = browser.page("/metrics").await;
+    assert!(metrics.contains("jobqueue_queue_paused{queue=\"mails\"} 1"), "{metrics}");
+    assert!(browser.page("/").await.contains("paused"));
+    assert_eq!(readings(), 2);
+}
+
+#[tokio::test]
+async fn metrics_and_scaling_need_the_access_of_the_pages() {
+    let storage = filled().await;
+    let strangers = Browser::new(Dashboard::new(operate(&storage)).access(|_| Access::forbidden()));
+    let unnamed = Browser::new(Dashboard::new(operate(&storage)).credentials("ada", "secret"));
+    for path in ["/metrics", "/scale", "/scale?queue=mails"] {
+        assert_eq!(strangers.get(path).await.status, StatusCode::FORBIDDEN, "{path}");
+        assert_eq!(unnamed.get(path).await.status, StatusCode::UNAUTHORIZED, "{path}");
+        let readers =
+            Browser::new(Dashboard::new(operate(&storage)).access(|_| Access::read_only("prometheus")));
+        assert_eq!(readers.get(path).await.status, StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_reading_is_told_by_all_and_not_repeated() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
+    for _ in 0..3 {
+        assert!(browser.page("/workers").await.contains("The storage does not answer"));
+    }
+    assert_eq!(faulty.calls_of(Operation::ListQueues), 1, "pages wait for the next interval");
+    assert!(browser.page("/metrics").await.contains("jobqueue_scrape_success 0"));
+    assert_eq!(browser.get("/scale").await.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_without_a_worker_is_ready_if_it_can_read() {
+    let faulty = Faulty::new(&filled().await);
+    let router = health::router_of(Snapshots::new(operate(&faulty.storage())));
+    let checks = Browser(router);
+    for path in ["/live", "/ready", "/ready"] {
+        assert_eq!(checks.page(path).await, "{\"ok\":true,\"reasons\":[]}");
+    }
+    assert_eq!(faulty.calls_of(Operation::ListQueues), 1, "one reading a minute");
+    faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
+    tokio::time::advance(std::time::Duration::from_secs(61)).await;
+    let ready = checks.send(Request::get("/ready").body(Body::empty()).unwrap()).await;
+    assert_eq!(ready.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(ready.text, "{\"ok\":false,\"reasons\":[\"the storage cannot be read\"]}");
+    assert_eq!(checks.get("/live").await.status, StatusCode::OK);
+}
