@@ -65,7 +65,8 @@ impl Cause {
     fn backoff(self) -> Backoff {
         let seconds = |base, max| Backoff::exponential(Duration::from_secs(base), Duration::from_secs(max));
         match self {
-            Self::UnknownKind | Self::NewerVersion => seconds(1, 300),
+            // Short: a worker that knows the message may come at any time, and other old ones may be first again.
+            Self::UnknownKind | Self::NewerVersion => seconds(1, 30),
             Self::PayloadUnreadable | Self::PayloadMissing => seconds(1, 60),
             Self::Hook | Self::BrokenHook => seconds(5, 300),
         }

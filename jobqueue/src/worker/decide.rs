@@ -7,6 +7,7 @@ use super::context::HandlerOutput;
 use super::ending::Ending;
 use super::hook::{Decision, Waiting};
 use super::queue_worker::{Place, QueueWorker};
+use super::unknown_share::Seen;
 use super::{completion, hooks};
 use crate::entropy;
 use crate::handler::Registration;
@@ -31,14 +32,16 @@ pub(super) enum Decided<'w> {
 }
 
 impl Decided<'_> {
-    /// Returns whether another worker should have the message: no handler of this worker knows it, or its handler
-    /// has reached a limit.
-    pub(super) fn is_for_others(&self) -> bool {
-        let Self::End(ending) = self else { return false };
-        matches!(
-            **ending,
-            Ending::Deferred(Cause::UnknownKind | Cause::NewerVersion, _) | Ending::OverLimit(_)
-        )
+    /// Returns whether the worker can run the message, as far as its handlers are concerned.
+    pub(super) fn seen(&self) -> Seen {
+        match self {
+            Self::Run(_) => Seen::Known,
+            Self::End(ending) => match **ending {
+                Ending::Deferred(Cause::UnknownKind | Cause::NewerVersion, _) => Seen::Unknown,
+                Ending::OverLimit(_) => Seen::OverLimit,
+                _ => Seen::Known,
+            },
+        }
     }
 }
 

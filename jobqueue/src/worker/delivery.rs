@@ -47,7 +47,7 @@ async fn travel(
     let leased_job = Arc::clone(leased.get_or_init(|| Arc::new(leased_job)));
     place.ends(&leased_job.lease);
     let decided = decide::decide(worker, &leased_job, decoded, place).await;
-    worker.unknown.note(decided.is_for_others());
+    worker.unknown.note(decided.seen());
     let ran = match decided {
         Decided::Run(ready) => match run::run(worker, &leased_job, ready, place).await {
             Ran { ending: Ending::Done(job), ran, .. } if completion::together(worker, &leased_job) => {

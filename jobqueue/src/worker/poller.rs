@@ -66,7 +66,7 @@ impl Poller {
         let fallback = SingleMessageFallback::default();
         let mut pace = Pace { idle, failures: 0, was_full: false, fallback };
         // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
-        while let Some(settings) = self.unless_stopped(self.ready_settings()).await {
+        while let Some(settings) = self.unless_stopped(self.ready_settings(pace.was_full)).await {
             if settings.paused {
                 activity.found_empty(self.number, activity.generation());
                 self.unless_stopped(pace.idle.pause(None)).await;
@@ -198,10 +198,12 @@ impl Poller {
         }
     }
 
-    /// Returns the queue's settings as soon as the storage does not throttle.
-    async fn ready_settings(&self) -> Arc<QueueSettings> {
+    /// Returns the queue's settings as soon as this worker may fetch: it leaves unknown messages to others for a while,
+    /// and waits until the storage does not throttle.
+    async fn ready_settings(&self, was_full: bool) -> Arc<QueueSettings> {
         let QueueWorker { core, unknown, .. } = &self.deliveries.worker;
-        let pause = unknown.pause();
+        // With long pauses, a worker that runs until it is idle could find unknown messages again and again.
+        let pause = unknown.pause(!was_full && !self.until_idle);
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }

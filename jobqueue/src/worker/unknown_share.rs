@@ -9,30 +9,67 @@ use crate::sync::lock;
 
 /// The pause before each fetch of a worker that knows none of its messages.
 const LONGEST: Duration = Duration::from_secs(1);
+/// The same after many fetches that brought nothing known and not as much as requested. It is much longer than the
+/// pause of an idle worker that would know the messages: such a worker must be the first at most of them.
+const LONGEST_WITHOUT_BACKLOG: Duration = Duration::from_secs(30);
 /// The weight of the newest message.
 const WEIGHT: f64 = 0.125;
 /// A share that makes no difference.
 const NONE: f64 = 0.01;
 
+/// A worker's view of a message, as far as this module needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// The worker can run the message.
+    Known,
+    /// The message's handler has reached a limit.
+    OverLimit,
+    /// No handler of the worker knows the kind or the version.
+    Unknown,
+}
+
 /// The share of messages for other workers among the latest ones of a queue.
 #[derive(Debug, Default)]
-pub(super) struct UnknownShare(Mutex<f64>);
+pub(super) struct UnknownShare(Mutex<Latest>);
+
+#[derive(Debug, Default)]
+struct Latest {
+    share: f64,
+    /// True if an unknown message was seen since the last pause.
+    unknown: bool,
+    /// The number of pauses after unknown messages alone, since another message or a full fetch.
+    doublings: u32,
+}
 
 impl UnknownShare {
     /// Records a message.
-    pub(super) fn note(&self, is_for_others: bool) {
-        let mut share = lock(&self.0);
-        if is_for_others {
-            *share += (1.0 - *share) * WEIGHT;
-        } else if *share > 0.0 {
-            *share -= *share * WEIGHT;
+    pub(super) fn note(&self, seen: Seen) {
+        let mut latest = lock(&self.0);
+        if seen != Seen::Unknown {
+            latest.doublings = 0;
+        }
+        latest.unknown = seen == Seen::Unknown;
+        if seen != Seen::Known {
+            latest.share += (1.0 - latest.share) * WEIGHT;
+        } else if latest.share > 0.0 {
+            latest.share -= latest.share * WEIGHT;
         }
     }
 
-    /// Returns the pause before the next fetch, which leaves the queue to other workers.
-    pub(super) fn pause(&self) -> Duration {
-        let share = *lock(&self.0);
-        if share < NONE { Duration::ZERO } else { entropy::jitter(LONGEST.mul_f64(share), 0.5..=1.0) }
+    /// Returns the pause before the next fetch, which leaves the queue to other workers. `may_be_long` is false if the
+    /// last fetch was full: messages that this worker knows may wait behind unknown ones.
+    pub(super) fn pause(&self, may_be_long: bool) -> Duration {
+        let mut latest = lock(&self.0);
+        if !may_be_long {
+            latest.doublings = 0;
+        } else if std::mem::take(&mut latest.unknown) {
+            latest.doublings = latest.doublings.saturating_add(1).min(16);
+        }
+        if latest.share < NONE {
+            return Duration::ZERO;
+        }
+        let pause = LONGEST.mul_f64(latest.share) * (1 << latest.doublings);
+        entropy::jitter(pause.min(LONGEST_WITHOUT_BACKLOG), 0.5..=1.0)
     }
 }
 
@@ -40,19 +77,40 @@ impl UnknownShare {
 mod tests {
     use super::*;
 
-    #[test]
-    fn who_knows_little_pauses_for_long_and_who_learns_does_not() {
+    /// Returns the share after rounds that brought one unknown message each.
+    fn after(rounds: u32) -> UnknownShare {
         let share = UnknownShare::default();
-        share.note(false);
-        assert_eq!(share.pause(), Duration::ZERO);
-        for _ in 0..40 {
-            share.note(true);
+        for _ in 0..rounds {
+            share.note(Seen::Unknown);
+            let _ = share.pause(true);
         }
-        let pause = share.pause();
+        share
+    }
+
+    #[test]
+    fn who_knows_little_pauses_and_who_learns_does_not() {
+        let share = UnknownShare::default();
+        share.note(Seen::Known);
+        assert_eq!(share.pause(true), Duration::ZERO);
+        let share = after(40);
+        let pause = share.pause(false);
         assert!(pause >= LONGEST.mul_f64(0.49) && pause <= LONGEST, "{pause:?}");
-        for _ in 0..40 {
-            share.note(false);
+        (0..40).for_each(|_| share.note(Seen::Known));
+        assert_eq!(share.pause(true), Duration::ZERO);
+    }
+
+    #[test]
+    fn pauses_grow_while_there_is_nothing_but_a_few_unknown_messages() {
+        let share = after(40);
+        // A fetch that finds nothing changes nothing.
+        let pause = share.pause(true);
+        assert!(pause >= LONGEST_WITHOUT_BACKLOG / 2 && pause <= LONGEST_WITHOUT_BACKLOG, "{pause:?}");
+        for short in [Seen::Known, Seen::OverLimit] {
+            let share = after(40);
+            share.note(short);
+            assert!(share.pause(true) <= LONGEST, "{short:?}");
         }
-        assert_eq!(share.pause(), Duration::ZERO);
+        share.note(Seen::Unknown);
+        assert!(share.pause(false) <= LONGEST, "a backlog");
     }
 }
