@@ -86,6 +86,26 @@ impl Telemetry {
 
 /// Returns the context of a job: that of its `process` span in a handler, and one in its sender's trace for a message that was
 /// [received by hand](jobqueue::Queue::receive). Make it the parent of a span, or a link.
+///
+/// In a handler, spans that begin without a parent are children of `process` already. Use this where that context is lost: in a thread or a
+/// task that the handler starts.
+///
+/// ```
+/// # use jobqueue::{JobError, JobInfo, QueueMessage}; use serde::{Deserialize, Serialize};
+/// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "scans", kind = "scan")] struct Scan {}
+/// use opentelemetry::global;
+/// use opentelemetry::trace::{Span, Tracer};
+///
+/// async fn scan(_: Scan, job: JobInfo) -> Result<(), JobError> {
+///     let parent = jobqueue_opentelemetry::context_of(&job);
+///     tokio::task::spawn_blocking(move || {
+///         let mut span = global::tracer("scanner").start_with_context("scan pages", &parent);
+///         span.end();
+///     })
+///     .await?;
+///     Ok(())
+/// }
+/// ```
 pub fn context_of(job: &JobInfo) -> Context {
     Context::new().with_remote_span_context(span_context(job.trace, None, true))
 }
@@ -103,6 +123,17 @@ impl fmt::Debug for Telemetry {
 }
 
 /// Builds [`Telemetry`].
+///
+/// ```
+/// use jobqueue_opentelemetry::Telemetry;
+/// use opentelemetry::trace::noop::NoopTracerProvider;
+///
+/// let telemetry = Telemetry::builder()
+///     .tracer_provider(&NoopTracerProvider::new()) // instead of the global one
+///     .receive_spans(false)                        // a busy worker sends many requests
+///     .build();
+/// # let _ = telemetry;
+/// ```
 #[must_use = "call `build`"]
 pub struct TelemetryBuilder {
     tracer: Option<BoxedTracer>,
@@ -120,13 +151,14 @@ impl Default for TelemetryBuilder {
 }
 
 impl TelemetryBuilder {
-    /// Sets the provider of tracers, instead of the global one.
+    /// Sets the provider of tracers, instead of the global one. The tracer's scope has this crate's name and version, and the schema of the
+    /// conventions.
     pub fn tracer_provider(mut self, provider: &impl ObjectSafeTracerProvider) -> Self {
         self.tracer = Some(BoxedTracer::new(provider.boxed_tracer(scope())));
         self
     }
 
-    /// Sets the provider of meters, instead of the global one.
+    /// Sets the provider of meters, instead of the global one. Its scope is that of the tracer.
     pub fn meter_provider(mut self, provider: &impl MeterProvider) -> Self {
         self.meter = Some(provider.meter_with_scope(scope()));
         self
@@ -138,7 +170,8 @@ impl TelemetryBuilder {
         self
     }
 
-    /// Sets whether metrics are recorded. The default is yes.
+    /// Sets whether metrics are recorded. The default is yes. Without them the storage is not listened to, which saves a little for each
+    /// request and job.
     pub fn metrics(mut self, record: bool) -> Self {
         self.metrics = record;
         self
@@ -165,7 +198,7 @@ impl TelemetryBuilder {
         self
     }
 
-    /// Returns the telemetry.
+    /// Returns the telemetry. The global providers are read now, where none were given: set them before.
     pub fn build(self) -> Telemetry {
         let meter = self.meter.unwrap_or_else(|| global::meter_with_scope(scope()));
         let tracer = || self.tracer.unwrap_or_else(|| global::tracer_with_scope(scope()));

@@ -23,7 +23,7 @@ impl Access {
         Self::new(operator, AccessLevel::ReadOnly)
     }
 
-    /// Returns the access of somebody who sees nothing: the answer is 403 to every request.
+    /// Returns the access of somebody who sees nothing: the answer is 403 to every request, for the style and the scripts too.
     pub fn forbidden() -> Self {
         Self(None)
     }

@@ -28,6 +28,26 @@ const REFRESH: Duration = Duration::from_secs(5);
 ///
 /// The router also has [`/metrics`](crate::metrics) and [`/scale`](crate::scale), with the same access as the pages. All read the storage
 /// through one [`Snapshots`]: a scrape reads nothing while somebody looks at the pages.
+///
+/// ```
+/// use jobqueue::Storage;
+/// use jobqueue::admin::{AccessLevel, Admin};
+/// use jobqueue_dashboard::{Dashboard, Field};
+/// use tokio_util::sync::CancellationToken;
+///
+/// let stop = CancellationToken::new();
+/// let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+/// let router = Dashboard::new(admin)
+///     .credentials("ada", "a password from the environment")
+///     // Nobody sees payloads of invoices, nor whom they are for.
+///     .redact(|shown| match (shown.kind, shown.field) {
+///         ("invoice", Field::Payload | Field::Key) => Some("hidden".to_owned()),
+///         _ => None,
+///     })
+///     .stop_when(stop.clone())
+///     .router();
+/// # drop(router);
+/// ```
 #[derive(Debug)]
 #[must_use = "a dashboard is served by its `router`"]
 pub struct Dashboard {
@@ -64,7 +84,8 @@ impl Dashboard {
         self
     }
 
-    /// Demands this name and this password, by HTTP basic authentication. Use it behind TLS only.
+    /// Demands this name and this password, by HTTP basic authentication. Use it behind TLS only: browsers send both with every
+    /// request. The comparison takes the same time for every password. [`access`](Self::access) is asked as well, if it is set.
     pub fn credentials(mut self, user: &str, password: &str) -> Self {
         self.credentials = Some(Credentials::new(user, password));
         self
@@ -96,7 +117,8 @@ impl Dashboard {
         self
     }
 
-    /// Returns the routes, for [`Router::nest_service`] or as the whole service.
+    /// Returns the routes, for [`Router::nest_service`] under any path, or as the whole service. Nothing is read from the storage until the
+    /// first request.
     pub fn router(self) -> Router {
         let Self { snapshots, resolver, redactor, credentials, refresh, stop } = self;
         let admin = snapshots.admin().clone();

@@ -26,6 +26,15 @@ impl Check {
 }
 
 /// The trouble that a check puts up with.
+///
+/// ```
+/// use jobqueue_dashboard::health::Tolerance;
+/// use std::time::Duration;
+///
+/// // An orchestrator that stops routing to a worker without its storage after 2 minutes, and restarts a stuck one after 5.
+/// let tolerance = Tolerance::new().outage(Duration::from_secs(120)).renewals_behind(Duration::from_secs(300));
+/// assert_ne!(tolerance, Tolerance::new());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tolerance {
     outage: Duration,
@@ -50,28 +59,32 @@ impl Tolerance {
         Self::default()
     }
 
-    /// Sets the time for which requests for jobs may fail before the worker is not ready.
+    /// Sets the time for which requests for jobs may fail before the worker is not ready. The default is 30 seconds. A
+    /// failed request is sent again after half a second, then after pauses that double up to a minute.
     #[must_use]
     pub fn outage(mut self, time: Duration) -> Self {
         self.outage = time;
         self
     }
 
-    /// Sets the time by which renewals may be behind before the worker is not alive.
+    /// Sets the time by which renewals may be behind before the worker is not alive. The default is 60 seconds. Renewals are behind
+    /// when the thread that renews leases does not run: a restart is the remedy, and the leases end by themselves.
     #[must_use]
     pub fn renewals_behind(mut self, time: Duration) -> Self {
         self.renewals_behind = time;
         self
     }
 
-    /// Sets the time for which a worker is not ready after a lease ended before it was renewed.
+    /// Sets the time for which a worker is not ready after a lease ended before it was renewed. The default is 60 seconds;
+    /// zero ignores lost leases.
     #[must_use]
     pub fn after_lost_lease(mut self, time: Duration) -> Self {
         self.after_lost_lease = time;
         self
     }
 
-    /// Returns whether the worker is alive.
+    /// Returns whether the worker is alive: it has not ended, and its leases are renewed in time. A worker that starts, drains, or
+    /// cannot reach its storage is alive.
     pub fn live(&self, report: &HealthReport) -> Check {
         let mut check = Check::default();
         check.fails_if(report.phase == WorkerPhase::Ended, || "the worker has ended".to_owned());
@@ -82,7 +95,8 @@ impl Tolerance {
         check
     }
 
-    /// Returns whether the worker is ready.
+    /// Returns whether the worker is ready: it is alive and runs, reaches all its queues, has no open circuit, and has lost no lease
+    /// lately. The check has one reason for each that fails, with the name of the queue and the error.
     pub fn ready(&self, report: &HealthReport) -> Check {
         let mut check = self.live(report);
         check.fails_if(report.phase == WorkerPhase::Starting, || "the worker starts".to_owned());

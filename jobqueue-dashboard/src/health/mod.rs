@@ -47,7 +47,8 @@ pub fn router<S: Clone + Send + Sync + 'static>(
     router_with(workers, Tolerance::new())
 }
 
-/// Returns the router of `/live` and `/ready`, with a tolerance of your own.
+/// Returns the router of `/live` and `/ready`, with a tolerance of your own. With several workers, a check succeeds only if it does
+/// for all of them; its reasons are those of all.
 pub fn router_with<S: Clone + Send + Sync + 'static>(
     workers: impl IntoIterator<Item = WorkerHealth>,
     tolerance: Tolerance,

@@ -16,7 +16,24 @@ use super::stream::{Activity, activity};
 use crate::scale::{Desired, Target};
 use crate::snapshot::Snapshots;
 
-/// The scaler. Cheap to clone.
+/// The scaler: the service of gRPC that KEDA asks. Cheap to clone; clones share the snapshots.
+///
+/// It implements the four methods of KEDA's `externalscaler.ExternalScaler`. [`serve`](super::serve) runs it; for TLS, credentials or other
+/// services on the same port, add [`into_service`](Self::into_service) to a server of your own:
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # use jobqueue::Storage; use jobqueue::admin::Admin;
+/// use jobqueue_dashboard::keda::Scaler;
+/// use jobqueue_dashboard::scale::Target;
+/// use jobqueue_dashboard::snapshot::Snapshots;
+/// use std::time::Duration;
+///
+/// let snapshots = Snapshots::new(Admin::new(Storage::memory()));
+/// let scaler = Scaler::new(snapshots).target(Target::new().delay(Duration::from_secs(30)));
+/// tonic::transport::Server::builder().add_service(scaler.into_service()).serve("[::]:6000".parse()?).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Scaler {
     snapshots: Snapshots,
@@ -30,14 +47,14 @@ impl Scaler {
         Self { snapshots, target: Target::new(), closing: CancellationToken::new() }
     }
 
-    /// Sets the target for triggers whose metadata has none.
+    /// Sets the target for triggers whose metadata has none. `targetDelay` and `slotsPerWorker` of a trigger have priority.
     #[must_use]
     pub fn target(mut self, target: Target) -> Self {
         self.target = target;
         self
     }
 
-    /// Returns the tower service, for a server of your own.
+    /// Returns the tower service, for a server of your own. Open streams of KEDA keep such a server from ending: give it a deadline.
     pub fn into_service(self) -> ExternalScalerServer<impl ExternalScaler> {
         ExternalScalerServer::from_arc(Arc::new(self))
     }

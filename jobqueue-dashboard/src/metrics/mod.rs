@@ -16,7 +16,8 @@
 //! [`router_of`] with the same [`Snapshots`].
 //!
 //! # Guarantees
-//! - A scrape never sees figures older than 10 seconds. Several scrapes at a time cause one refresh.
+//! - A scrape never sees figures from more than 10 seconds before it; `jobqueue_scrape_age_seconds` tells their age. Several scrapes at a
+//!   time cause one refresh.
 //! - If the storage cannot be read, the answer has the metrics of the scrape alone, with `jobqueue_scrape_success 0`. A series that is
 //!   missing is not 0.
 //! - Counters never fall while the process runs. They lack the deliveries between the last record of a worker and its end.
@@ -62,7 +63,8 @@ pub fn router<S: Clone + Send + Sync + 'static>(admin: Admin) -> Router<S> {
     router_of(Snapshots::new(admin))
 }
 
-/// Returns the router of `/metrics` for snapshots that others use too.
+/// Returns the router of `/metrics` for snapshots that others use too, such as [`scale::router`](crate::scale::router): one refresh then
+/// serves both. The [refresh interval](Snapshots::every) does not matter here: a scrape refreshes figures that are older than 10 seconds.
 pub fn router_of<S: Clone + Send + Sync + 'static>(snapshots: Snapshots) -> Router<S> {
     Router::new().route("/metrics", get(metrics)).with_state(snapshots)
 }

@@ -50,7 +50,8 @@ impl Target {
         Self::default()
     }
 
-    /// Sets the time within which a job that waits shall start.
+    /// Sets the time within which a job that waits shall start. Zero sets none. Jobs whose run time is not known yet are counted as
+    /// if each took the whole delay.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay).filter(|delay| !delay.is_zero());
@@ -65,7 +66,8 @@ impl Target {
         self
     }
 
-    /// Returns the work of a queue in workers; `None` if the snapshot does not have it.
+    /// Returns the work of a queue in workers; `None` if the snapshot does not have the queue: it does not exist, or could not be read
+    /// ([`Snapshot::unreadable`] tells which).
     pub fn desired(&self, snapshot: &Snapshot, queue: &str) -> Option<Desired> {
         let figures = snapshot.queues.get(queue)?;
         let demands = snapshot.demands.get(queue)?;

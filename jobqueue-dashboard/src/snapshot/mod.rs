@@ -35,6 +35,23 @@ pub use totals::{KindTotals, Totals};
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// Snapshots of a storage. Cheap to clone; clones share the last snapshot.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use jobqueue::Storage;
+/// use jobqueue::admin::{AccessLevel, Admin};
+/// use jobqueue_dashboard::snapshot::Snapshots;
+/// use std::time::Duration;
+///
+/// let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+/// admin.create_queue("mails").await?;
+/// let snapshots = Snapshots::new(admin).every(Duration::from_secs(30)).max_age(Duration::from_secs(120));
+/// let snapshot = snapshots.within(Duration::from_secs(5)).await?;
+/// assert_eq!(snapshot.queues["mails"].length, 0);
+/// # Ok(()) }
+/// ```
+///
+/// The methods that set an option return new snapshots, which share nothing with the former ones.
 #[derive(Debug, Clone)]
 pub struct Snapshots(Arc<Inner>);
 
@@ -116,19 +133,22 @@ impl Snapshots {
         Self::with(self.0.admin.clone(), options)
     }
 
-    /// Returns new snapshots that [`latest`](Self::latest) refreshes at this interval, for as long as somebody asks.
+    /// Returns new snapshots that [`latest`](Self::latest) refreshes at this interval, for as long as somebody asks. The
+    /// default is 10 seconds, the least 100 milliseconds. Each refresh costs [requests](self#cost).
     #[must_use]
     pub fn every(&self, interval: Duration) -> Self {
         self.change(|options| options.every = interval.max(Duration::from_millis(100)))
     }
 
-    /// Returns new snapshots that [`latest`](Self::latest) refuses when they are older than this.
+    /// Returns new snapshots that [`latest`](Self::latest) refuses when they are older than this. The default is 60 seconds.
+    /// A refusal is better than an old number: an autoscaler then keeps what it has.
     #[must_use]
     pub fn max_age(&self, age: Duration) -> Self {
         self.change(|options| options.max_age = age)
     }
 
-    /// Returns new snapshots whose refresh fails if it takes longer than this.
+    /// Returns new snapshots whose refresh fails if it takes longer than this. The default is 20 seconds. Those who wait get the error,
+    /// and the last snapshot stays.
     #[must_use]
     pub fn timeout(&self, timeout: Duration) -> Self {
         self.change(|options| options.timeout = timeout)
@@ -151,7 +171,8 @@ impl Snapshots {
         self.state().stats.clone()
     }
 
-    /// Returns a channel whose value changes after each refresh, failed ones included.
+    /// Returns a channel whose value changes after each refresh, failed ones included. The value itself says nothing; read the
+    /// [latest](Self::latest) snapshot then.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }

@@ -7,7 +7,10 @@ use serde_json::error::Category;
 use super::place::path_at;
 use super::{Codec, CodecError};
 
-/// A codec that writes payloads as JSON text. Nesting is limited to 128 levels.
+/// A codec that writes payloads as JSON text: the codec of every message that names no other.
+///
+/// Numbers that JSON cannot express (`NaN`, infinities) become `null`, as in `serde_json`, and `null` is read as no number. Nesting is
+/// limited to 128 levels. An error names the field and says what was expected there; it never quotes the payload.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
 

@@ -95,7 +95,8 @@ pub struct SettingOverrides {
     pub max_deliveries: Option<u32>,
 }
 
-/// A warning about a value in the metadata that was not used.
+/// A warning about a value in the metadata that was not used. Its text names the setting, the allowed values, and the value that is used
+/// instead; it does not quote what the metadata says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingWarning {
     name: &'static str,
@@ -104,7 +105,7 @@ pub struct SettingWarning {
 }
 
 impl SettingWarning {
-    /// Returns the metadata name.
+    /// Returns the name of the setting in the metadata, such as `poisonthreshold`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -126,6 +127,19 @@ const YEAR: u64 = 365 * 86_400;
 
 impl QueueSettings {
     /// Returns the effective settings: overrides first, then metadata, then the type's defaults, then the framework's.
+    ///
+    /// A value of the metadata that is malformed or out of range counts as absent and is a warning. Overrides are clamped into their
+    /// range.
+    ///
+    /// ```
+    /// use jobqueue::message::MessageDefaults;
+    /// use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides};
+    ///
+    /// let metadata = Metadata::new().with("poisonthreshold", "3").with("defaulttimeout", "soon");
+    /// let (settings, warnings) = QueueSettings::resolve(&metadata, &MessageDefaults::new(), &SettingOverrides::default());
+    /// assert_eq!((settings.poison_threshold, settings.timeout.as_secs()), (3, 30));
+    /// assert_eq!(warnings[0].name(), "defaulttimeout");
+    /// ```
     pub fn resolve(
         metadata: &Metadata,
         defaults: &MessageDefaults,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Path;
 
-/// One broken rule.
+/// One broken rule. Its text is safe to log and to send back: it names the field and the rule, and never the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     path: String,
@@ -37,6 +37,23 @@ impl fmt::Display for Violation {
 }
 
 /// The rules a message breaks. At most 100 are kept, so that a hostile message cannot fill memory.
+///
+/// ```
+/// use jobqueue::Validate;
+///
+/// #[derive(Validate)]
+/// struct Thumbnail {
+///     #[message(non_empty)]
+///     photo: String,
+///     #[message(range(16..=4096))]
+///     width: u32,
+/// }
+///
+/// let violations = Thumbnail { photo: String::new(), width: 8 }.validate().unwrap_err();
+/// assert_eq!(violations.len(), 2);
+/// let width = violations.iter().find(|violation| violation.path() == "width").unwrap();
+/// assert_eq!((width.rule(), width.problem()), ("range", "must be from 16 to 4096"));
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Violations {
     kept: Vec<Violation>,
