@@ -94,7 +94,7 @@ pub struct RawJob {
     pub payload: RawPayload,
     /// The newest checkpoint, or where it is.
     pub checkpoint: Option<RawCheckpoint>,
-    /// The attributes that the sender added.
+    /// The attributes that the sender added, and those of the framework's batches and groups, such as `batchid` and `inorder`.
     pub headers: BTreeMap<String, String>,
     /// The last failure, in one line.
     pub last_error: Option<String>,

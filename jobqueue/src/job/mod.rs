@@ -57,7 +57,7 @@ pub struct JobInfo {
     pub inserted: SystemTime,
     /// The time at which the message expires; `None` is never.
     pub expires: Option<SystemTime>,
-    /// The headers that the sender added.
+    /// The headers: those that the sender added, and those of the framework's batches and groups, such as `batchid` and `inorder`.
     pub headers: BTreeMap<String, String>,
     /// The trace to which this delivery belongs.
     pub trace: TraceContext,

@@ -106,8 +106,11 @@ impl Worker {
         self.run(shutdown, false).await
     }
 
-    /// Runs until every queue has no visible message and no handler is running. For tests, scripts and examples. It
-    /// does not wait for schedules: a worker that has nothing else ends at once.
+    /// Runs until every queue has no visible message and no handler is running. For tests, scripts and examples.
+    ///
+    /// It waits for nothing else. A message that is delayed, and one that failed and waits for its retry, stays in its queue
+    /// (the report counts the latter as `retried`): run again later, or use [`run_until`](Self::run_until). A worker that has
+    /// only schedules ends at once.
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until).

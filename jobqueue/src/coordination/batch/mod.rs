@@ -94,7 +94,7 @@ pub enum OnDeadLetters {
 /// }
 /// async fn sum(_: Sum, ctx: Context) -> Result<(), JobError> {
 ///     let squares = ctx.batch_results::<u64>().await?;
-///     assert_eq!(squares.iter().filter_map(|child| child.outcome.as_ref().ok()?.as_ref()).sum::<u64>(), 14);
+///     assert_eq!(squares.iter().filter_map(|child| child.value()).sum::<u64>(), 14);
 ///     Ok(())
 /// }
 ///

@@ -12,7 +12,7 @@ use crate::worker::Context;
 /// The number of results that are read concurrently.
 const AT_ONCE: usize = 16;
 
-/// The result of one child.
+/// The result of one child. [`Context::batch_results`] returns those of all children.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChildResult<T> {
@@ -21,6 +21,14 @@ pub struct ChildResult<T> {
     /// The value that its handler gave to [`Context::set_result`] (`None` if it gave none), or the reason for its
     /// dead letter.
     pub outcome: Result<Option<T>, ChildFailure>,
+}
+
+impl<T> ChildResult<T> {
+    /// Returns the value that the child's handler has set; `None` if it has set none, or if the child was dead-lettered. The
+    /// [outcome](Self::outcome) tells which.
+    pub fn value(&self) -> Option<&T> {
+        self.outcome.as_ref().ok()?.as_ref()
+    }
 }
 
 /// The failure of a child that was dead-lettered.
@@ -36,7 +44,7 @@ pub struct ChildFailure {
 
 impl Context {
     /// Returns the results of the children in the order in which they were sent. For the handler of a batch's
-    /// continuation.
+    /// continuation. A child that was dead-lettered and [does not hold up](super::OnDeadLetters::Continue) its batch has a result too.
     ///
     /// All results are held in memory. Let the children of large batches return small results, for instance the names
     /// of blobs.
