@@ -20,7 +20,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 #[cfg(feature = "sqlite")]
-use super::prepare::{Draft, Prepared, Purpose};
+use super::prepare::Prepared;
+use super::prepare::{Draft, Purpose};
 use super::queue_core::QueueCore;
 use super::send::Sent;
 use crate::error::{Error, ErrorKind};
