@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use axum::Router;
 use jobqueue::admin::{AccessLevel, Admin, DeadLetterFilter, RawSend};
+use jobqueue::settings::SettingOverrides;
 use jobqueue::{Context, JobError, QueueMessage, State, Storage, Worker};
 use jobqueue_dashboard::Dashboard;
 use jobqueue_test_support::azurite::Azurite;
 use jobqueue_test_support::{browser, target_folder};
+use jobqueue_tests::children::{Part, part};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -96,8 +98,7 @@ fn worker(storage: &Storage) -> Worker {
     let builder = Worker::builder(storage.clone())
         .name("the worker")
         .state(Rejected::default())
-        // A worker that writes its record all the time wins against those who want to tell it something.
-        .presence(Duration::from_secs(1))
+        .presence(Duration::from_millis(500))
         .history(Duration::from_secs(86_400))
         .settings_refresh(Duration::from_millis(200))
         .handle(mail)
@@ -142,7 +143,7 @@ async fn dead(admin: &Admin, queue: &str) -> u64 {
     admin.dead_letters(queue, &DeadLetterFilter::new()).await.unwrap().matching
 }
 
-/// Runs a script in the browser on a storage with a worker, with the dashboard nested under another path.
+/// Runs a script in the browser on a storage with a worker.
 async fn journey(storage: Storage, script: &str) {
     let stop = CancellationToken::new();
     let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").build();
@@ -152,7 +153,15 @@ async fn journey(storage: Storage, script: &str) {
     let (worker, stopped) = (worker(&storage), stop.clone());
     let worker = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
     tokio::time::timeout(LIMIT, fill(&storage, &admin)).await.expect("the worker does its jobs");
-    let dashboard = Dashboard::new(admin).refresh(Duration::from_millis(500)).stop_when(stop.clone());
+    in_the_browser(Dashboard::new(admin), script, &[("HARMFUL_ID", HARMFUL)]).await;
+    stop.cancel();
+    let _ = worker.await.unwrap().unwrap();
+}
+
+/// Runs a script in the browser, with the dashboard nested under another path.
+async fn in_the_browser(dashboard: Dashboard, script: &str, variables: &[(&str, &str)]) {
+    let stop = CancellationToken::new();
+    let dashboard = dashboard.refresh(Duration::from_millis(500)).stop_when(stop.clone());
     let router = Router::new().nest_service("/ops/jobs", dashboard.router());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/ops/jobs/", listener.local_addr().unwrap());
@@ -165,7 +174,7 @@ async fn journey(storage: Storage, script: &str) {
         .arg(browser::script(script))
         .env("NODE_PATH", browser::packages())
         .env("BASE", base)
-        .env("HARMFUL_ID", HARMFUL)
+        .envs(variables.iter().copied())
         .env("PICTURES", &pictures)
         .stdin(Stdio::null())
         .kill_on_drop(true)
@@ -173,9 +182,43 @@ async fn journey(storage: Storage, script: &str) {
     let output = tokio::time::timeout(LIMIT, node).await.expect("the script ends").expect("Node starts");
     stop.cancel();
     server.await.unwrap().unwrap();
-    let _ = worker.await.unwrap().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{script}; pictures are in {}:\n{errors}", pictures.display());
+}
+
+/// The record's interval of the worker that is killed. Three of them are shorter than the lease of its job.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The process that is killed while it runs a job.
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_that_is_killed() {
+    let Some(path) = part("worker_that_is_killed") else { return };
+    let handler = async |_: Film| {
+        println!(">> running");
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    };
+    let mut overrides = SettingOverrides::default();
+    overrides.timeout = Some(Duration::from_secs(20));
+    let storage = Storage::connect(&path).await.unwrap();
+    let worker =
+        Worker::builder(storage).name("the doomed").presence(INTERVAL).overrides(overrides).handle(handler);
+    let _ = worker.build().unwrap().run_until(std::future::pending()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_worker_leaves_the_pages_and_its_job_waits_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    let storage = Storage::connect(&path).await.unwrap();
+    let film = Film { title: "Metropolis".to_owned() };
+    storage.queue::<Film>().await.unwrap().send(&film).id("film-1").await.unwrap();
+    let mut worker = Part::start("worker_that_is_killed", &path);
+    assert_eq!(worker.says().as_deref(), Some("running"));
+    let victim = worker.id().to_string();
+    let admin = Admin::new(storage);
+    in_the_browser(Dashboard::new(admin), "killed.cjs", &[("VICTIM", &victim)]).await;
+    let _ = worker.kill();
 }
 
 fn pictures() -> PathBuf {

@@ -1,13 +1,16 @@
 //! `batches`: all of them, or one with the children that hold it up.
 
 use clap::Args;
-use jobqueue::admin::{BatchDetail, BatchOverview};
+use jobqueue::admin::{BatchDetail, BatchList, OpenChild, ParentBatch};
 
 use crate::args::Global;
 use crate::exit::Failure;
 use crate::output::{Output, fields, lines, say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, clean, optional, time};
+
+/// The depth from which a batch is not indented further.
+const DEEPEST: usize = 20;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -24,7 +27,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
     let found = session.admin.batches().await?;
     match global.output {
         Output::Json => global.output.value(&found, String::new)?,
-        _ => global.output.list(&found.batches, || overview(&found.batches))?,
+        _ => global.output.list(&found.batches, || overview(&found))?,
     }
     if !found.complete {
         say("there are more batches than a list goes through");
@@ -32,11 +35,15 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
     Ok(())
 }
 
-fn overview(batches: &[BatchOverview]) -> comfy_table::Table {
-    let mut rows = table(&["BATCH", "#DONE", "#FAILED", "STATE", "CHANGED"]);
-    for batch in batches {
+/// Returns the tree of all batches: below a batch those that its children have begun.
+fn overview(found: &BatchList) -> comfy_table::Table {
+    let mut rows = table(&["BATCH", "CHILD", "#CHILDREN", "#DONE", "#FAILED", "STATE", "CHANGED"]);
+    for (depth, batch) in found.tree() {
+        let id = cell(&batch.id);
         rows.add_row([
-            cell(&batch.id),
+            if depth == 0 { id } else { format!("{}└ {id}", "· ".repeat(depth.min(DEEPEST) - 1)) },
+            batch.parent.as_ref().map_or_else(|| "-".to_owned(), |parent| parent.child.to_string()),
+            batch.children.map_or_else(|| "-".to_owned(), |children| children.to_string()),
             batch.done.to_string(),
             batch.failed.to_string(),
             state(batch.finished, batch.sealed).to_owned(),
@@ -54,10 +61,22 @@ fn state(finished: bool, sealed: bool) -> &'static str {
     }
 }
 
+fn part(parent: &ParentBatch) -> String {
+    format!("child {} of the batch {}", parent.child, clean(&parent.batch))
+}
+
+fn place(child: &OpenChild) -> String {
+    match &child.batch {
+        Some(batch) if child.place == "fanned_out" => format!("in the batch {}", cell(batch)),
+        _ => child.place.to_owned(),
+    }
+}
+
 fn detail(batch: &BatchDetail) -> String {
     let mut text = fields(&[
         ("batch", clean(&batch.id)),
         ("state", state(batch.finished, batch.sealed).to_owned()),
+        ("part of", batch.parent.as_ref().map_or_else(|| "-".to_owned(), part)),
         ("children", batch.children.to_string()),
         ("done", batch.done.to_string()),
         ("failed", batch.failed.to_string()),
@@ -71,7 +90,7 @@ fn detail(batch: &BatchDetail) -> String {
         rows.add_row([
             child.index.to_string(),
             cell(&child.job),
-            child.place.to_owned(),
+            place(child),
             optional(child.queue.as_deref()),
             optional(child.error.as_deref()),
         ]);
@@ -86,6 +105,13 @@ fn detail(batch: &BatchDetail) -> String {
 fn hint(batch: &BatchDetail) -> String {
     let dead = batch.open.iter().find(|child| child.place == "dead");
     let hint = dead.and_then(|child| Some((child.queue.as_deref()?, &child.job)));
+    let inner = batch.open.iter().find_map(|child| child.batch.as_deref());
+    if let (None, Some(inner)) = (&hint, inner) {
+        return format!(
+            "\nA batch that a child has begun holds it up: `jobqueue batches {}`\n",
+            clean(inner)
+        );
+    }
     hint.map_or_else(String::new, |(queue, job)| {
         let (queue, job) = (clean(queue), clean(job));
         format!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::schedule::Schedule;
-use jobqueue::{JobError, SendOptions, Storage, Worker};
+use jobqueue::{Context, JobError, SendOptions, Storage, Worker};
 
 use crate::shape::check;
 use crate::support::{Mail, Place};
@@ -51,6 +51,9 @@ fn schedules_are_listed_paused_triggered_and_resumed() {
     let leaders = place.json(&["leaders"]);
     check("leaders", &leaders);
     assert_eq!(leaders[0]["name"], "schedules/nightly");
+    let holder = format!(":{}", std::process::id());
+    assert!(leaders[0]["holder"].as_str().unwrap().ends_with(&holder), "{leaders}");
+    assert!(place.ok(&["leaders"]).contains(&holder));
 }
 
 #[test]
@@ -82,6 +85,41 @@ fn batch_shows_the_dead_child_that_holds_it_up() {
     }
     place.ok(&["dead", "redrive", "mails", "--id", "mosaic/1"]);
     assert_eq!(place.json(&["batches", "mosaic"])["open"][0]["place"], "waiting");
+}
+
+#[test]
+fn batches_are_a_tree_that_leads_to_what_holds_them_up() {
+    let place = Place::with_mails(0, 0);
+    with(&place, async |storage| {
+        let mut batch = storage.batch("newsletter").await.unwrap();
+        batch.send_all((0..2).map(mail)).await.unwrap();
+        batch.then(&mail(9)).await.unwrap();
+        let handler = async |job: Mail, ctx: Context| match job.to.as_str() {
+            "1@example.org" => {
+                let mut inner = ctx.batch("region").await?;
+                inner.send_all((5..7).map(mail)).await?;
+                Ok(inner.then(&mail(8)).await?)
+            }
+            "6@example.org" => Err(JobError::dead_letter("tile is missing")),
+            _ => Ok(()),
+        };
+        let _ = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    });
+    check("batches", &place.json(&["batches"]));
+    let tree = place.ok(&["batches"]);
+    let lines: Vec<&str> =
+        tree.lines().filter(|line| line.contains("newsletter") || line.contains("region")).collect();
+    assert!(lines[0].contains("newsletter") && lines[1].contains("└ region"), "{tree}");
+    let outer = place.json(&["batches", "newsletter"]);
+    check("batch_detail", &outer);
+    assert_eq!(outer["open"][0]["batch"], "region");
+    let text = place.ok(&["batches", "newsletter"]);
+    assert!(text.contains("in the batch region") && text.contains("`jobqueue batches region`"), "{text}");
+    let text = place.ok(&["batches", "region"]);
+    assert!(
+        text.contains("child 1 of the batch newsletter") && text.contains("dead redrive mails --id region/1"),
+        "{text}"
+    );
 }
 
 #[test]

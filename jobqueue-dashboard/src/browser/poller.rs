@@ -48,8 +48,12 @@ impl Look {
         self.figures.as_ref().map_or(&[], |figures| &figures.workers)
     }
 
-    /// Returns the number of running jobs of a queue.
-    pub(crate) fn running(&self, queue: &str) -> u64 {
+    /// Returns the number of running jobs of a queue: by the leases, if the storage counts them, or else by the records of the workers.
+    pub(crate) fn running(&self, queue: &QueueOverview) -> u64 {
+        if let Some(states) = queue.states {
+            return states.running;
+        }
+        let queue = queue.name.as_str();
         let records = self.present().map(|worker| &worker.record);
         records.flat_map(|record| &record.running).filter(|job| job.queue == queue).count() as u64
     }

@@ -1,6 +1,7 @@
 //! Batches with their progress, and the children that hold one up.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -31,11 +32,15 @@ pub struct BatchList {
 pub struct BatchOverview {
     /// The id.
     pub id: String,
+    /// The child of another batch that ends with this one, if a job of that batch has begun it.
+    pub parent: Option<ParentBatch>,
+    /// The number of children, once the batch is sealed.
+    pub children: Option<u64>,
     /// The number of children that are done.
     pub done: u64,
     /// The number of children that were dead-lettered and count as ended.
     pub failed: u64,
-    /// True if no more children are sent: the number of children is known to [`Admin::batch`].
+    /// True if no more children are sent.
     pub sealed: bool,
     /// True if the continuation has run.
     pub finished: bool,
@@ -44,12 +49,30 @@ pub struct BatchOverview {
     pub modified: Option<SystemTime>,
 }
 
+/// The child of another batch with which a batch ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ParentBatch {
+    /// The id of the other batch.
+    pub batch: String,
+    /// The number of its child.
+    pub child: u64,
+}
+
+impl ParentBatch {
+    fn new((batch, child): (String, u64)) -> Self {
+        Self { batch, child }
+    }
+}
+
 /// A batch with what holds it up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BatchDetail {
     /// The id.
     pub id: String,
+    /// The child of another batch that ends with this one, once this one is sealed.
+    pub parent: Option<ParentBatch>,
     /// The number of children that were sent.
     pub children: u64,
     /// The number of children that are done.
@@ -74,12 +97,45 @@ pub struct OpenChild {
     pub index: u64,
     /// The id of its job.
     pub job: String,
-    /// The place in which it was found: `running`, `waiting`, `dead`; `unseen` if it is none of those that can be shown.
+    /// The place in which it was found: `running`, `waiting`, `dead`; `fanned_out` if it waits for a [batch](Self::batch) of its own;
+    /// `unseen` if it is none of those that can be shown.
     pub place: &'static str,
+    /// The batch with whose continuation it ends, if its job has begun one.
+    pub batch: Option<String>,
     /// The queue in which it was found.
     pub queue: Option<String>,
     /// The error of a dead letter.
     pub error: Option<String>,
+}
+
+impl BatchList {
+    /// Returns the batches as a tree, from top to bottom, each with its depth: a batch that a child of another has begun comes below that
+    /// one. Those that are not finished come first, then those that changed last.
+    pub fn tree(&self) -> Vec<(usize, &BatchOverview)> {
+        let known: BTreeSet<&str> = self.batches.iter().map(|batch| batch.id.as_str()).collect();
+        let mut nested = BTreeMap::<&str, Vec<&BatchOverview>>::new();
+        let mut roots = Vec::new();
+        for batch in &self.batches {
+            match batch.parent.as_ref().filter(|parent| known.contains(parent.batch.as_str())) {
+                Some(parent) => nested.entry(&parent.batch).or_default().push(batch),
+                None => roots.push(batch),
+            }
+        }
+        roots.sort_by_key(|batch| (batch.finished, Reverse(batch.modified)));
+        for batches in nested.values_mut() {
+            batches.sort_by_key(|batch| batch.parent.as_ref().map(|parent| parent.child));
+        }
+        let (mut tree, mut left) = (Vec::new(), Vec::new());
+        left.extend(roots.into_iter().rev().map(|root| (0, root)));
+        while let Some((depth, batch)) = left.pop() {
+            tree.push((depth, batch));
+            let below = nested.remove(batch.id.as_str()).unwrap_or_default();
+            left.extend(below.into_iter().rev().map(|batch| (depth + 1, batch)));
+        }
+        // Somebody has written batches that contain each other.
+        tree.extend(nested.into_values().flatten().map(|batch| (0, batch)));
+        tree
+    }
 }
 
 impl Admin {
@@ -95,6 +151,8 @@ impl Admin {
         let (found, complete) = batches(&self.storage, PAGES).await?;
         let overview = |batch: BatchRecord| BatchOverview {
             id: batch.id,
+            parent: batch.parent.map(ParentBatch::new),
+            children: batch.children,
             done: batch.done,
             failed: batch.failed,
             sealed: batch.sealed,
@@ -105,7 +163,7 @@ impl Admin {
     }
 
     /// Returns a batch with the children that hold it up, as far as peeks of all queues, their dead letters and the workers' records show
-    /// them. Costs five requests, one for 5,000 children that have ended, and three for each queue and one for each worker.
+    /// them. Costs six requests, one for 5,000 children that have ended, and three for each queue and one for each worker.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id that is not allowed;
@@ -119,21 +177,23 @@ impl Admin {
         let open = open_children(&self.storage, id, MOST).await?.ok_or_else(missing)?;
         let places = if open.first.is_empty() { BTreeMap::new() } else { self.children_of(id).await? };
         let child = |index: u64| {
-            let job = format!("{id}/{index}");
-            let unseen = (index, "unseen", None, None);
-            let (_, place, queue, error) = places.get(&index).cloned().unwrap_or(unseen);
-            OpenChild { index, job, place, queue, error }
+            let batch = open.nested.get(&index).cloned();
+            let elsewhere = if batch.is_some() { "fanned_out" } else { "unseen" };
+            let unseen = Place { job: format!("{id}/{index}"), place: elsewhere, queue: None, error: None };
+            let Place { job, place, queue, error } = places.get(&index).cloned().unwrap_or(unseen);
+            OpenChild { index, job, place, batch, queue, error }
         };
         let progress = open.progress;
         Ok(BatchDetail {
             id: id.to_owned(),
+            parent: open.parent.clone().map(ParentBatch::new),
             children: progress.children,
             done: progress.done,
             failed: progress.failed,
             sealed: progress.sealed,
             finished: progress.finished,
             continuation_queue: open.continuation_queue,
-            open: open.first.into_iter().map(child).collect(),
+            open: open.first.iter().copied().map(child).collect(),
         })
     }
 
@@ -156,7 +216,8 @@ impl Admin {
                         continue;
                     };
                     let error = job.last_error.filter(|_| place == "dead");
-                    places.insert(index, (index, place, Some(queue.to_string()), error));
+                    let queue = Some(queue.to_string());
+                    places.insert(index, Place { job: job.id, place, queue, error });
                 }
             }
         }
@@ -164,7 +225,8 @@ impl Admin {
             for job in worker.record.running.into_iter().filter(|job| job.source == batch::SOURCE) {
                 let index = job.id.strip_prefix(id).and_then(|rest| rest.strip_prefix('/')?.parse().ok());
                 if let Some(index) = index {
-                    places.insert(index, (index, "running", Some(job.queue), None));
+                    let queue = Some(job.queue);
+                    places.insert(index, Place { job: job.id, place: "running", queue, error: None });
                 }
             }
         }
@@ -172,5 +234,12 @@ impl Admin {
     }
 }
 
-/// The number of a child, where it was found, the queue and the error.
-type Place = (u64, &'static str, Option<String>, Option<String>);
+/// Where a child was found.
+#[derive(Clone)]
+struct Place {
+    /// The id of the job: that of a continuation if the child ends with it.
+    job: String,
+    place: &'static str,
+    queue: Option<String>,
+    error: Option<String>,
+}

@@ -37,7 +37,7 @@ pub struct Explanation {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobPlace {
-    /// A present worker runs it.
+    /// A worker runs it; or one ran it that has died, and its lease may not be over yet.
     Running,
     /// It is visible in its queue.
     Waiting,
@@ -53,7 +53,7 @@ pub enum JobPlace {
 pub struct Obstacle {
     /// The code, which never changes: `dead_letter`, `cancel_requested`, `paused`, `no_worker`, `circuit_open`, `unknown_kind`,
     /// `unreadable`, `payload_missing`, `delayed_until`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
-    /// `no_free_slot`, `queue_limit`, `kind_limit`, `not_visible`, `behind_others`, `not_found`.
+    /// `no_free_slot`, `queue_limit`, `kind_limit`, `rate_limit`, `worker_gone`, `not_visible`, `behind_others`, `not_found`.
     pub code: &'static str,
     /// A sentence for people.
     pub text: String,
@@ -77,7 +77,8 @@ impl Admin {
     /// It only reads.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
-        let workers = self.workers().await?;
+        let (gone, workers): (Vec<_>, Vec<_>) =
+            self.all_workers().await?.into_iter().partition(|worker| worker.stale);
         let cancellation = self.cancellation(job).await?;
         let mut found = Explanation::new(job, cancellation);
         found.find_run(&workers);
@@ -88,6 +89,9 @@ impl Admin {
         if found.place == JobPlace::Unseen && queue.dead_letters > 0 {
             let dead = self.dead_letters(&job.queue, &DeadLetterFilter::new()).await?;
             found.find_message(dead.letters, JobPlace::Dead);
+        }
+        if found.place == JobPlace::Unseen {
+            found.find_lost_run(&gone, &queue);
         }
         found.look_at_queue(&queue, &workers);
         if let Some(message) = found.message.take() {
@@ -110,6 +114,7 @@ impl Admin {
         found.reasons.extend(bounds(message, queue));
         found.reasons.extend(unknown_kind(message, workers));
         found.reasons.extend(kind_limit(message, workers));
+        found.reasons.extend(rate_limit(message, workers));
         if let Some(not_before) = message.not_before.as_deref().and_then(parse_rfc3339)
             && not_before > self.clock.now()
         {
@@ -189,6 +194,23 @@ impl Explanation {
         }
     }
 
+    /// Finds the run on a worker that was not heard of for three intervals, as long as the lease of the job may last.
+    fn find_lost_run(&mut self, gone: &[WorkerOverview], queue: &QueueOverview) {
+        let lease = queue.settings.get(crate::settings::DEFAULT_TIMEOUT);
+        let lease = lease.and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or_default();
+        let may_last =
+            |worker: &&WorkerOverview| worker.age_seconds <= worker.record.interval_seconds + lease;
+        let lost: Vec<_> = gone.iter().filter(may_last).cloned().collect();
+        self.find_run(&lost);
+        if let Some(worker) = lost.iter().find(|worker| self.worker.as_deref() == Some(&worker.record.id)) {
+            let text = format!(
+                "its worker was not heard of for {:.0} s; when the lease of the job is over, another worker runs it",
+                worker.age_seconds
+            );
+            self.reasons.push(Obstacle::new("worker_gone", text));
+        }
+    }
+
     fn find_message(&mut self, messages: Vec<RawJob>, place: JobPlace) {
         let found = messages.into_iter().find(|message| self.job.is(&message.source, &message.id));
         if let Some(message) = found {
@@ -244,6 +266,12 @@ impl Explanation {
             .first()
             .map_or_else(|| "nothing keeps it from running".to_owned(), |why| why.text.clone());
         self.summary = match (self.place, &self.run) {
+            (JobPlace::Running, Some(run)) if self.reasons.iter().any(|why| why.code == "worker_gone") => {
+                format!(
+                    "It has run since {} (attempt {} of {}): {why}.",
+                    run.since, run.attempt, run.max_attempts
+                )
+            }
             (JobPlace::Running, Some(run)) => {
                 format!("It runs since {} (attempt {} of {}).", run.since, run.attempt, run.max_attempts)
             }
@@ -337,4 +365,19 @@ fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> 
         "the workers run no more than {most} jobs of the kind `{kind}` at once, by its limit, and run so many"
     );
     (most > 0).then(|| Obstacle::new("kind_limit", text))
+}
+
+/// Returns the rate at which jobs of the kind begin, if it is limited on all workers that know it.
+fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
+    let mut most = 0.0;
+    for worker in workers.iter().filter(|worker| !worker.record.draining) {
+        let mut queues = worker.record.queues.iter().filter(|queue| queue.name == message.queue);
+        let Some(queue) = queues.find(|queue| queue.kinds.contains(&message.kind)) else { continue };
+        most += queue.limits.iter().find(|limits| limits.kind == message.kind)?.per_second?;
+    }
+    let kind = message.kind.escape_debug();
+    let text = format!(
+        "the workers begin no more than {most} jobs of the kind `{kind}` a second, by its rate limit"
+    );
+    (most > 0.0).then(|| Obstacle::new("rate_limit", text))
 }

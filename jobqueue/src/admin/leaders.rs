@@ -19,13 +19,15 @@ pub struct LeaderOverview {
     pub term: Option<u64>,
     /// True if somebody leads now.
     pub held: bool,
+    /// The host and the process id of the one who leads, or who led last if nobody does: `host:4711`.
+    pub holder: Option<String>,
     /// The time at which the newest term began.
     #[serde(serialize_with = "rfc3339")]
     pub since: SystemTime,
 }
 
 impl Admin {
-    /// Returns all leaderships, in order of name. The lease does not tell which process holds it. Costs one request for 5,000.
+    /// Returns all leaderships with those who hold them, in order of name. Costs one request for 5,000.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) when the leases cannot be listed.
@@ -37,6 +39,7 @@ impl Admin {
             name: leader.name,
             term: leader.term,
             held: leader.held,
+            holder: leader.holder,
             since: leader.since,
         };
         Ok(leaders(&self.storage).await?.into_iter().map(overview).collect())

@@ -57,7 +57,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use access::{AccessLevel, Action};
-pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild};
+pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
 pub use bulk::{Bulk, BulkProgress, BulkReport, SkippedJob};
 pub use cancel::{CancelReport, Cancellation};
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};

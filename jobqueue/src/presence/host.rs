@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 const MAX_CHARS: usize = 100;
 
 /// Returns the name of this host, as far as the environment or the system's files tell it; `unknown` otherwise.
-pub(super) fn name() -> &'static str {
+pub(crate) fn name() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
         let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];

@@ -23,6 +23,7 @@ pub use record::{
     Counters, HISTOGRAM_BOUNDS, JobProgress, KindLimits, ListeningQueue, RunningJob, WorkerRecord,
 };
 
+pub(crate) use host::name as host_name;
 pub(crate) use requests::{Answer, CancelRequest, Requests};
 pub(crate) use store::{CONTAINER, Found, Records};
 pub(crate) use tracker::{Run, Tracker};

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use jobqueue::schedule::Schedule;
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{BlobName, ContainerName, PutBlob};
 use jobqueue::{Context, ErrorKind, JobError, JobInfo, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::sleep;
@@ -78,6 +80,8 @@ async fn leaders_show_term_and_whether_somebody_leads() {
         let [leader] = &admin.leaders().await.unwrap()[..] else { panic!("one leadership") };
         assert!(leader.held && leader.term.is_some());
         assert_eq!(leader.name, "schedules/nightly");
+        let holder = leader.holder.as_deref().unwrap();
+        assert!(holder.ends_with(&format!(":{}", std::process::id())), "{holder}");
     };
     tokio::join!(lead(&storage, 60), watching);
     assert!(!admin.leaders().await.unwrap()[0].held);
@@ -140,4 +144,63 @@ async fn groups_show_who_waits_for_whom() {
     };
     let _ = present(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
     assert!(admin.groups("tasks").await.unwrap().is_empty());
+}
+
+/// Fans out a batch whose second child begins a batch of its own, in which one job is broken unless it was `mended`.
+async fn run_nested(storage: &Storage, mended: bool) {
+    let handler = move |job: Task, ctx: Context| async move {
+        match job.name.as_str() {
+            "fan out" => {
+                let mut inner = ctx.batch("inner").await?;
+                inner.send_all(["good", "bad"].map(task)).await?;
+                Ok(inner.then(&task("join inner")).await?)
+            }
+            "bad" if !mended => Err(JobError::dead_letter("tile is missing")),
+            _ => Ok(()),
+        }
+    };
+    let _ = worker(storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn batch_of_a_child_is_shown_below_that_of_its_parent() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let mut batch = storage.batch("outer").await.unwrap();
+    batch.send_all(["plain", "fan out"].map(task)).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let mut other = storage.batch("other").await.unwrap();
+    other.send_all([task("plain")]).await.unwrap();
+    other.then(&task("join")).await.unwrap();
+    run_nested(&storage, false).await;
+    let list = admin.batches().await.unwrap();
+    let tree: Vec<_> = list.tree().iter().map(|(depth, batch)| (*depth, batch.id.as_str())).collect();
+    assert_eq!(tree, [(0, "outer"), (1, "inner"), (0, "other")], "what is finished comes last");
+    let inner = list.tree()[1].1;
+    let parent = inner.parent.as_ref().unwrap();
+    assert_eq!((parent.batch.as_str(), parent.child, inner.children), ("outer", 1, Some(2)));
+    // What holds the outer batch up is the inner one, and there the dead child.
+    let outer = admin.batch("outer").await.unwrap();
+    let [child] = &outer.open[..] else { panic!("{outer:?}") };
+    assert_eq!((child.index, child.place, child.batch.as_deref()), (1, "fanned_out", Some("inner")));
+    let inner = admin.batch("inner").await.unwrap();
+    assert_eq!(inner.parent.as_ref().map(|parent| (parent.batch.as_str(), parent.child)), Some(("outer", 1)));
+    assert_eq!((inner.open[0].place, inner.open[0].error.as_deref()), ("dead", Some("tile is missing")));
+    assert_eq!(admin.redrive("tasks").run().await.unwrap().count, 1);
+    run_nested(&storage, true).await;
+    assert!(admin.batches().await.unwrap().batches.iter().all(|batch| batch.finished));
+}
+
+#[tokio::test(start_paused = true)]
+async fn batches_that_somebody_has_put_below_each_other_are_shown_once() {
+    let storage = in_memory();
+    for (outer, inner) in [("a", "b"), ("b", "a"), ("c", "c")] {
+        let container = ContainerName::new("jobqueue-batches").unwrap();
+        storage.blobs().create_container(&container).await.unwrap();
+        let blob = BlobName::new(container, format!("{outer}/handover/0000000000")).unwrap();
+        let options = PutBlob::new().with_metadata(Metadata::new().with("inner", inner));
+        storage.blobs().put_blob(&blob, format!("\"{inner}\"").into(), options).await.unwrap();
+    }
+    let list = operator(&storage).batches().await.unwrap();
+    assert_eq!(list.tree().len(), 3);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::admin::{Explanation, JobPlace, JobReference, RawSend};
-use jobqueue::worker::{HandlerLimits, QueueLimits};
+use jobqueue::worker::{HandlerLimits, QueueLimits, RateLimit};
 use jobqueue::{JobError, QueueMessage, SendOptions, Storage};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;
@@ -138,4 +138,23 @@ async fn limits_of_queue_and_kind_are_named_when_they_are_reached() {
         };
         let _ = tokio::join!(worker.build().unwrap().run_until(after(60)), looking);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rate_limit_of_a_kind_is_named() {
+    let storage = in_memory();
+    for name in ["first", "second", "third"] {
+        send(&storage, name, SendOptions::new()).await;
+    }
+    let limits = HandlerLimits::new().rate(&RateLimit::new(1, Duration::from_secs(600)));
+    let worker =
+        present(&storage).concurrency(8).handle(async |_: Task| Ok::<_, JobError>(())).limit::<Task>(limits);
+    let looking = async {
+        sleep(Duration::from_secs(40)).await;
+        let last = JobReference::new("tasks", "third");
+        let (found, codes) = explain(&storage, &last).await;
+        assert_eq!((found.place, codes), (JobPlace::Waiting, vec!["rate_limit"]), "{}", found.summary);
+        assert!(found.summary.contains("jobs of the kind `task` a second"), "{}", found.summary);
+    };
+    let _ = tokio::join!(worker.build().unwrap().run_until(after(60)), looking);
 }

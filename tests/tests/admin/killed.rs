@@ -10,7 +10,7 @@ use jobqueue_tests::jobs::{Task, task};
 
 /// The interval of the record. Three of them are shorter than the lease.
 const INTERVAL: Duration = Duration::from_millis(400);
-const LEASE: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(15);
 /// The longest wait for something that must come.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -65,9 +65,15 @@ async fn killed_worker_disappears_and_its_job_waits_when_its_lease_is_over() {
     let all = admin.all_workers().await.unwrap();
     assert!(all[0].stale && all[0].age_seconds >= 3.0 * INTERVAL.as_secs_f64(), "{}", all[0].age_seconds);
 
+    // Until its lease is over, it is shown with the worker that ran it.
+    let lost = admin.explain(&job).await.unwrap();
+    let codes: Vec<_> = lost.reasons.iter().map(|reason| reason.code).collect();
+    assert_eq!((lost.place, codes), (JobPlace::Running, vec!["worker_gone"]), "{}", lost.summary);
+    assert_eq!(lost.worker.as_deref(), Some(all[0].record.id.as_str()));
+
     let waiting = async || {
         let found = admin.explain(&job).await.unwrap();
-        assert_ne!(found.place, JobPlace::Dead);
+        assert!(matches!(found.place, JobPlace::Running | JobPlace::Waiting), "{found:?}");
         (found.place == JobPlace::Waiting).then_some(found)
     };
     let found = wait_for("the job", killed, waiting).await;

@@ -44,7 +44,7 @@ struct Row {
 pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
     let look = visit.app.poller.latest().await;
     let sum = |of: fn(&QueueOverview) -> u64| look.queues().iter().map(of).sum::<u64>();
-    let running: u64 = look.present().map(|worker| worker.record.running_total).sum();
+    let running: u64 = look.queues().iter().map(|queue| look.running(queue)).sum();
     let oldest = look.queues().iter().filter(|queue| !queue.paused).filter_map(|queue| queue.oldest).max();
     let page = Overview {
         layout: Layout::new(&visit, "overview", "Overview")
@@ -80,8 +80,8 @@ fn row(visit: &Visit, look: &Look, queue: &QueueOverview) -> Row {
         circuit_open: listening.any(|listening| listening.name == queue.name && listening.circuit_open),
         warnings: queue.warnings.len(),
         error: queue.error.as_deref().map(line),
-        length: amount(queue.length.saturating_sub(look.running(&queue.name))),
-        running: amount(look.running(&queue.name)),
+        length: amount(queue.length.saturating_sub(look.running(queue))),
+        running: amount(look.running(queue)),
         oldest,
         dead: queue.dead_letters,
         dead_text: amount(queue.dead_letters),

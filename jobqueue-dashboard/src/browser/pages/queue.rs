@@ -71,7 +71,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         true => Some(reads.groups.get(name, visit.app.admin.groups(name)).await?),
         false => None,
     };
-    let running = look.running(name);
+    let running = look.running(&overview);
     let minutes = visit.app.poller.throughput(|throughput| throughput.of_queue(name));
     let hidden =
         overview.visible_is_exact.then(|| overview.length.saturating_sub(overview.visible + running));

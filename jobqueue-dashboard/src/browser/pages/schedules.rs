@@ -35,6 +35,7 @@ struct Schedule {
 struct Leader {
     name: String,
     held: bool,
+    holder: Option<String>,
     since: When,
 }
 
@@ -54,6 +55,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
             .map(|leader| Leader {
                 name: line(&leader.name),
                 held: leader.held,
+                holder: leader.holder.as_deref().map(line),
                 since: When::of(leader.since),
             })
             .collect(),

@@ -17,6 +17,7 @@ const SHOWN: usize = 100;
 struct Workers {
     layout: Layout,
     workers: Vec<Worker>,
+    gone: Vec<Worker>,
 }
 
 struct Worker {
@@ -25,7 +26,6 @@ struct Worker {
     version: String,
     started: When,
     seen: String,
-    stale: bool,
     draining: bool,
     slots: u32,
     running: u64,
@@ -49,7 +49,13 @@ pub(crate) async fn show(visit: Visit, _: Fields) -> Result<Answer, PageError> {
     let look = visit.app.poller.latest().await;
     let page = Workers {
         layout: Layout::new(&visit, "workers", "Workers").with_look(&look).live(&visit, &look, 0),
-        workers: look.workers().iter().map(|worker| view(&visit, worker)).collect(),
+        workers: look.present().map(|worker| view(&visit, worker)).collect(),
+        gone: look
+            .workers()
+            .iter()
+            .filter(|worker| worker.stale)
+            .map(|worker| view(&visit, worker))
+            .collect(),
     };
     Ok(Answer::Page(page.render()?))
 }
@@ -63,7 +69,6 @@ fn view(visit: &Visit, worker: &WorkerOverview) -> Worker {
         version: line(&record.version),
         started: When::read(&record.started),
         seen: age(seen),
-        stale: worker.stale,
         draining: record.draining,
         slots: record.slots,
         running: record.running_total,

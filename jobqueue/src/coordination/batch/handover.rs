@@ -2,8 +2,10 @@
 //! knows it.
 
 use super::ledger::Ledger;
-use super::names::BatchId;
+use super::names::{BatchId, INNER};
 use crate::error::{Error, ErrorKind};
+use crate::settings::metadata::Metadata;
+use crate::storage::PutBlob;
 
 impl Ledger<'_> {
     /// Records that child `index` ends with the continuation of the batch `inner`. `from` is set if the continuation
@@ -18,11 +20,15 @@ impl Ledger<'_> {
         from: Option<&str>,
     ) -> Result<(), Error> {
         let blob = self.id.blob(&format!("handover/{index:010}"))?;
-        if self.create(&blob, &inner.as_str()).await? {
+        // In the metadata as well, so that a listing shows the tree of batches.
+        let told = |options: PutBlob| options.with_metadata(Metadata::new().with(INNER, inner.as_str()));
+        if self.write(&blob, &inner.as_str(), told(PutBlob::if_absent())).await? {
             return Ok(());
         }
         match self.handed_over_to(index).await? {
-            Some(other) if Some(other.as_str()) == from => self.replace(&blob, &inner.as_str()).await,
+            Some(other) if Some(other.as_str()) == from => {
+                self.write(&blob, &inner.as_str(), told(PutBlob::new())).await.map(drop)
+            }
             Some(other) if other != inner.as_str() => {
                 let text = format!(
                     "this job ends with the batch `{other}`; it cannot end with `{}` too. Send the children of both in one batch",

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::claim::is_conflict;
-use super::names::{BatchId, FAN, container, group_size, is, width};
+use super::names::{BatchId, CHILDREN, FAN, container, group_size, is, width};
 use crate::error::{Error, ErrorKind};
 use crate::name::BlobName;
 use crate::settings::metadata::Metadata;
@@ -120,6 +120,13 @@ impl Ledger<'_> {
 
     pub(super) async fn plan(&self) -> Result<Option<Plan>, Error> {
         self.read(&self.id.blob("plan")?).await
+    }
+
+    /// Writes the plan, unless there is one. A listing shows the number of children.
+    pub(super) async fn seal(&self, plan: &Plan) -> Result<(), Error> {
+        let children = Metadata::new().with(CHILDREN, plan.children.to_string());
+        let options = PutBlob::if_absent().with_metadata(children);
+        self.write(&self.id.blob("plan")?, plan, options).await.map(drop)
     }
 
     /// Marks a child as ended, then the groups that this completes. Sends the continuation if the batch is complete.

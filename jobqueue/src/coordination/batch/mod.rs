@@ -238,7 +238,7 @@ impl Batch {
         let ledger = self.ledger();
         ledger.check_announced(self.next).await?;
         self.record_handover().await?;
-        ledger.create(&self.id.blob("plan")?, &plan).await?;
+        ledger.seal(&plan).await?;
         // The plan that was written first holds.
         let plan = ledger.plan().await?.unwrap_or(plan);
         if plan.children != self.next {

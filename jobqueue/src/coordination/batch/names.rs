@@ -38,6 +38,11 @@ pub(super) const TOKEN: &str = "batchtoken";
 /// Header of a continuation: the token of the batch whose results it reads.
 pub(super) const OF_TOKEN: &str = "batchoftoken";
 
+/// The metadata key on a handover: the batch with whose continuation the child ends.
+pub(super) const INNER: &str = "inner";
+/// The metadata key on a plan: the number of children.
+pub(super) const CHILDREN: &str = "children";
+
 /// The id of a batch, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BatchId(String);

@@ -5,14 +5,18 @@ use std::time::SystemTime;
 
 use super::BatchProgress;
 use super::ledger::{FAILED, Ledger};
-use super::names::{BatchId, FAN, container, is};
+use super::names::{BATCH, BatchId, CHILDREN, FAN, INDEX, INNER, container, is};
 use crate::error::Error;
-use crate::storage::{Storage, StoreErrorKind as K};
+use crate::storage::{Storage, StoreErrorKind as K, list_all};
 
 /// A batch, as far as a listing tells.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BatchRecord {
     pub(crate) id: String,
+    /// The batch that waits for this one, and the number of its child that ends with it.
+    pub(crate) parent: Option<(String, u64)>,
+    /// The number of children, once the batch is sealed.
+    pub(crate) children: Option<u64>,
     /// The number of children that are done.
     pub(crate) done: u64,
     /// The number of children that were dead-lettered and count as ended.
@@ -29,6 +33,7 @@ pub(crate) struct BatchRecord {
 pub(crate) async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
     let container = container()?;
     let (mut found, mut next) = (BTreeMap::<String, BatchRecord>::new(), None::<String>);
+    let mut parents = Vec::new();
     for _ in 0..pages {
         let page = match storage.blobs().list_blobs(&container, "", next.as_deref()).await {
             Err(e) if is(&e, K::ContainerNotFound) => return Ok((Vec::new(), true)),
@@ -43,8 +48,16 @@ pub(crate) async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<Batc
             let batch = found.entry(id.to_owned()).or_default();
             id.clone_into(&mut batch.id);
             batch.modified = batch.modified.max(Some(properties.modified));
+            if let Some(index) = rest.strip_prefix("handover/").and_then(|index| index.parse().ok()) {
+                let inner = properties.metadata.get(INNER).map(ToString::to_string);
+                parents.extend(inner.map(|inner| (inner, (id.to_owned(), index))));
+            }
             match rest {
-                "plan" => batch.sealed = true,
+                "plan" => {
+                    batch.sealed = true;
+                    batch.children =
+                        properties.metadata.get(CHILDREN).and_then(|children| children.parse().ok());
+                }
                 "done" => batch.finished = true,
                 marker if marker.starts_with("0/") => match properties.metadata.get(FAILED) {
                     Some(_) => batch.failed += 1,
@@ -55,10 +68,15 @@ pub(crate) async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<Batc
         }
         next = page.next;
         if next.is_none() {
-            return Ok((found.into_values().collect(), true));
+            break;
         }
     }
-    Ok((found.into_values().collect(), false))
+    for (inner, parent) in parents {
+        if let Some(batch) = found.get_mut(&inner) {
+            batch.parent = Some(parent);
+        }
+    }
+    Ok((found.into_values().collect(), next.is_none()))
 }
 
 /// The children of a batch that have not ended.
@@ -69,6 +87,10 @@ pub(crate) struct OpenChildren {
     pub(crate) first: Vec<u64>,
     /// The queue of the continuation, once the batch is sealed.
     pub(crate) continuation_queue: Option<String>,
+    /// The batch that waits for this one, and the number of its child that ends with it.
+    pub(crate) parent: Option<(String, u64)>,
+    /// The batches with whose continuations children end, by the numbers of the children.
+    pub(crate) nested: BTreeMap<u64, String>,
 }
 
 /// Returns the progress of a batch, and the first `limit` children that have not ended; `None` if there is no such batch.
@@ -82,8 +104,29 @@ pub(crate) async fn open_children(
     let names = ledger.names(&format!("{id}/0/")).await?;
     let ended: BTreeSet<u64> = names.iter().filter_map(|name| number(name)).collect();
     let first = (0..progress.children).filter(|index| !ended.contains(index)).take(limit).collect();
-    let continuation_queue = ledger.plan().await?.map(|plan| plan.queue);
-    Ok(Some(OpenChildren { progress, first, continuation_queue }))
+    let plan = ledger.plan().await?;
+    let parent = plan.as_ref().and_then(|plan| parent(&plan.text));
+    let nested = nested(storage, id).await?;
+    let continuation_queue = plan.map(|plan| plan.queue);
+    Ok(Some(OpenChildren { progress, first, continuation_queue, parent, nested }))
+}
+
+/// Returns the batch to which a continuation belongs, and the number of its child.
+fn parent(continuation: &str) -> Option<(String, u64)> {
+    let event: serde_json::Value = serde_json::from_str(continuation).ok()?;
+    let outer = event.get(BATCH)?.as_str()?;
+    Some((outer.to_owned(), event.get(INDEX)?.as_str()?.parse().ok()?))
+}
+
+/// Returns the batches that children of a batch have begun, by the numbers of the children.
+async fn nested(storage: &Storage, id: &str) -> Result<BTreeMap<u64, String>, Error> {
+    let prefix = format!("{id}/handover/");
+    let blobs = list_all(&**storage.blobs(), &container()?, &prefix).await?;
+    let nested = blobs.iter().filter_map(|(blob, properties)| {
+        let index = blob.name().strip_prefix(&prefix)?.parse().ok()?;
+        Some((index, properties.metadata.get(INNER)?.to_string()))
+    });
+    Ok(nested.collect())
 }
 
 /// Returns the number of the child whose marker this is.

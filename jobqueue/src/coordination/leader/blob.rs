@@ -9,12 +9,15 @@ use tokio::time::{Instant, timeout};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::name::{BlobName, ContainerName, NameError};
+use crate::presence::host_name;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
     BlobStore, Condition, LeaseDuration, LeaseId, PutBlob, StoreError, StoreErrorKind as Kind,
 };
 
 pub(super) const TERM: &str = "term";
+/// The metadata key of the host and the process that began the term.
+pub(super) const HOLDER: &str = "holder";
 
 /// Returns the name of the blob for a leadership.
 pub(super) fn name(name: &str) -> Result<BlobName, NameError> {
@@ -105,7 +108,7 @@ impl LeaderBlob {
             let options = PutBlob::new()
                 .with_condition(Condition::IfMatch(found.etag))
                 .with_lease(lease)
-                .with_metadata(term_metadata(term));
+                .with_metadata(term_metadata(term).with(HOLDER, holder()));
             let put = self.blobs.put_blob(&self.name, Bytes::new(), options);
             match self.in_time("write term", put).await {
                 Ok(_) => return Ok(term),
@@ -143,6 +146,13 @@ fn first_term(clock: &dyn Clock) -> u64 {
 
 fn term_metadata(term: u64) -> Metadata {
     Metadata::new().with(TERM, term.to_string())
+}
+
+/// Returns the host and the process id of this process. Only ASCII is sure to arrive in metadata.
+fn holder() -> String {
+    let plain = |c: char| if c.is_ascii_graphic() { c } else { '?' };
+    let host: String = host_name().chars().map(plain).collect();
+    format!("{host}:{}", std::process::id())
 }
 
 fn unavailable(error: StoreError) -> Error {

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::CONTAINER;
-use super::blob::TERM;
+use super::blob::{HOLDER, TERM};
 use crate::error::Error;
 use crate::name::ContainerName;
 use crate::storage::{LeaseState, Storage, StoreErrorKind};
@@ -16,6 +16,8 @@ pub(crate) struct LeaderRecord {
     pub(crate) term: Option<u64>,
     /// True if somebody holds the lease.
     pub(crate) held: bool,
+    /// The host and the process id of the one who began it, if it has told.
+    pub(crate) holder: Option<String>,
     /// The time at which the term began.
     pub(crate) since: SystemTime,
 }
@@ -32,6 +34,7 @@ pub(crate) async fn leaders(storage: &Storage) -> Result<Vec<LeaderRecord>, Erro
         all.extend(page.blobs.into_iter().map(|(name, properties)| LeaderRecord {
             name,
             term: properties.metadata.get(TERM).and_then(|term| term.parse().ok()),
+            holder: properties.metadata.get(HOLDER).map(ToString::to_string),
             held: matches!(properties.lease, LeaseState::Leased | LeaseState::Breaking),
             since: properties.modified,
         }));
