@@ -3,6 +3,7 @@
 pub mod children;
 pub mod death;
 pub mod example;
+pub mod faults;
 pub mod fork;
 pub mod jobs;
 pub mod log;

@@ -71,13 +71,19 @@ async fn a_job_that_nobody_can_have_received_is_certainly_cancelled() {
 // B14
 #[tokio::test(start_paused = true)]
 async fn a_throttled_cancellation_is_tried_again() {
-    let faulty = Faulty::new(&in_memory());
-    let queue = tasks(&faulty).await;
-    let sent = queue.send(&task("a")).await.unwrap();
-    for nth in 1..=4 {
-        faulty.plan(Operation::Delete, nth, Fault::Throttle(Duration::from_secs(5)));
+    for (applied_at, is_certain) in [(None, true), (Some(3), false)] {
+        let faulty = Faulty::new(&in_memory());
+        let queue = tasks(&faulty).await;
+        let sent = queue.send(&task("a")).await.unwrap();
+        for nth in 1..=4 {
+            let (retry_after, applied) = (Duration::from_secs(5), applied_at == Some(nth));
+            faulty.plan(Operation::Delete, nth, Fault::ThrottleInDoubt { retry_after, applied });
+        }
+        let cancelled = queue.cancel(&sent).await;
+        // The message is gone; a worker may have been faster.
+        assert_eq!(cancelled.is_ok_and(|cancelled| cancelled), is_certain, "{applied_at:?}");
+        assert!(queue.is_empty().await.unwrap());
     }
-    assert!(queue.cancel(&sent).await.unwrap());
 }
 
 /// The sender that died has stored its message; the next send is refused.

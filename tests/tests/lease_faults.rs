@@ -291,9 +291,12 @@ async fn a_handler_is_dropped_before_another_worker_has_its_message() {
     let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();
     refuse_renewals(&faulty);
-    let workers = [&faulty.storage(), &storage]
-        .map(|storage| tokio::spawn(counts.worker(storage).build().unwrap().run_until(after(90))));
-    for worker in workers {
+    let start =
+        |storage: &Storage| tokio::spawn(counts.worker(storage).build().unwrap().run_until(after(90)));
+    let first = start(&faulty.storage());
+    // The second one is nearer to the storage, and would be first.
+    after(1).await;
+    for worker in [first, start(&storage)] {
         let _ = worker.await.unwrap().unwrap();
     }
     counts.assert_one_at_a_time();

@@ -63,7 +63,13 @@ impl ShardedQueues {
                     self.maps.health.failed(queue, &shard, &e);
                     last = Some(e);
                 }
-                Err(e) => return Err(e),
+                Err(e) => {
+                    // It may be stored, which the caller must know; other messages need not wait for this shard.
+                    if e.is_throttled() {
+                        self.maps.health.failed(queue, &shard, &e);
+                    }
+                    return Err(e);
+                }
             }
         }
         Err(last.unwrap_or_else(|| StoreError::new(K::Unavailable, "put message", queue)))

@@ -83,7 +83,8 @@ pub(super) async fn run(
         place.is_taken_over();
         return Ran { ending: Ending::TakenOver(info), ran, process };
     }
-    if ended.is_success() {
+    // A message whose lease has expired must be deleted before the slot is free: this worker might receive it again.
+    if ended.is_success() && leased_job.lease.loss().is_none() {
         place.handler_is_done();
     }
     let ending = conclude(shared, leased_job, (info, registration), &context, ended).await;

@@ -71,8 +71,13 @@ async fn failed_send_tells_rejected_from_unknown() {
     faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unauthorized));
     let error = tasks.send(&task("a")).await.unwrap_err();
     assert!(error.is_rejected() && !error.is_outcome_unknown(), "{error:?}");
-    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Throttled));
-    assert!(tasks.send(&task("a")).await.unwrap_err().is_rejected());
+    faulty.plan_always(Operation::Put, Fault::LoseRequest(StoreErrorKind::Throttled));
+    assert!(tasks.send(&task("a")).await.unwrap_err().is_outcome_unknown());
+    // Quiet: only such a storage throttles with certainty.
+    let certain = Faulty::quiet(&memory::open());
+    certain.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Throttled));
+    let elsewhere = certain.storage().queue::<Task>().await.unwrap();
+    assert!(elsewhere.send(&task("a")).await.unwrap_err().is_rejected());
     faulty.heal();
     // Unknown, then sent again under the same id: one or two messages, one id.
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));

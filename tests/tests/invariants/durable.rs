@@ -105,15 +105,20 @@ async fn no_checkpoint_follows_an_ambiguous_one() {
 // I10
 #[tokio::test(start_paused = true)]
 async fn refused_checkpoint_is_retried_and_the_next_succeeds() {
-    let faulty = Faulty::new(&memory::open());
+    refuse_checkpoints(Faulty::new(&memory::open()), StoreErrorKind::Unavailable).await;
+    // Quiet: only such a storage throttles with certainty.
+    refuse_checkpoints(Faulty::quiet(&memory::open()), StoreErrorKind::Throttled).await;
+}
+
+async fn refuse_checkpoints(faulty: Faulty, refusal: StoreErrorKind) {
     let _ = faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
     let plan = faulty.clone();
     let handler = move |_: Task, ctx: Context| {
         let plan = plan.clone();
         async move {
-            plan.plan(Operation::Update, 1, Fault::Refuse(StoreErrorKind::Throttled));
+            plan.plan(Operation::Update, 1, Fault::Refuse(refusal));
             ctx.checkpoint(&1).await?;
-            plan.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Throttled));
+            plan.plan_always(Operation::Update, Fault::Refuse(refusal));
             let refused = ctx.checkpoint(&2).await.unwrap_err();
             assert!(!refused.is_lease_uncertain() && !refused.is_lease_lost(), "{refused}");
             plan.heal();

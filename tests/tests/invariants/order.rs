@@ -42,11 +42,16 @@ async fn message_without_position_is_cancelled_and_reported() {
     // How often a place is asked for; who is overtaken by others tries longest.
     for (fault, tries, again) in [
         (Fault::Refuse(StoreErrorKind::Throttled), 5, true),
+        (Fault::LoseRequest(StoreErrorKind::Throttled), 40, true),
         (Fault::Refuse(StoreErrorKind::ConditionNotMet), 40, true),
         (Fault::LoseRequest(StoreErrorKind::Protocol), 40, true),
         (Fault::Refuse(StoreErrorKind::Unauthorized), 1, false),
     ] {
-        let faulty = Faulty::new(&memory::open());
+        let faulty = match fault {
+            // Quiet: only such a storage throttles with certainty.
+            Fault::Refuse(StoreErrorKind::Throttled) => Faulty::quiet(&memory::open()),
+            _ => Faulty::new(&memory::open()),
+        };
         let queue = queue(&faulty).await;
         faulty.plan_always(Operation::PutBlob, fault);
         let began = Instant::now();

@@ -62,6 +62,11 @@ async fn expired_lease_is_lost_unless_late_completion_is_on() {
     assert!(store.delete(&tasks(), &message, ExpiredReceipt::Allow).await.is_err(), "accepted once");
 }
 
+/// Returns the fault of a throttled change that was not applied, which the storage does not tell.
+fn not_applied(seconds: u64) -> Fault {
+    Fault::ThrottleInDoubt { retry_after: Duration::from_secs(seconds), applied: false }
+}
+
 /// A storage whose workers delete messages together and one whose workers do not, with the operation that they use.
 fn deletions() -> [(Faulty, Operation); 2] {
     let storage = memory::open;
@@ -247,12 +252,23 @@ async fn refused_deletion_is_not_repeated() {
     }
     // The storage asks for more patience than the lease has.
     for (faulty, deletion) in deletions() {
-        faulty.plan(deletion, 1, Fault::Throttle(Duration::from_secs(1000)));
+        faulty.plan(deletion, 1, not_applied(1000));
+        assert_eq!(run_one(&faulty, 1, 60).await.0, ["completed"], "{deletion:?}");
+    }
+    // It was applied: nobody else can have deleted the message, which the lease still hides when the deletion is tried again.
+    for (faulty, deletion) in deletions() {
+        let retry_after = Duration::from_secs(1000);
+        faulty.plan(deletion, 1, Fault::ThrottleInDoubt { retry_after, applied: true });
         assert_eq!(run_one(&faulty, 1, 60).await.0, ["completed"], "{deletion:?}");
     }
     let faulty = Faulty::new(&memory::open());
-    faulty.plan(Operation::Update, 1, Fault::Throttle(Duration::from_secs(1000)));
+    faulty.plan(Operation::Update, 1, not_applied(1000));
     assert_eq!(run_one(&faulty, 25, 60).await.0, ["completed"]);
+    // A renewal that was applied has taken the receipt with it.
+    let faulty = Faulty::new(&memory::open());
+    let retry_after = Duration::from_secs(1000);
+    faulty.plan(Operation::Update, 1, Fault::ThrottleInDoubt { retry_after, applied: true });
+    assert_eq!(run_one(&faulty, 25, 1300).await.0, ["completed_uncertain", "duplicate"]);
 }
 
 // I9, F35

@@ -1,5 +1,7 @@
 //! Shares of the slots, and concurrency by queue.
 
+use std::sync::Arc;
+
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::worker::{HandlerLimits, QueueLimits};
@@ -72,15 +74,16 @@ async fn slots_come_back_after_lost_answers_failures_and_panics() {
     let (memory, watch) = (in_memory(), Watch::default());
     send(&memory, 60, || Slow { seconds: 1 }).await;
     let faulty = Faulty::new(&memory);
-    let calls = std::sync::atomic::AtomicU64::new(0);
-    faulty.behave(move |call| {
-        let number = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let lost = matches!(call.operation, Operation::Get | Operation::Update | Operation::Delete);
-        match lost && number.is_multiple_of(5) && number < 400 {
-            true => vec![Fault::DropAnswer(StoreErrorKind::Timeout)],
-            false => Vec::new(),
-        }
-    });
+    let calls = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    for &operation in Operation::ALL {
+        let calls = Arc::clone(&calls);
+        faulty.on(operation, move |call| {
+            let number = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let lost = matches!(call.operation, Operation::Get | Operation::Update | Operation::Delete);
+            (lost && number.is_multiple_of(5) && number < 400)
+                .then_some(Fault::DropAnswer(StoreErrorKind::Timeout))
+        });
+    }
     let faulty_slow = {
         let watch = watch.clone();
         move |job: Slow, ctx: jobqueue::Context| {

@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{JobError, JobInfo, Queue, QueueMessage, State};
+use jobqueue::{JobError, JobInfo, Queue, QueueMessage, State, Storage, Worker};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// The `number`-th job of its key, which fails this often before it succeeds.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
@@ -35,6 +35,27 @@ struct Step {
 
 fn step(of: impl Into<String>, number: u32) -> Step {
     Step { of: of.into(), number, fails: 0, millis: 10 }
+}
+
+/// Opens the queue on a storage whose calls may fail.
+async fn opened(storage: &Storage) -> Queue<Step> {
+    loop {
+        match storage.queue().await {
+            Ok(queue) => return queue,
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+    }
+}
+
+/// Runs a worker until it is told to stop; starts it again, as a supervisor does, if it cannot open its queues.
+async fn keep_running(build: impl Fn() -> Worker, stopped: watch::Receiver<()>) {
+    loop {
+        let mut stopped = stopped.clone();
+        match build().run_until(async move { drop(stopped.changed().await) }).await {
+            Ok(_) => return,
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+    }
 }
 
 async fn send(queue: &Queue<Step>, step: &Step) {

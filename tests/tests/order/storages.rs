@@ -6,13 +6,13 @@ use std::time::Duration;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::testing::faults::{AzureLike, Fault, Faulty};
 use jobqueue::{ErrorKind, SendOptions, Storage};
 use jobqueue_tests::jobs::{clock, in_memory, worker};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::{Step, Watch, handle, send, step};
+use crate::{Step, Watch, handle, keep_running, opened, send, step};
 
 fn sharded(accounts: &[Storage]) -> Storage {
     let mut builder = Sharded::builder().shards("steps", 4).clock(clock());
@@ -22,22 +22,9 @@ fn sharded(accounts: &[Storage]) -> Storage {
     builder.build().unwrap().storage()
 }
 
-/// Loses answers and refuses calls now and then.
+/// Loses answers, breaks connections and throttles, as a busy Azure Storage account does.
 fn faults(storage: &Storage, seed: u64) -> Storage {
-    let faulty = Faulty::new(storage);
-    let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
-    for operation in
-        [Operation::Delete, Operation::Put, Operation::PutBlob, Operation::Update, Operation::Get]
-    {
-        let random = Arc::clone(&random);
-        faulty.on(operation, move |_| match random.lock().unwrap().random_range(0..40) {
-            0 => Some(Fault::DropAnswer(StoreErrorKind::Timeout)),
-            1 => Some(Fault::LoseRequest(StoreErrorKind::Timeout)),
-            2 => Some(Fault::Refuse(StoreErrorKind::Throttled)),
-            _ => None,
-        });
-    }
-    faulty.storage()
+    Faulty::with_profile(storage, AzureLike::seeded(seed).faults(0.05)).storage()
 }
 
 const KEYS: u32 = 5;
@@ -51,19 +38,17 @@ async fn keeps_order(seed: u64, faulty: bool) {
         if faulty { faults(&storage, seed * 10 + number) } else { storage }
     };
     let watch = Watch::default();
-    let workers = (0..3).map(|number| worker(&open(number)).concurrency(8).state(watch.clone()));
-    let workers: Vec<_> = workers.map(|w| w.handle(handle).build().unwrap()).collect();
-    let (stop, _) = tokio::sync::watch::channel(());
-    let workers: Vec<_> = workers
-        .into_iter()
-        .map(|worker| {
-            let mut stopped = stop.subscribe();
-            tokio::spawn(worker.run_until(async move { drop(stopped.changed().await) }))
-        })
-        .collect();
+    let (stop, stopped) = tokio::sync::watch::channel(());
+    let run = |number| {
+        let (storage, watch) = (open(number), watch.clone());
+        let build =
+            move || worker(&storage).concurrency(8).state(watch.clone()).handle(handle).build().unwrap();
+        tokio::spawn(keep_running(build, stopped.clone()))
+    };
+    let workers: Vec<_> = (0..3).map(run).collect();
 
     let storage = open(9);
-    let queue = storage.queue::<Step>().await.unwrap();
+    let queue = opened(&storage).await;
     let mut random = StdRng::seed_from_u64(seed);
     for number in 0..STEPS {
         for key in 0..KEYS {
@@ -83,7 +68,7 @@ async fn keeps_order(seed: u64, faulty: bool) {
     tokio::time::sleep(Duration::from_secs(120)).await;
     stop.send(()).unwrap();
     for worker in workers {
-        let _ = worker.await.unwrap().unwrap();
+        worker.await.unwrap();
     }
     watch.assert_in_order(KEYS, STEPS);
     let first = &accounts[0];

@@ -6,15 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::RedriveOptions;
-use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::testing::faults::{AzureLike, Faulty};
 use jobqueue::{JobError, JobInfo, Queue, SendOptions, State, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::jobs::{in_memory, worker};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Step, step};
+use crate::{Step, keep_running, opened, step};
 
 /// The completed jobs, and those whose handlers began while another job of their key was running.
 #[derive(Debug, Clone, Default)]
@@ -66,19 +65,19 @@ async fn redrive_until_done(queue: &Queue<Step>, book: &Book, jobs: usize) {
 
 async fn all_is_done(
     storages: [Storage; 3],
-    build: impl Fn(&Storage) -> WorkerBuilder,
+    build: impl Fn(&Storage) -> WorkerBuilder + Copy + Send + 'static,
     (keys, jobs, seed): (u32, u32, u64),
     limit: Duration,
 ) {
     let book = Book::default();
-    let (stop, _) = tokio::sync::watch::channel(());
+    let (stop, stopped) = tokio::sync::watch::channel(());
     let workers = storages[..2].iter().map(|storage| {
-        let worker = build(storage).state(book.clone()).handle(work).build().unwrap();
-        let mut stopped = stop.subscribe();
-        tokio::spawn(worker.run_until(async move { drop(stopped.changed().await) }))
+        let (storage, book) = (storage.clone(), book.clone());
+        let build = move || build(&storage).state(book.clone()).handle(work).build().unwrap();
+        tokio::spawn(keep_running(build, stopped.clone()))
     });
     let workers: Vec<_> = workers.collect();
-    let queue = storages[2].queue::<Step>().await.unwrap();
+    let queue = opened(&storages[2]).await;
     let all = async {
         tokio::join!(
             send_all(&queue, keys, jobs, seed),
@@ -93,27 +92,14 @@ async fn all_is_done(
     assert!(ended.is_ok(), "seed {seed}: never done, among others: {missing:?}");
     stop.send(()).unwrap();
     for worker in workers {
-        let _ = worker.await.unwrap().unwrap();
+        worker.await.unwrap();
     }
     assert!(book.overlaps.lock().unwrap().is_empty(), "seed {seed}: {:?}", book.overlaps.lock().unwrap());
 }
 
+/// Loses answers, breaks connections and throttles, as a busy Azure Storage account does.
 fn flaky(storage: &Storage, seed: u64) -> Storage {
-    let faulty = Faulty::new(storage);
-    let random = Arc::new(Mutex::new(StdRng::seed_from_u64(seed)));
-    for &operation in
-        &[Operation::Put, Operation::PutAll, Operation::PutBlob, Operation::GetBlob, Operation::Get]
-    {
-        let random = Arc::clone(&random);
-        faulty.on(operation, move |_| match random.lock().unwrap().random_range(0..60) {
-            0 => Some(Fault::DropAnswer(StoreErrorKind::Timeout)),
-            1 => Some(Fault::LoseRequest(StoreErrorKind::Timeout)),
-            2 => Some(Fault::Refuse(StoreErrorKind::Throttled)),
-            3 => Some(Fault::DelayAfter(Duration::from_secs(3))),
-            _ => None,
-        });
-    }
-    faulty.storage()
+    Faulty::with_profile(storage, AzureLike::seeded(seed).faults(0.05)).storage()
 }
 
 // W-order

@@ -110,7 +110,8 @@ async fn first_job_is_pushed_to_the_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_figures_are_an_error_for_the_client() {
-    let faulty = Faulty::new(&memory::open());
+    // Quiet: its client is another program, in real time.
+    let faulty = Faulty::quiet(&memory::open());
     send(&faulty.storage(), 1).await;
     faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unavailable));
     let client = |mut keda: Keda| {

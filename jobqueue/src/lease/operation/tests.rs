@@ -29,8 +29,18 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
+        Self::over(Faulty::new).await
+    }
+
+    /// Returns a scene whose storage answers at once.
+    async fn quiet() -> Self {
+        // Quiet: for answers within a moment, and for refusals of which it is certain that they changed nothing.
+        Self::over(Faulty::quiet).await
+    }
+
+    async fn over(faulty: fn(&Storage) -> Faulty) -> Self {
         let inner = crate::memory::open_with_clock(Arc::new(TokioClock::new()));
-        let (faulty, queue) = (Faulty::new(&inner), QueueName::new("leases").unwrap());
+        let (faulty, queue) = (faulty(&inner), QueueName::new("leases").unwrap());
         inner.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
         Self { faulty, queue, inner, renewer: LeaseRenewer::on_this_runtime() }
     }
@@ -103,7 +113,8 @@ async fn a_late_answer_does_not_revive_a_lost_lease() {
 #[tokio::test(start_paused = true)]
 async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
     for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
-        let scene = Scene::new().await;
+        // With latency, the second attempt has no time for its answer.
+        let scene = Scene::quiet().await;
         let lease = scene.leased(Duration::ZERO, SECOND, expired).await;
         let (inner, queue) = (scene.inner.clone(), scene.queue.clone());
         scene.faulty.on(Operation::Delete, move |call| {
@@ -124,7 +135,7 @@ async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
 #[tokio::test(start_paused = true)]
 async fn a_throttled_deletion_is_tried_as_long_as_its_lease() {
     for ambiguous in [false, true] {
-        let scene = Scene::new().await;
+        let scene = if ambiguous { Scene::new().await } else { Scene::quiet().await };
         let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
         let busy = StoreErrorKind::Throttled;
         let fault = if ambiguous { Fault::LoseRequest(busy) } else { Fault::Refuse(busy) };
@@ -145,7 +156,8 @@ async fn a_throttled_release_is_tried_as_long_as_its_lease() {
     let scene = Scene::new().await;
     let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
     for nth in 1..=3 {
-        scene.faulty.plan(Operation::Update, nth, Fault::Throttle(6 * SECOND));
+        let fault = Fault::ThrottleInDoubt { retry_after: 6 * SECOND, applied: false };
+        scene.faulty.plan(Operation::Update, nth, fault);
     }
     lease.release(Duration::ZERO, None).await.unwrap();
     assert_eq!(scene.faulty.calls_of(Operation::Update), 4);
@@ -192,7 +204,8 @@ async fn an_update_whose_caller_is_dropped_leaves_doubt() {
 async fn a_pause_of_no_length_does_not_hammer_a_busy_storage() {
     let scene = Scene::new().await;
     let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
-    scene.faulty.plan_always(Operation::Delete, Fault::Throttle(Duration::ZERO));
+    let fault = Fault::ThrottleInDoubt { retry_after: Duration::ZERO, applied: false };
+    scene.faulty.plan_always(Operation::Delete, fault);
     assert!(lease.delete().await.is_err());
     assert!(scene.faulty.calls_of(Operation::Delete) < 700);
 }

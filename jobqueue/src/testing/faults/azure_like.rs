@@ -6,6 +6,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::plan::Plan;
 use super::{Call, Fault, Faulty, Shape};
 use crate::storage::{Operation, Storage, StoreErrorKind};
 use crate::sync::lock;
@@ -31,7 +32,19 @@ pub struct AzureLike {
     rate: f64,
 }
 
+impl Default for AzureLike {
+    /// Returns the profile of [`Faulty::new`]: latency only, drawn from the seed in the environment variable
+    /// `JOBQUEUE_FAULT_SEED`, or from 0.
+    fn default() -> Self {
+        let given = std::env::var("JOBQUEUE_FAULT_SEED").ok();
+        Self::seeded(given.and_then(|seed| seed.parse().ok()).unwrap_or(0))
+    }
+}
+
 impl AzureLike {
+    /// The time that the slowest call takes, unless a fault delays it.
+    pub const SLOWEST: Duration = Duration::from_millis(60);
+
     /// Returns a profile with latency only, drawn from `seed`.
     pub fn seeded(seed: u64) -> Self {
         Self { seed, rate: 0.0 }
@@ -95,6 +108,24 @@ impl Behaviour {
     }
 }
 
+/// The service's silence about throttled changes: Azure Storage does not promise that what it answered by 503 was not applied.
+pub(super) struct Doubt(StdRng);
+
+impl Doubt {
+    /// Returns the fault that takes the place of `fault`: a throttled change is applied or not.
+    pub(super) fn of(&mut self, operation: Operation, fault: Fault) -> Fault {
+        if !operation.is_change() {
+            return fault;
+        }
+        match fault {
+            Fault::Throttle(retry_after) => Fault::ThrottleInDoubt { retry_after, applied: self.0.random() },
+            Fault::Refuse(kind @ StoreErrorKind::Throttled) if self.0.random() => Fault::DropAnswer(kind),
+            Fault::Refuse(kind @ StoreErrorKind::Throttled) => Fault::LoseRequest(kind),
+            other => other,
+        }
+    }
+}
+
 /// Returns the fault of a missing answer. A read has changed nothing in either case.
 pub(in crate::testing) fn lost(is_change: bool, applied: bool) -> Fault {
     match (is_change, applied) {
@@ -109,10 +140,16 @@ impl Faulty {
     /// one, leaves it to the caller to refuse an expired receipt, answers after a delay, and fails at the profile's
     /// rate.
     ///
-    /// It needs tokio's clock: use it on paused time. Planned faults replace the profile's own.
+    /// It needs tokio's clock: use it on paused time. Planned faults replace the profile's own, but not its delays.
     pub fn azure_like(storage: &Storage, profile: AzureLike) -> Self {
-        let faulty = Self::wrap(storage, Shape::AZURE);
+        Self::distant(storage, Shape::AZURE, profile)
+    }
+
+    /// Wraps `storage` with the behaviour of `profile` on the way to it.
+    pub(super) fn distant(storage: &Storage, shape: Shape, profile: AzureLike) -> Self {
+        let doubt = Doubt(StdRng::seed_from_u64(profile.seed));
         let behaviour = Arc::new(Mutex::new(profile.start()));
+        let faulty = Self::over(storage, shape, Plan::in_doubt(doubt));
         faulty.behave(move |call| lock(&behaviour).faults(call));
         faulty
     }

@@ -7,7 +7,7 @@
 //! use jobqueue::testing::faults::{Fault, Faulty};
 //! use jobqueue::{QueueName, memory};
 //!
-//! let faulty = Faulty::new(&memory::open());
+//! let faulty = Faulty::quiet(&memory::open());
 //! let storage = faulty.storage();
 //! let queue = QueueName::new("jobs").unwrap();
 //! storage.queues().create_queue(&queue, &Default::default()).await.unwrap();
@@ -65,15 +65,30 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Wraps `storage`; no faults are planned yet.
+    /// Wraps `storage`; no faults are planned yet. It is as far away as an Azure Storage account ([`AzureLike`]): every call takes
+    /// 5–60 ms, planned faults included, and a throttled change may have been applied.
+    ///
+    /// The delays are the same in each run. They need tokio's clock: use paused time, or else [`quiet`](Self::quiet).
     pub fn new(storage: &Storage) -> Self {
+        Self::distant(storage, Shape::of(storage), AzureLike::default())
+    }
+
+    /// Wraps `storage` as [`new`](Self::new) does; besides, calls without a planned fault fail at the rate of `profile`.
+    pub fn with_profile(storage: &Storage, profile: AzureLike) -> Self {
+        Self::distant(storage, Shape::of(storage), profile)
+    }
+
+    /// Wraps `storage` so that it answers at once, and certainly has not performed what it throttles. For tests in real time,
+    /// and for those of moments that latency would blur.
+    pub fn quiet(storage: &Storage) -> Self {
         Self::wrap(storage, Shape::of(storage))
     }
 
-    /// Wraps `storage` so that workers delete the message of each job by itself, as on Azure: by [`Operation::Delete`]
-    /// instead of [`Operation::DeleteAll`].
+    /// Wraps `storage` as [`new`](Self::new) does, so that workers delete the message of each job by itself, as on Azure: by
+    /// [`Operation::Delete`] instead of [`Operation::DeleteAll`].
     pub fn deleting_one_by_one(storage: &Storage) -> Self {
-        Self::wrap(storage, Shape { commits_together: false, ..Shape::of(storage) })
+        let shape = Shape { commits_together: false, ..Shape::of(storage) };
+        Self::distant(storage, shape, AzureLike::default())
     }
 
     /// Wraps `storage` so that it announces no arrivals, as a storage that has to be asked.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::azure_like::Doubt;
 use super::still::StillClock;
 use crate::storage::{Operation, StoreError, StoreErrorKind};
 use crate::sync::lock;
@@ -22,7 +23,8 @@ pub enum Fault {
     Refuse(StoreErrorKind),
     /// The call is not performed; it returns an ambiguous error of this kind, as when a request is lost.
     LoseRequest(StoreErrorKind),
-    /// The call is not performed; the storage asks to slow down for this time.
+    /// The storage asks to slow down for this time. A storage that behaves as Azure performs a change nevertheless in some
+    /// cases and does not tell ([`ThrottleInDoubt`](Self::ThrottleInDoubt)); a quiet one performs no such call.
     Throttle(Duration),
     /// The call is performed or not; the storage asks to slow down without saying which.
     ThrottleInDoubt {
@@ -63,6 +65,7 @@ pub(super) type Behaviour = Arc<dyn Fn(&Call) -> Vec<Fault> + Send + Sync>;
 pub(super) struct Plan {
     script: Mutex<Script>,
     still: Option<Arc<StillClock>>,
+    doubt: Option<Mutex<Doubt>>,
 }
 
 #[derive(Default)]
@@ -79,6 +82,11 @@ impl Plan {
     /// Returns a plan under which no virtual time passes during a call.
     pub(super) fn still(clock: Arc<StillClock>) -> Self {
         Self { still: Some(clock), ..Self::default() }
+    }
+
+    /// Returns a plan whose throttled changes are in doubt.
+    pub(super) fn in_doubt(doubt: Doubt) -> Self {
+        Self { doubt: Some(Mutex::new(doubt)), ..Self::default() }
     }
 
     /// Makes a call.
@@ -141,8 +149,12 @@ impl Plan {
             // A planned fault is as late as an answer would be.
             own.retain(|fault| matches!(fault, Fault::DelayBefore(_)));
         }
-        own.extend(faults);
+        own.extend(faults.into_iter().map(|fault| self.doubted(operation, fault)));
         own
+    }
+
+    fn doubted(&self, operation: Operation, fault: Fault) -> Fault {
+        self.doubt.as_ref().map_or(fault, |doubt| lock(doubt).of(operation, fault))
     }
 
     /// Performs a call with one answer under the plan.

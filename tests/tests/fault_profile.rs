@@ -1,0 +1,83 @@
+//! The distance of the storage in tests with planned faults: that of Azure, but for the places listed here.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// The calls of `Faulty::quiet` by file. Above each, a comment tells why the test needs a storage without latency; the reasons
+/// are: a refusal of which it is certain that it changed nothing, an answer within a moment, real time, and too many calls.
+const QUIET: &[(&str, usize)] = &[
+    ("jobqueue/src/lease/operation/tests.rs", 1),
+    ("tests/tests/crashes/process.rs", 1),
+    ("tests/tests/fail_over/schedule.rs", 1),
+    ("tests/tests/invariants/delivery.rs", 1),
+    ("tests/tests/invariants/durable.rs", 1),
+    ("tests/tests/invariants/order.rs", 1),
+    ("tests/tests/invariants/rubbish.rs", 1),
+    ("tests/tests/scale/keda.rs", 1),
+    ("tests/tests/sqlite_transactions.rs", 1),
+    ("tests/tests/throttling.rs", 1),
+];
+
+/// The files whose tests judge how all ends while calls fail at random.
+const FAILING: &[&str] = &["tests/tests/order/storages.rs", "tests/tests/order/stress.rs"];
+
+fn rust_files(folder: &Path, files: &mut BTreeMap<String, String>) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            files.insert(name, fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+/// Returns the sources of all tests; those of the fault store itself and of this file are none.
+fn sources() -> BTreeMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = BTreeMap::new();
+    for folder in ["tests/tests", "tests/src", "jobqueue/src", "jobqueue-opentelemetry/tests"] {
+        rust_files(&root.join(folder), &mut files);
+    }
+    files.retain(|name, _| !name.starts_with("jobqueue/src/testing") && !name.ends_with("fault_profile.rs"));
+    files
+}
+
+#[test]
+fn fault_tests_run_at_the_distance_of_azure() {
+    let mut quiet = Vec::new();
+    let mut distant = 0;
+    for (name, text) in sources() {
+        let lines: Vec<_> = text.lines().collect();
+        let places: Vec<_> = (0..lines.len()).filter(|&at| lines[at].contains("Faulty::quiet")).collect();
+        for at in &places {
+            let before = lines[at.saturating_sub(1)].trim_start();
+            assert!(before.starts_with("// Quiet: "), "{name}:{}: say why", at + 1);
+        }
+        if !places.is_empty() {
+            quiet.push((name.clone(), places.len()));
+        }
+        distant +=
+            text.matches("Faulty::new(").count() + text.matches("Faulty::deleting_one_by_one(").count();
+        // Nobody replaces the delays.
+        assert!(!text.contains(".behave("), "{name}");
+    }
+    let listed: Vec<_> = QUIET.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    assert_eq!(quiet, listed);
+    assert!(distant > 140, "{distant} tests and helpers use the storage at its distance");
+}
+
+#[test]
+fn tests_of_outcomes_run_while_calls_fail_at_random() {
+    let failing: Vec<_> = sources()
+        .into_iter()
+        .filter(|(_, text)| text.contains("Faulty::with_profile("))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(failing, FAILING);
+}
