@@ -5,7 +5,7 @@ use super::log::{Abandoned, CancelBegun, Fate, Millis};
 use super::store::LogBlob;
 use crate::entropy;
 use crate::error::{Error, ErrorKind};
-use crate::queue::{QueueCore, Stored, Unreceived};
+use crate::queue::{QueueCore, Stored, Unreceived, delete_unreceived};
 use crate::storage::{ExpiredReceipt, StoreError, StoreErrorKind};
 
 /// The reason why a job was not cancelled.
@@ -42,7 +42,7 @@ impl QueueCore {
     ) -> Result<bool, CancelError> {
         let cancelled = match position {
             Some(entry) => self.cancel_in_order(entry, stored).await,
-            None => self.delete_unreceived(stored).await.map_err(CancelError::of_deletion),
+            None => delete_unreceived(self, stored).await.map_err(CancelError::of_deletion),
         };
         match cancelled {
             Ok(true) if stored.perhaps_twice => {
@@ -65,7 +65,7 @@ impl QueueCore {
             Ok(CancelBegun::TooLate) => return Ok(false),
             Err(error) => return Err(untouched(error)),
         };
-        let deleted = match self.delete_unreceived(stored).await {
+        let deleted = match delete_unreceived(self, stored).await {
             Ok(deleted) => deleted,
             // The send whose answer was lost may still have stored another copy; only a later delivery can show it.
             Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),

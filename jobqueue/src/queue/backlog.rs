@@ -53,22 +53,20 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// Dropping the future loses nothing. Set a limit with `tokio::time::timeout`.
     pub async fn wait_until_below(&self, mark: u64) -> Result<u64, Error> {
-        self.core().wait_until_below(mark).await
+        wait_until_below(self.core(), mark).await
     }
 }
 
-impl QueueCore {
-    pub(super) async fn wait_until_below(&self, mark: u64) -> Result<u64, Error> {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.store().queue_properties(&self.name).await {
-                Ok(properties) if properties.approximate_count < mark.max(1) => {
-                    return Ok(properties.approximate_count);
-                }
-                Err(error) if !error.is_retryable() => return Err(error.into()),
-                Ok(_) | Err(_) => tokio::time::sleep(pause).await,
+pub(super) async fn wait_until_below(core: &QueueCore, mark: u64) -> Result<u64, Error> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match core.store().queue_properties(&core.name).await {
+            Ok(properties) if properties.approximate_count < mark.max(1) => {
+                return Ok(properties.approximate_count);
             }
-            pause = (pause * 2).min(MAX_PAUSE);
+            Err(error) if !error.is_retryable() => return Err(error.into()),
+            Ok(_) | Err(_) => tokio::time::sleep(pause).await,
         }
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }

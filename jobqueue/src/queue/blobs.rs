@@ -18,64 +18,62 @@ pub(super) struct CopiedBlobs {
     pub(super) lacking: Option<PayloadError>,
 }
 
-impl QueueCore {
-    /// Copies the blobs of `envelope`, a message of `queue`, and makes it refer to the copies, which never expire. A
-    /// blob that can never be read stays as it is, as evidence.
-    ///
-    /// # Errors
-    /// A blob cannot be read or written now; no copy is left behind.
-    pub(super) async fn copy_blobs(
-        &self,
-        queue: &QueueName,
-        envelope: &mut Envelope,
-    ) -> Result<CopiedBlobs, Error> {
-        let mut copied = CopiedBlobs::default();
-        for old in references(envelope) {
-            if copied.old.contains(&old) {
-                continue;
+/// Copies the blobs of `envelope`, a message of `queue`, and makes it refer to the copies, which never expire. A
+/// blob that can never be read stays as it is, as evidence.
+///
+/// # Errors
+/// A blob cannot be read or written now; no copy is left behind.
+pub(super) async fn copy_blobs(
+    core: &QueueCore,
+    queue: &QueueName,
+    envelope: &mut Envelope,
+) -> Result<CopiedBlobs, Error> {
+    let mut copied = CopiedBlobs::default();
+    for old in references(envelope) {
+        if copied.old.contains(&old) {
+            continue;
+        }
+        match copy_blob(core, queue, &old).await {
+            Ok(Ok(new)) => {
+                refer(envelope, &old, &new);
+                copied.old.push(old);
+                copied.new.push(new);
             }
-            match self.copy_blob(queue, &old).await {
-                Ok(Ok(new)) => {
-                    refer(envelope, &old, &new);
-                    copied.old.push(old);
-                    copied.new.push(new);
+            Ok(Err(never)) => {
+                if matches!(&envelope.payload, Payload::Stored(payload) if *payload == old) {
+                    copied.lacking = Some(never);
                 }
-                Ok(Err(never)) => {
-                    if matches!(&envelope.payload, Payload::Stored(payload) if *payload == old) {
-                        copied.lacking = Some(never);
-                    }
-                }
-                Err(error) => {
-                    self.remove_blobs(queue, copied.new).await;
-                    return Err(error);
-                }
+            }
+            Err(error) => {
+                remove_blobs(core, queue, copied.new).await;
+                return Err(error);
             }
         }
-        Ok(copied)
     }
+    Ok(copied)
+}
 
-    /// Copies a blob, or returns why it can never be copied.
-    async fn copy_blob(
-        &self,
-        queue: &QueueName,
-        old: &StoredReference,
-    ) -> Result<Result<StoredReference, PayloadError>, Error> {
-        let data = match self.claim_checks.load(queue, old).await {
-            Ok(data) => data,
-            Err(PayloadError::Unreadable(error)) => return Err(error.into()),
-            Err(never) => return Ok(Err(never)),
-        };
-        let new = self.claim_checks.reference(&self.name, &data);
-        self.claim_checks.store(&new, data, None).await?;
-        Ok(Ok(new))
-    }
+/// Copies a blob, or returns why it can never be copied.
+async fn copy_blob(
+    core: &QueueCore,
+    queue: &QueueName,
+    old: &StoredReference,
+) -> Result<Result<StoredReference, PayloadError>, Error> {
+    let data = match core.claim_checks.load(queue, old).await {
+        Ok(data) => data,
+        Err(PayloadError::Unreadable(error)) => return Err(error.into()),
+        Err(never) => return Ok(Err(never)),
+    };
+    let new = core.claim_checks.reference(&core.name, &data);
+    core.claim_checks.store(&new, data, None).await?;
+    Ok(Ok(new))
+}
 
-    /// Deletes blobs of a message of `queue` that no message refers to any more. A sweep deletes what this cannot.
-    pub(super) async fn remove_blobs(&self, queue: &QueueName, references: Vec<StoredReference>) {
-        for reference in references {
-            if let Err(error) = self.claim_checks.remove(queue, &reference).await {
-                tracing::debug!(%queue, %error, "a blob was not deleted; a sweep will delete it");
-            }
+/// Deletes blobs of a message of `queue` that no message refers to any more. A sweep deletes what this cannot.
+pub(super) async fn remove_blobs(core: &QueueCore, queue: &QueueName, references: Vec<StoredReference>) {
+    for reference in references {
+        if let Err(error) = core.claim_checks.remove(queue, &reference).await {
+            tracing::debug!(%queue, %error, "a blob was not deleted; a sweep will delete it");
         }
     }
 }

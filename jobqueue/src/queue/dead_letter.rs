@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::blobs::{copy_blobs, remove_blobs};
 use super::decode::Rejection;
 use super::leased_job::{Content, LeasedJob, references};
 use super::prepare::rfc3339;
@@ -117,7 +118,7 @@ impl LeasedJob {
         match self.lease.delete().await {
             Ok(()) => {
                 self.tell_dead(rejection);
-                self.core.remove_blobs(&self.core.name, obsolete).await;
+                remove_blobs(&self.core, &self.core.name, obsolete).await;
                 Ok(Certainty::Applied)
             }
             Err(LeaseError::Uncertain(_)) => {
@@ -198,7 +199,7 @@ impl LeasedJob {
         dead_letter_queue: &QueueName,
         mut envelope: Envelope,
     ) -> Result<Vec<StoredReference>, Error> {
-        let mut blobs = self.core.copy_blobs(&self.core.name, &mut envelope).await?;
+        let mut blobs = copy_blobs(&self.core, &self.core.name, &mut envelope).await?;
         let stored = async {
             let rendered = self.render(&mut envelope).map_err(|error| (Certainty::NotApplied, error))?;
             for (reference, data) in rendered.blobs {
@@ -213,7 +214,7 @@ impl LeasedJob {
             Err((certainty, error)) => {
                 // Otherwise the copy may be stored and need them.
                 if certainty == Certainty::NotApplied {
-                    self.core.remove_blobs(&self.core.name, blobs.new).await;
+                    remove_blobs(&self.core, &self.core.name, blobs.new).await;
                 }
                 Err(error)
             }
@@ -266,13 +267,11 @@ impl DeathOf {
     }
 }
 
-impl QueueCore {
-    /// Returns whether a message of this job is among the first that a peek returns.
-    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
-    pub(crate) async fn shows(&self, job: &Identity) -> bool {
-        let Ok(lying) = self.store().peek(&self.name, MAX_MESSAGES).await else { return false };
-        events(&lying).any(|found| found.identity() == *job)
-    }
+/// Returns whether a message of this job is among the first that a peek returns.
+#[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
+pub(crate) async fn is_waiting(core: &QueueCore, job: &Identity) -> bool {
+    let Ok(lying) = core.store().peek(&core.name, MAX_MESSAGES).await else { return false };
+    events(&lying).any(|found| found.identity() == *job)
 }
 
 /// Returns the original text from a dead letter of kind [`UNREADABLE_KIND`].

@@ -58,6 +58,8 @@ pub use typed::Queue;
 pub use unique::SendUniqueOutcome;
 
 pub(crate) use dead_letter::DEAD_LETTER_RETRY;
+#[cfg(feature = "schedule")]
+pub(crate) use dead_letter::is_waiting;
 pub(crate) use dead_letter::unwrap_unreadable;
 pub(crate) use dead_letters::past_dead_letters;
 pub(crate) use dead_letters::{DeadLetterQueue, PassAction};
@@ -70,8 +72,10 @@ pub(crate) use prepare::Prepared;
 pub(crate) use prepare::{Draft, Purpose, new_id};
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
 pub(crate) use read::payload_error;
+#[cfg(feature = "testing")]
+pub(crate) use read::read_text;
 pub(crate) use receive::Idle;
 pub(crate) use unique::CONTAINER as UNIQUE;
-pub(crate) use unreceived::{Stored, Unreceived};
+pub(crate) use unreceived::{Stored, Unreceived, delete_unreceived};
 
 pub(crate) use crate::envelope::{EventDigest, Identity, IdentityDigest};

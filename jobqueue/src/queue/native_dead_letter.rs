@@ -1,6 +1,7 @@
 //! Hands a message over to the dead-letter queue of the storage, which moves it in one step: no copy, and no deletion that
 //! could fail after it.
 
+use super::blobs::{copy_blobs, remove_blobs};
 use super::decode::Rejection;
 use super::leased_job::LeasedJob;
 use crate::envelope::Envelope;
@@ -15,11 +16,11 @@ impl LeasedJob {
     /// The message stays where it is if the storage refuses, or if its blobs cannot be copied now.
     pub(super) async fn move_in_one_step(&self, rejection: &Rejection) -> Result<Certainty, Error> {
         let mut envelope = self.dead_envelope(rejection, u32::from(rejection.attempted))?;
-        let mut copied = self.core.copy_blobs(&self.core.name, &mut envelope).await?;
+        let mut copied = copy_blobs(&self.core, &self.core.name, &mut envelope).await?;
         let text = match self.store_dead_text(&mut envelope, &mut copied.new).await {
             Ok(text) => text,
             Err(error) => {
-                self.core.remove_blobs(&self.core.name, copied.new).await;
+                remove_blobs(&self.core, &self.core.name, copied.new).await;
                 return Err(error);
             }
         };
@@ -27,13 +28,13 @@ impl LeasedJob {
             DeadLetterCause::new(rejection.reason.as_str()).with_description(envelope.history.last_error);
         match self.lease.dead_letter(&DeadLetterMessage::new(text, cause)).await {
             Ok(()) => {
-                self.core.remove_blobs(&self.core.name, copied.old).await;
+                remove_blobs(&self.core, &self.core.name, copied.old).await;
                 Ok(Certainty::Applied)
             }
             // Whichever it is, its blobs are there.
             Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
             Err(error) => {
-                self.core.remove_blobs(&self.core.name, copied.new).await;
+                remove_blobs(&self.core, &self.core.name, copied.new).await;
                 Err(error.into())
             }
         }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::queue_core::QueueCore;
+use super::room::check_room;
 use super::send::Sent;
 use super::send_options::SendOptions;
 use super::unreceived::Stored;
@@ -167,7 +168,7 @@ impl QueueCore {
         let (bytes, encoding) = (data.len(), self.settings().encoding);
         let (text, blob) = self.fit(&mut envelope, data, encoding)?;
         let attributes = text.len().saturating_sub(if blob.is_some() { 0 } else { bytes });
-        self.check_room(&envelope, attributes, encoding)?;
+        check_room(self, &envelope, attributes, encoding)?;
         let hidden = delay.min(MAX_VISIBILITY);
         let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
         let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::errors::send_error;
 use super::prepare::Prepared;
 use super::queue_core::QueueCore;
+use super::resend::{remove_unsent, resend_of};
 use super::unreceived::Stored;
 use crate::error::{Error, ErrorKind};
 use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, Tries};
@@ -39,74 +40,80 @@ impl<'p> Putting<'p> {
     }
 }
 
-impl QueueCore {
-    /// Puts a message whose send began at `started`.
-    ///
-    /// # Errors
-    /// [`Rejected`](ErrorKind::Rejected) if no attempt stored it, [`Unknown`](ErrorKind::Unknown) if one may have.
-    pub(super) async fn put_patiently(&self, prepared: &Prepared, started: Instant) -> Result<Stored, Error> {
-        let mut putting = Putting::new(prepared, started);
-        loop {
-            self.ready(started).await;
-            match self.store().put(&self.name, (*putting.put).clone()).await {
-                Ok(outcome) => return Ok(putting.stored(outcome)),
-                Err(error) => tokio::time::sleep(self.put_failed(&mut putting, error, started).await?).await,
-            }
+/// Puts a message whose send began at `started`.
+///
+/// # Errors
+/// [`Rejected`](ErrorKind::Rejected) if no attempt stored it, [`Unknown`](ErrorKind::Unknown) if one may have.
+pub(super) async fn put_patiently(
+    core: &QueueCore,
+    prepared: &Prepared,
+    started: Instant,
+) -> Result<Stored, Error> {
+    let mut putting = Putting::new(prepared, started);
+    loop {
+        core.ready(started).await;
+        match core.store().put(&core.name, (*putting.put).clone()).await {
+            Ok(outcome) => return Ok(putting.stored(outcome)),
+            Err(error) => tokio::time::sleep(put_failed(core, &mut putting, error, started).await?).await,
         }
     }
+}
 
-    /// Puts messages whose sends began at `started`. Returns the answers in their order.
-    pub(super) async fn put_all(&self, ready: &[&Prepared], started: Instant) -> Vec<Result<Stored, Error>> {
-        let mut answers: Vec<_> = ready.iter().map(|_| Err(unanswered())).collect();
-        let mut open: Vec<_> = ready.iter().map(|one| Putting::new(one, started)).enumerate().collect();
-        while !open.is_empty() {
-            self.ready(started).await;
-            let puts = open.iter().map(|(_, putting)| (*putting.put).clone()).collect();
-            let mut outcomes = self.store().put_all(&self.name, puts).await.into_iter();
-            let (mut failed, mut longest) = (Vec::new(), Duration::ZERO);
-            for (place, mut putting) in open {
-                match outcomes.next() {
-                    Some(Ok(outcome)) => answers[place] = Ok(putting.stored(outcome)),
-                    Some(Err(error)) => match self.put_failed(&mut putting, error, started).await {
-                        Ok(wait) => {
-                            longest = longest.max(wait);
-                            failed.push((place, putting));
-                        }
-                        Err(error) => answers[place] = Err(error),
-                    },
-                    // A storage that answers for fewer messages has said nothing about the rest.
-                    None => {}
-                }
+/// Puts messages whose sends began at `started`. Returns the answers in their order.
+pub(super) async fn put_all(
+    core: &QueueCore,
+    ready: &[&Prepared],
+    started: Instant,
+) -> Vec<Result<Stored, Error>> {
+    let mut answers: Vec<_> = ready.iter().map(|_| Err(unanswered())).collect();
+    let mut open: Vec<_> = ready.iter().map(|one| Putting::new(one, started)).enumerate().collect();
+    while !open.is_empty() {
+        core.ready(started).await;
+        let puts = open.iter().map(|(_, putting)| (*putting.put).clone()).collect();
+        let mut outcomes = core.store().put_all(&core.name, puts).await.into_iter();
+        let (mut failed, mut longest) = (Vec::new(), Duration::ZERO);
+        for (place, mut putting) in open {
+            match outcomes.next() {
+                Some(Ok(outcome)) => answers[place] = Ok(putting.stored(outcome)),
+                Some(Err(error)) => match put_failed(core, &mut putting, error, started).await {
+                    Ok(wait) => {
+                        longest = longest.max(wait);
+                        failed.push((place, putting));
+                    }
+                    Err(error) => answers[place] = Err(error),
+                },
+                // A storage that answers for fewer messages has said nothing about the rest.
+                None => {}
             }
-            open = failed;
-            tokio::time::sleep(longest).await;
         }
-        answers
+        open = failed;
+        tokio::time::sleep(longest).await;
     }
+    answers
+}
 
-    /// Records a failed attempt. Returns how long to wait before the next.
-    async fn put_failed(
-        &self,
-        putting: &mut Putting<'_>,
-        error: StoreError,
-        started: Instant,
-    ) -> Result<Duration, Error> {
-        let in_doubt = error.is_ambiguous();
-        let wait = match putting.tries.pause(error) {
-            Ok(wait) => wait,
-            Err(error) => {
-                let certainty = error.certainty();
-                if certainty == Certainty::NotApplied {
-                    self.remove_unsent(putting.prepared).await;
-                }
-                return Err(send_error(error, certainty));
+/// Records a failed attempt. Returns how long to wait before the next.
+async fn put_failed(
+    core: &QueueCore,
+    putting: &mut Putting<'_>,
+    error: StoreError,
+    started: Instant,
+) -> Result<Duration, Error> {
+    let in_doubt = error.is_ambiguous();
+    let wait = match putting.tries.pause(error) {
+        Ok(wait) => wait,
+        Err(error) => {
+            let certainty = error.certainty();
+            if certainty == Certainty::NotApplied {
+                remove_unsent(core, putting.prepared).await;
             }
-        };
-        if in_doubt {
-            putting.put = Cow::Owned(self.resend_of(putting.prepared, started + SEND_BUDGET).await?);
+            return Err(send_error(error, certainty));
         }
-        Ok(wait)
+    };
+    if in_doubt {
+        putting.put = Cow::Owned(resend_of(core, putting.prepared, started + SEND_BUDGET).await?);
     }
+    Ok(wait)
 }
 
 /// Returns the error of a message without an answer.

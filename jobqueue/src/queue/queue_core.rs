@@ -1,20 +1,27 @@
 //! One queue of a storage without its message type: the part that `Queue<M>` and the worker share.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
+
+use super::backlog::wait_until_below;
+use super::receive::Idle;
 use super::settings::{REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
-use crate::event::Observers;
+use crate::event::{Event, Observers};
 use crate::fifo::GroupLogs;
 use crate::lease::{LeaseRenewer, LeaseTerms};
 use crate::message::MessageDefaults;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::settings::{QueueSettings, SettingOverrides};
-use crate::storage::{ExpiredReceipt, QueueStore, Storage, StoreError, StoreErrorKind};
+use crate::storage::{
+    ExpiredReceipt, GetMessages, MAX_MESSAGES, QueueStore, Received, Storage, StoreError, StoreErrorKind,
+};
+use crate::trace::Step;
 
 /// The maximum time to wait until a queue that is being deleted can be created again.
 const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
@@ -189,6 +196,53 @@ impl QueueCore {
             max_run_time: self.options.max_run_time,
             expired: self.options.expired,
         }
+    }
+
+    /// Waits until the queue has room, if requested, and reads the current settings.
+    pub(crate) async fn ready_to_send(&self, below: Option<u64>) -> Result<(), Error> {
+        if let Some(mark) = below {
+            // Boxed, because few sends need it.
+            Box::pin(wait_until_below(self, mark)).await?;
+        }
+        self.fresh_settings().await;
+        Ok(())
+    }
+
+    /// Leases up to `count` messages. Also returns the time before the request, from which deadlines are counted.
+    pub(crate) async fn get(
+        &self,
+        count: u32,
+        settings: &QueueSettings,
+    ) -> Result<(Received, Instant), StoreError> {
+        let options = GetMessages { count: count.clamp(1, MAX_MESSAGES), visibility: settings.timeout };
+        let requested = Instant::now();
+        let since = self.observers().trace().then(SystemTime::now);
+        let received = self.store().get(&self.name, options).await;
+        self.tell_received(requested, since, received.as_ref());
+        Ok((received?, requested))
+    }
+
+    /// Tells the observers of the answer to a request for messages.
+    fn tell_received(
+        &self,
+        requested: Instant,
+        since: Option<SystemTime>,
+        received: Result<&Received, &StoreError>,
+    ) {
+        let (queue, observers) = (&self.name, self.observers());
+        let messages = received.map_or(0, |received| received.messages.len());
+        if let Some(since) = since {
+            let error = received.err().map(|error| error.kind().as_str());
+            observers.span(|| Step::Receive { queue, since, messages }).end(None, error);
+        }
+        if received.is_ok() {
+            observers.tell(|| Event::Received { queue: queue.clone(), messages, took: requested.elapsed() });
+        }
+    }
+
+    /// Returns a pause between requests to an empty queue, of at most `max` each.
+    pub(crate) fn idle(&self, max: Duration) -> Idle {
+        Idle::new(self.store().subscribe(&self.name), max)
     }
 }
 

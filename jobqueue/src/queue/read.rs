@@ -7,24 +7,26 @@ use crate::envelope::{Parsed, parse};
 use crate::error::{Error, ErrorKind};
 use crate::message::{DecodeError, QueueMessage};
 
-impl QueueCore {
-    /// Decodes a text as `M`.
-    pub(crate) async fn read<M: QueueMessage>(&self, text: &str) -> Result<M, Error> {
-        let envelope = match parse(text)? {
-            Parsed::Bare(json) => return Ok(self.read_payload(None, json.as_bytes())?),
-            Parsed::Event(envelope) => envelope,
-        };
-        if !M::accepts(&envelope.kind) {
-            return Err(Error::new(ErrorKind::Undecodable, "the message is of another kind"));
-        }
-        let data = self.claim_checks.payload(&self.name, &envelope.payload).await;
-        Ok(self.read_payload(envelope.version, &data.map_err(payload_error)?)?)
+/// Decodes a text as `M`.
+pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> Result<M, Error> {
+    let envelope = match parse(text)? {
+        Parsed::Bare(json) => return Ok(read_payload(core, None, json.as_bytes())?),
+        Parsed::Event(envelope) => envelope,
+    };
+    if !M::accepts(&envelope.kind) {
+        return Err(Error::new(ErrorKind::Undecodable, "the message is of another kind"));
     }
+    let data = core.claim_checks.payload(&core.name, &envelope.payload).await;
+    Ok(read_payload(core, envelope.version, &data.map_err(payload_error)?)?)
+}
 
-    fn read_payload<M: QueueMessage>(&self, version: Option<u32>, data: &[u8]) -> Result<M, DecodeError> {
-        let version = version.or(self.settings().raw_version);
-        decode_any_version(version, data).map(|(_, message)| message)
-    }
+fn read_payload<M: QueueMessage>(
+    core: &QueueCore,
+    version: Option<u32>,
+    data: &[u8],
+) -> Result<M, DecodeError> {
+    let version = version.or(core.settings().raw_version);
+    decode_any_version(version, data).map(|(_, message)| message)
 }
 
 pub(crate) fn payload_error(error: PayloadError) -> Error {

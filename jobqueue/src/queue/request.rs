@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::prepare::{Draft, Purpose};
-use super::queue_core::QueueCore;
 use super::send::Sent;
 use super::send_all::{Drafts, SendItem};
 use super::send_options::SendOptions;
@@ -309,18 +308,6 @@ where
             core.ready_to_send(below).await?;
             Ok(core.send_all::<M>(drafts).await)
         })
-    }
-}
-
-impl QueueCore {
-    /// Waits until the queue has room, if requested, and reads the current settings.
-    pub(crate) async fn ready_to_send(&self, below: Option<u64>) -> Result<(), Error> {
-        if let Some(mark) = below {
-            // Boxed, because few sends need it.
-            Box::pin(self.wait_until_below(mark)).await?;
-        }
-        self.fresh_settings().await;
-        Ok(())
     }
 }
 

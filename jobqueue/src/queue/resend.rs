@@ -6,6 +6,7 @@
 
 use tokio::time::Instant;
 
+use super::blobs::remove_blobs;
 use super::errors::send_error;
 use super::prepare::Prepared;
 use super::queue_core::QueueCore;
@@ -14,34 +15,36 @@ use crate::error::{Error, ErrorKind};
 use crate::fifo::restamp;
 use crate::storage::{Certainty, PutMessage};
 
-impl QueueCore {
-    /// Returns the message to put after one that may or may not be stored: the same event, with its payload stored in
-    /// another blob before `give_up`, and with another copy number if it belongs to a FIFO group.
-    ///
-    /// # Errors
-    /// The payload cannot be stored again; the first message may or may not be stored.
-    pub(super) async fn resend_of(&self, first: &Prepared, give_up: Instant) -> Result<PutMessage, Error> {
-        if first.blob.is_none() && first.announcement.is_none() {
-            return Ok(first.put.clone());
-        }
-        let Parsed::Event(mut event) = parse(&first.put.text)? else {
-            return Err(Error::new(ErrorKind::Unknown, "the message that was sent is not an event"));
-        };
-        if let Some((_, data)) = first.blob.as_deref() {
-            let own = self.claim_checks.reference(&self.name, data);
-            let stored = self.claim_checks.store_by(give_up, &own, data.clone(), first.expires).await;
-            stored.map_err(|error| send_error(error, Certainty::Unknown))?;
-            event.payload = Payload::Stored(own);
-        }
-        restamp(&mut event);
-        let text = to_wire(event.to_json()?, encoding_of(&first.put.text));
-        Ok(PutMessage { text, ..first.put.clone() })
+/// Returns the message to put after one that may or may not be stored: the same event, with its payload stored in
+/// another blob before `give_up`, and with another copy number if it belongs to a FIFO group.
+///
+/// # Errors
+/// The payload cannot be stored again; the first message may or may not be stored.
+pub(super) async fn resend_of(
+    core: &QueueCore,
+    first: &Prepared,
+    give_up: Instant,
+) -> Result<PutMessage, Error> {
+    if first.blob.is_none() && first.announcement.is_none() {
+        return Ok(first.put.clone());
     }
+    let Parsed::Event(mut event) = parse(&first.put.text)? else {
+        return Err(Error::new(ErrorKind::Unknown, "the message that was sent is not an event"));
+    };
+    if let Some((_, data)) = first.blob.as_deref() {
+        let own = core.claim_checks.reference(&core.name, data);
+        let stored = core.claim_checks.store_by(give_up, &own, data.clone(), first.expires).await;
+        stored.map_err(|error| send_error(error, Certainty::Unknown))?;
+        event.payload = Payload::Stored(own);
+    }
+    restamp(&mut event);
+    let text = to_wire(event.to_json()?, encoding_of(&first.put.text));
+    Ok(PutMessage { text, ..first.put.clone() })
+}
 
-    /// Deletes the payload of a message that is certainly not stored.
-    pub(super) async fn remove_unsent(&self, unsent: &Prepared) {
-        if let Some((reference, _)) = unsent.blob.as_deref() {
-            self.remove_blobs(&self.name, vec![reference.clone()]).await;
-        }
+/// Deletes the payload of a message that is certainly not stored.
+pub(super) async fn remove_unsent(core: &QueueCore, unsent: &Prepared) {
+    if let Some((reference, _)) = unsent.blob.as_deref() {
+        remove_blobs(core, &core.name, vec![reference.clone()]).await;
     }
 }

@@ -20,33 +20,31 @@ const MOST: usize = 4_096;
 /// Attributes of up to this many bytes leave room in any encoding, even if every character must be escaped.
 const SMALL: usize = 16_000;
 
-impl QueueCore {
-    /// Checks that an event leaves room for its history. `attributes` is the approximate size of its attributes in
-    /// bytes.
-    ///
-    /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge). The size of the payload does not matter: it can move to a blob.
-    pub(super) fn check_room(
-        &self,
-        envelope: &Envelope,
-        attributes: usize,
-        encoding: MessageEncoding,
-    ) -> Result<(), Error> {
-        if attributes <= SMALL {
-            return Ok(());
-        }
-        let mut fullest = envelope.clone();
-        if !matches!(fullest.payload, Payload::Stored(_)) {
-            fullest.payload = Payload::Stored(self.claim_checks.reference(&self.name, &[]));
-        }
-        if fits_with_room(&fullest.to_json()?, ROOM, encoding) {
-            return Ok(());
-        }
-        let text = format!(
-            "the event's attributes are too large: {ROOM} bytes of each message are reserved for notes of its deliveries"
-        );
-        Err(Error::new(ErrorKind::TooLarge, text))
+/// Checks that an event leaves room for its history. `attributes` is the approximate size of its attributes in
+/// bytes.
+///
+/// # Errors
+/// [`TooLarge`](ErrorKind::TooLarge). The size of the payload does not matter: it can move to a blob.
+pub(super) fn check_room(
+    core: &QueueCore,
+    envelope: &Envelope,
+    attributes: usize,
+    encoding: MessageEncoding,
+) -> Result<(), Error> {
+    if attributes <= SMALL {
+        return Ok(());
     }
+    let mut fullest = envelope.clone();
+    if !matches!(fullest.payload, Payload::Stored(_)) {
+        fullest.payload = Payload::Stored(core.claim_checks.reference(&core.name, &[]));
+    }
+    if fits_with_room(&fullest.to_json()?, ROOM, encoding) {
+        return Ok(());
+    }
+    let text = format!(
+        "the event's attributes are too large: {ROOM} bytes of each message are reserved for notes of its deliveries"
+    );
+    Err(Error::new(ErrorKind::TooLarge, text))
 }
 
 impl LeasedJob {

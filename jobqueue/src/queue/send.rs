@@ -6,8 +6,9 @@ use tokio::time::Instant;
 
 use super::errors::send_error;
 use super::prepare::Prepared;
-use super::put::SEND_BUDGET;
+use super::put::{SEND_BUDGET, put_patiently};
 use super::queue_core::QueueCore;
+use super::resend::remove_unsent;
 use super::unreceived::Stored;
 use crate::error::Error;
 use crate::event::Event;
@@ -100,7 +101,7 @@ impl QueueCore {
             // Boxed, because few messages need it.
             Some(announcement) => Box::pin(self.dispatch_in_order(prepared, announcement, started)).await,
             None => {
-                let stored = self.put_patiently(&prepared, started).await?;
+                let stored = put_patiently(self, &prepared, started).await?;
                 Ok(prepared.sent(Some(stored)))
             }
         }
@@ -114,10 +115,10 @@ impl QueueCore {
     ) -> Result<Sent, Error> {
         let announced = self.announce(&[announcement]).await.pop();
         if !matches!(announced, Some(Ok(Announced::Entered))) {
-            self.remove_unsent(&prepared).await;
+            remove_unsent(self, &prepared).await;
             return announced.transpose().map(|_| prepared.sent(None));
         }
-        match self.put_patiently(&prepared, started).await {
+        match put_patiently(self, &prepared, started).await {
             Ok(stored) => {
                 self.confirm(&[(announcement, !stored.perhaps_twice)]).await.pop().transpose()?;
                 Ok(prepared.sent(Some(stored)))

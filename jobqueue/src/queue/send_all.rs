@@ -8,8 +8,9 @@ use futures_util::stream::FuturesOrdered;
 use tokio::time::Instant;
 
 use super::prepare::{Draft, Prepared, Purpose};
-use super::put::unanswered;
+use super::put::{put_all, unanswered};
 use super::queue_core::QueueCore;
+use super::resend::remove_unsent;
 use super::send::Sent;
 use super::send_options::SendOptions;
 use crate::error::{Error, ErrorKind};
@@ -193,7 +194,7 @@ impl QueueCore {
             return Box::pin(self.dispatch_all_in_order(prepared, started)).await;
         }
         let ready: Vec<&Prepared> = prepared.iter().flatten().collect();
-        let mut stored = self.put_all(&ready, started).await.into_iter();
+        let mut stored = put_all(self, &ready, started).await.into_iter();
         let answers = prepared.into_iter().map(|one| {
             let one = one?;
             stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
@@ -212,7 +213,7 @@ impl QueueCore {
         let announced = self.announce_all(prepared).await;
         let ready: Vec<&Prepared> =
             announced.iter().flatten().filter(|(_, to_put)| *to_put).map(|(one, _)| one).collect();
-        let mut stored = self.put_all(&ready, started).await;
+        let mut stored = put_all(self, &ready, started).await;
         let ends = || ready.iter().zip(&stored).enumerate();
         let confirm = ends().filter_map(|(at, (one, put))| Some((at, one.announcement?, put.as_ref().ok()?)));
         let confirm: Vec<_> = confirm.map(|(at, one, stored)| (at, (one, !stored.perhaps_twice))).collect();
@@ -249,7 +250,7 @@ impl QueueCore {
                 _ => Ok(Some(Announced::Entered)),
             };
             if let (Ok(ready), Ok(Some(Announced::AlreadyDone)) | Err(_)) = (&one, &answer) {
-                self.remove_unsent(ready).await;
+                remove_unsent(self, ready).await;
             }
             announced.push(one.and_then(|one| Ok((one, answer? == Some(Announced::Entered)))));
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::blobs::remove_blobs;
 use super::leased_job::{Content, LeasedJob, Rendered};
 use crate::claim_check::PayloadError;
 use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
@@ -21,7 +22,7 @@ impl LeasedJob {
         self.lease.delete().await?;
         let references = self.references();
         if !references.is_empty() {
-            Box::pin(self.core.remove_blobs(&self.core.name, references)).await;
+            Box::pin(remove_blobs(&self.core, &self.core.name, references)).await;
         }
         Ok(())
     }
@@ -127,7 +128,7 @@ impl LeasedJob {
         saved?;
         *self.content() = Content::Event(Box::new(envelope));
         if let Some(Checkpoint::Stored(reference)) = former {
-            self.core.remove_blobs(&self.core.name, vec![reference]).await;
+            remove_blobs(&self.core, &self.core.name, vec![reference]).await;
         }
         Ok(())
     }
@@ -167,7 +168,7 @@ impl LeasedJob {
     ) {
         if let Err(LeaseError::Refused(_) | LeaseError::Lost | LeaseError::Closed) = saved {
             let unused = blobs.into_iter().map(|(reference, _)| reference).collect();
-            self.core.remove_blobs(&self.core.name, unused).await;
+            remove_blobs(&self.core, &self.core.name, unused).await;
         }
     }
 }

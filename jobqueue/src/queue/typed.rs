@@ -13,6 +13,7 @@ use super::deferral::{Cause, Deferred};
 use super::delivery::Delivery;
 use super::leased_job::LeasedJob;
 use super::queue_core::{QueueCore, QueueCoreOptions};
+use super::read::read_text;
 use super::send::Sent;
 use crate::clock::WITHOUT_END;
 use crate::codec::decode_any_version;
@@ -210,7 +211,7 @@ impl<M: QueueMessage> Queue<M> {
         let mut messages = Vec::with_capacity(peeked.len());
         for message in peeked {
             messages.push(match &message.text {
-                Ok(text) => self.core.read::<M>(text).await,
+                Ok(text) => read_text(&self.core, text).await,
                 Err(problem) => Err(Error::new(ErrorKind::Undecodable, problem.clone())),
             });
         }

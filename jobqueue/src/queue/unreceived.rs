@@ -89,30 +89,28 @@ pub(super) fn millis(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl QueueCore {
-    /// Deletes a message by its first receipt. Returns false if somebody has received it or it is gone.
-    ///
-    /// # Errors
-    /// The error of the storage. It is ambiguous if an attempt may have deleted the message.
-    pub(crate) async fn delete_unreceived(&self, stored: &Stored) -> Result<bool, StoreError> {
-        let mut tries = Tries::until(Instant::now() + BUDGET, RESENDS.0, RESENDS.1);
-        loop {
-            match self.store().delete(&self.name, &stored.message, ExpiredReceipt::Allow).await {
-                Ok(()) => return Ok(true),
-                // Either our own deletion succeeded and its answer was lost, or a worker has received the message
-                // since. Only while it is hidden can nobody have done the job.
-                Err(e) if tries.is_in_doubt() && e.kind() == StoreErrorKind::MessageNotFound => {
-                    return if self.is_hidden(stored) { Ok(true) } else { Err(tries.last(e)) };
-                }
-                Err(e) if e.is_lease_lost() => return Ok(false),
-                Err(e) => tries.failed(e).await?,
+/// Deletes a message by its first receipt. Returns false if somebody has received it or it is gone.
+///
+/// # Errors
+/// The error of the storage. It is ambiguous if an attempt may have deleted the message.
+pub(crate) async fn delete_unreceived(core: &QueueCore, stored: &Stored) -> Result<bool, StoreError> {
+    let mut tries = Tries::until(Instant::now() + BUDGET, RESENDS.0, RESENDS.1);
+    loop {
+        match core.store().delete(&core.name, &stored.message, ExpiredReceipt::Allow).await {
+            Ok(()) => return Ok(true),
+            // Either our own deletion succeeded and its answer was lost, or a worker has received the message
+            // since. Only while it is hidden can nobody have done the job.
+            Err(e) if tries.is_in_doubt() && e.kind() == StoreErrorKind::MessageNotFound => {
+                return if is_hidden(core, stored) { Ok(true) } else { Err(tries.last(e)) };
             }
+            Err(e) if e.is_lease_lost() => return Ok(false),
+            Err(e) => tries.failed(e).await?,
         }
     }
+}
 
-    /// Returns whether the storage certainly still hides the message, despite differing clocks.
-    fn is_hidden(&self, stored: &Stored) -> bool {
-        let surely_now = self.options.clock.now().checked_add(SKEW);
-        stored.hidden_until.zip(surely_now).is_some_and(|(until, now)| now < until)
-    }
+/// Returns whether the storage certainly still hides the message, despite differing clocks.
+fn is_hidden(core: &QueueCore, stored: &Stored) -> bool {
+    let surely_now = core.options.clock.now().checked_add(SKEW);
+    stored.hidden_until.zip(surely_now).is_some_and(|(until, now)| now < until)
 }

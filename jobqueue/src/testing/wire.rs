@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::message::QueueMessage;
-use crate::queue::{Purpose, Queue, SendOptions};
+use crate::queue::{Purpose, Queue, SendOptions, read_text};
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///
@@ -21,5 +21,5 @@ pub fn text_of<M: QueueMessage>(queue: &Queue<M>, message: &M) -> Result<String,
 /// # Cancel safety
 /// The call only reads, so the future may be dropped at any time.
 pub async fn read<M: QueueMessage>(queue: &Queue<M>, text: &str) -> Result<M, Error> {
-    queue.core().read(text).await
+    read_text(queue.core(), text).await
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::message::QueueMessage;
 use crate::name::BlobName;
-use crate::queue::{Identity, Queue};
+use crate::queue::{Identity, Queue, is_waiting};
 use crate::worker::BackgroundContext;
 
 /// The source of all scheduled jobs. It is the same for all programs: if two leaders send the same slot, it is one
@@ -219,7 +219,7 @@ impl<M: QueueMessage> Runner<M> {
 
     /// Returns whether the slot's message is visible in the queue, among the first 32 messages that a peek returns.
     async fn is_waiting(&self, queue: &Queue<M>, slot: Timestamp) -> bool {
-        queue.core().shows(&Identity::new(SOURCE, self.id(slot))).await
+        is_waiting(queue.core(), &Identity::new(SOURCE, self.id(slot))).await
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) use past::read as past_dead_letters;
 pub(crate) use untyped::DeadLetterQueue;
 
 use super::queue_core::QueueCore;
+use super::read::read_text;
 use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::name::QueueName;
@@ -139,7 +140,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
     pub async fn message(&self, letter: &DeadLetter) -> Result<M, Error> {
-        self.letters.core.read(&self.letters.text(letter).await?).await
+        read_text(&self.letters.core, &self.letters.text(letter).await?).await
     }
 
     /// Reads the raw text of a dead letter. For a message that could not be read as a job, this is the original text,

@@ -11,6 +11,7 @@ use super::untyped::DeadLetterQueue;
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::fifo::restamp;
+use crate::queue::blobs::{copy_blobs, remove_blobs};
 use crate::queue::dead_letter::{UNREADABLE_KIND, unwrap_unreadable};
 use crate::queue::errors::send_error;
 use crate::queue::history_trim::HistoryTrim;
@@ -55,7 +56,7 @@ impl DeadLetterQueue {
             };
             // Otherwise a stored message may need them; the next attempt writes its own.
             if error.certainty() == Certainty::NotApplied {
-                self.core.remove_blobs(&self.core.name, blobs).await;
+                remove_blobs(&self.core, &self.core.name, blobs).await;
             }
             tries.failed(error).await.map_err(|error| match error.certainty() {
                 Certainty::NotApplied => (Put::No, send_error(error, Certainty::NotApplied)),
@@ -67,7 +68,7 @@ impl DeadLetterQueue {
             (Put::Yes, Error::new(error.kind(), text).with_source(error))
         })?;
         if deleted {
-            self.core.remove_blobs(&self.name, held.references()).await;
+            remove_blobs(&self.core, &self.name, held.references()).await;
         }
         Ok(())
     }
@@ -126,7 +127,7 @@ impl DeadLetterQueue {
             return Ok(as_it_is(&text));
         }
         let mut envelope = self.reset(envelope);
-        let copied = self.core.copy_blobs(&self.name, &mut envelope).await?;
+        let copied = copy_blobs(&self.core, &self.name, &mut envelope).await?;
         let mut blobs = copied.new;
         let fitted = match copied.lacking {
             Some(lacking) => Err(payload_error(lacking)),
@@ -135,7 +136,7 @@ impl DeadLetterQueue {
         match fitted {
             Ok(text) => Ok(Revived { text, key: envelope.key, blobs }),
             Err(error) => {
-                self.core.remove_blobs(&self.core.name, blobs).await;
+                remove_blobs(&self.core, &self.core.name, blobs).await;
                 Err(error)
             }
         }
