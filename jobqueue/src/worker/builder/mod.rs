@@ -1,5 +1,7 @@
 //! The builder of a worker.
 
+mod build;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
@@ -13,9 +15,7 @@ use super::background::{Background, BackgroundContext};
 use super::circuit::CircuitBreaker;
 use super::dead_letter_hook::DeadLettered;
 use super::hook::Hook;
-use super::registry::Registry;
-use super::shared::{Options, Parts, Shared};
-use super::start::Worker;
+use super::shared::Options;
 use crate::claim_check::SweptContainer;
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
@@ -25,11 +25,11 @@ use crate::job::JobInfo;
 use crate::job::outcome::{BoxError, JobError, Verdict};
 use crate::queue::QueueCoreOptions;
 use crate::settings::SettingOverrides;
-use crate::storage::{ExpiredReceipt, MAX_VISIBILITY, Storage};
+use crate::storage::{ExpiredReceipt, Storage};
 
 type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 
-/// Builds a worker. Returned by [`Worker::builder`].
+/// Builds a worker. Returned by [`Worker::builder`](crate::Worker::builder).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -240,7 +240,7 @@ impl WorkerBuilder {
     ///
     /// A message over the rate is put back and moved later, which costs no attempt. A flood of bad messages thus
     /// neither displaces good messages nor empties a queue before an operator notices.
-    /// [`run_until_idle`](Worker::run_until_idle) ignores the rate.
+    /// [`run_until_idle`](crate::Worker::run_until_idle) ignores the rate.
     pub fn rejections_per_second(mut self, messages: impl Into<Option<u32>>) -> Self {
         self.options.rejections_per_second = messages.into();
         self
@@ -341,56 +341,6 @@ impl WorkerBuilder {
     pub(crate) fn mistaken(mut self, mistake: Error) -> Self {
         self.mistake.get_or_insert(mistake);
         self
-    }
-
-    /// Checks the configuration and returns the worker. No queue is opened yet.
-    ///
-    /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration), with a text that says what to change: there is no handler and no
-    /// schedule, two handlers accept one kind, a handler asks for state that was not given, the concurrency is
-    /// zero, or a limit is given for a queue or a kind that has no handler.
-    pub fn build(self) -> Result<Worker, Error> {
-        let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
-        if let Some(mistake) = self.mistake {
-            return Err(mistake);
-        }
-        if let Some(name) = self.repeated_state {
-            return fail(format!(
-                "state of type `{name}` was given twice; wrap one of them in a type of its own"
-            ));
-        }
-        if self.options.concurrency == 0 {
-            return fail("a worker with a concurrency of 0 does nothing; give at least 1".to_owned());
-        }
-        let lease = self.core.overrides.timeout.unwrap_or(Duration::from_secs(1));
-        if lease.is_zero() || lease > MAX_VISIBILITY {
-            return fail(format!("a lease of {lease:?} is not possible; set more than 0 and at most 7 days"));
-        }
-        if self.registrations.is_empty() && self.background.is_empty() {
-            return fail("a worker without handlers and schedules does nothing; add `.handle(…)`".to_owned());
-        }
-        for (_, registration) in &self.registrations {
-            if let Err(error) = (registration.check)(&self.states) {
-                let text = format!("the handler for `{}` cannot be called: {error}", registration.kind);
-                return fail(text);
-            }
-        }
-        let wrap = |mut registration: Registration| {
-            registration.service = self.layers.iter().fold(registration.service, |inner, layer| layer(inner));
-            registration
-        };
-        let registrations = self.registrations.into_iter().map(|(queue, r)| (queue, wrap(r))).collect();
-        let registry = Registry::new(registrations)?;
-        self.options.limits.check(&registry)?;
-        let shared = Shared::new(Parts {
-            storage: self.storage.heard_by(self.events),
-            registry,
-            options: self.options,
-            core: self.core,
-            states: Arc::new(self.states),
-            hooks: self.hooks,
-        });
-        Ok(Worker::new(shared, self.background))
     }
 }
 
