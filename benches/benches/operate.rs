@@ -1,4 +1,4 @@
-//! What operating costs: how long each page of the dashboard takes with 100,000 waiting and 10,000 dead messages on SQLite while a worker
+//! Measures the cost of operating: how long each page of the dashboard takes with 100,000 waiting and 10,000 dead messages on SQLite while a worker
 //! runs, and what a viewer, the workers' records and the journal cost in throughput.
 //!
 //! ```console
@@ -35,7 +35,7 @@ struct Letter {
     number: u64,
 }
 
-/// How much is measured.
+/// The amount of messages that are measured.
 #[derive(Clone, Copy)]
 struct Size {
     waiting: u64,
@@ -181,7 +181,7 @@ async fn feed(storage: Storage) {
     }
 }
 
-/// What runs beside the worker, or what it does besides its jobs.
+/// The work that runs beside the worker, or that it does besides its jobs.
 #[derive(Clone, Copy, PartialEq)]
 enum Beside {
     Nothing,

@@ -19,7 +19,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The time after the last viewer for which it still looks.
 const LINGER: Duration = Duration::from_secs(3600);
 
-/// What a look at the storage showed.
+/// The result of a look at the storage.
 #[derive(Debug)]
 pub(crate) struct Look {
     taken: Instant,

@@ -234,7 +234,7 @@ impl Admin {
     }
 }
 
-/// Where a child was found.
+/// The place in which a child was found.
 #[derive(Clone)]
 struct Place {
     /// The id of the job: that of a continuation if the child ends with it.
