@@ -11,6 +11,7 @@ mod azurite;
 mod lenient;
 mod operation;
 mod pair;
+mod servicebus;
 
 use jobqueue::{memory, sqlite};
 use operation::Operations;

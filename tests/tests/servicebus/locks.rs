@@ -62,6 +62,20 @@ async fn a_message_given_back_with_delay_and_text_is_replaced_in_a_transaction()
     assert_eq!((again.message.id, again.inserted), (leased.message.id, leased.inserted));
 }
 
+// I5. Found by the model: the copy was sent all the same.
+#[tokio::test]
+async fn a_stale_holder_cannot_replace_a_message_in_a_transaction() {
+    let bench = Bench::new();
+    let leased = bench.leased("first").await;
+    // Locks last a minute. No other link has asked since, so that the delivery is still that of the link.
+    bench.emulator.advance(2 * MINUTE);
+    let change = UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease();
+    let error = bench.update(&leased.message, change).await.unwrap_err();
+    assert!(error.is_lease_lost() && !error.is_ambiguous(), "{error:?}");
+    assert_eq!((bench.count("active"), bench.count("scheduled")), (1, 0));
+    assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("first"));
+}
+
 #[tokio::test]
 async fn a_copy_comes_first_where_there_are_no_transactions() {
     let bench = Bench::with(json!({}), &["--sku", "Basic"]);

@@ -189,7 +189,9 @@ impl ReceiveTask {
         let replacing = self.replacing.as_mut()?;
         let delivery = self.deliveries.remove(&lock)?;
         let Replacing { controller, sender } = &mut **replacing;
-        let replacing = transaction::replace(controller, sender, &mut self.receiver, delivery, copy);
+        let answered = self.seen.watch(delivery.delivery_id());
+        let links = transaction::TransactionLinks { controller, sender, receiver: &mut self.receiver };
+        let replacing = transaction::replace(links, delivery, copy, answered);
         // A transaction waits for ever when its connection ends.
         Some(tokio::select! {
             biased;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use fe2o3_amqp::types::definitions::{Error as AmqpError, ErrorCondition, Fields};
-use fe2o3_amqp::types::messaging::{DeliveryState, Modified};
+use fe2o3_amqp::types::messaging::{DeliveryState, Modified, Outcome};
 use fe2o3_amqp::types::primitives::{Symbol, Value};
+use fe2o3_amqp::types::transaction::TransactionalState;
 
 use super::super::error::Fault;
 use super::values::condition_of;
@@ -52,11 +53,13 @@ pub(super) fn abandoned() -> Modified {
 
 /// Reads the answer to a settlement: a rejection with an error means that it was not applied.
 pub(super) fn settled(state: DeliveryState) -> Result<(), Fault> {
-    match state {
-        DeliveryState::Rejected(rejected) => match rejected.error {
-            Some(error) => Err(condition_of(&error)),
-            None => Ok(()),
-        },
-        _ => Ok(()),
-    }
+    let rejected = match state {
+        DeliveryState::Rejected(rejected) => rejected,
+        DeliveryState::TransactionalState(TransactionalState {
+            outcome: Some(Outcome::Rejected(rejected)),
+            ..
+        }) => rejected,
+        _ => return Ok(()),
+    };
+    rejected.error.map_or(Ok(()), |error| Err(condition_of(&error)))
 }
