@@ -57,6 +57,11 @@ impl Fault {
         matches!(self, Self::Refused { condition, .. } if NOT_FOUND.contains(&condition.as_str()))
     }
 
+    /// Returns whether the service refuses access.
+    pub(super) fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Unauthorized)
+    }
+
     /// Returns whether the service answered, and refused.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self, Self::Refused { .. })

@@ -63,7 +63,7 @@ async fn a_failed_job_goes_on_from_its_checkpoint_and_a_bad_one_is_dead_lettered
 // I8
 #[tokio::test]
 async fn a_job_longer_than_its_lock_runs_once() {
-    let bench = Bench::with(json!({ "LockDuration": "PT1S" }), &[]);
+    let bench = Bench::with(json!({ "LockDuration": "PT5S" }), &[]);
     let queue = bench.storage.queue::<Work>().await.unwrap();
     queue.send(&work("long")).await.unwrap();
     let runs = Arc::new(Mutex::new(0));
@@ -73,7 +73,7 @@ async fn a_job_longer_than_its_lock_runs_once() {
         *count.lock().unwrap() += 1;
         let renewals = Arc::clone(&renewals);
         async move {
-            // Three renewals at 70 % of a second take longer than two locks.
+            // Three renewals at 70 % of a lock take longer than two locks.
             let wait = tokio::task::spawn_blocking(move || renewals.calls("renew-lock", "work", 3));
             assert!(wait.await.unwrap() >= 3);
             Ok::<(), JobError>(())

@@ -31,7 +31,7 @@ impl Bench {
         self.until(|credit| credit == wanted).await;
     }
 
-    async fn until(&self, is_so: impl Fn(u64) -> bool) {
+    pub(crate) async fn until(&self, is_so: impl Fn(u64) -> bool) {
         let waiting = async {
             while !is_so(self.credit()) {
                 sleep(Duration::from_millis(20)).await;

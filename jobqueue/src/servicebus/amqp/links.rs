@@ -48,6 +48,8 @@ struct Live {
     /// The times at which tokens are to be renewed, by queue.
     tokens: Mutex<HashMap<String, Instant>>,
     has_new_token: Arc<Notify>,
+    /// The times at which a new token was sent because the service had refused a link.
+    refused: std::sync::Mutex<HashMap<String, Instant>>,
     nodes: Mutex<HashMap<String, Node>>,
     senders: Mutex<HashMap<String, SendLink>>,
     receivers: Mutex<HashMap<String, ReceiveLink>>,
@@ -70,21 +72,37 @@ impl Links {
     /// Returns the node for the management of a queue's messages.
     pub(crate) async fn node(&self, queue: &str) -> Result<Node, Fault> {
         let live = self.live(queue).await?;
-        let address = format!("{queue}/$management");
-        cached(&live.nodes, queue, Node::is_gone, Node::attach(&live.connection, &address)).await
+        match live.node(queue).await {
+            Err(fault) if fault.is_unauthorized() => self.live_anew(&live, queue).await?.node(queue).await,
+            attached => attached,
+        }
     }
 
     /// Returns the link by which messages are sent to a queue.
     pub(crate) async fn sender(&self, queue: &str) -> Result<SendLink, Fault> {
         let live = self.live(queue).await?;
-        cached(&live.senders, queue, SendLink::is_gone, SendLink::attach(&live.connection, queue)).await
+        match live.sender(queue).await {
+            Err(fault) if fault.is_unauthorized() => self.live_anew(&live, queue).await?.sender(queue).await,
+            attached => attached,
+        }
     }
 
     /// Returns the link by which a queue's messages come.
     pub(crate) async fn receiver(&self, queue: &str) -> Result<ReceiveLink, Fault> {
-        let live = self.live(queue).await?;
-        let attaching = ReceiveLink::attach(&live.connection, queue, self.arrivals(queue));
-        cached(&live.receivers, queue, ReceiveLink::is_gone, attaching).await
+        let (live, arrivals) = (self.live(queue).await?, self.arrivals(queue));
+        match live.receiver(queue, Arc::clone(&arrivals)).await {
+            Err(fault) if fault.is_unauthorized() => {
+                self.live_anew(&live, queue).await?.receiver(queue, arrivals).await
+            }
+            attached => attached,
+        }
+    }
+
+    /// Returns the connection with a new token for the queue, after the service refused a link: the last token may have
+    /// run out unnoticed, for instance while the machine slept.
+    async fn live_anew(&self, live: &Live, queue: &str) -> Result<Arc<Live>, Fault> {
+        live.forget_token(queue).await;
+        self.live(queue).await
     }
 
     /// Returns what is notified when a message may have come for which nobody has asked yet.
@@ -136,6 +154,7 @@ impl Links {
             credential: Arc::clone(&self.credential),
             tokens: Mutex::default(),
             has_new_token: Arc::default(),
+            refused: Default::default(),
             nodes: Mutex::default(),
             senders: Mutex::default(),
             receivers: Mutex::default(),
@@ -150,6 +169,20 @@ impl Live {
         self.connection.dead.is_cancelled() || self.cbs.is_gone()
     }
 
+    async fn node(&self, queue: &str) -> Result<Node, Fault> {
+        let address = format!("{queue}/$management");
+        cached(&self.nodes, queue, Node::is_gone, Node::attach(&self.connection, &address)).await
+    }
+
+    async fn sender(&self, queue: &str) -> Result<SendLink, Fault> {
+        cached(&self.senders, queue, SendLink::is_gone, SendLink::attach(&self.connection, queue)).await
+    }
+
+    async fn receiver(&self, queue: &str, arrivals: Arc<Notifier>) -> Result<ReceiveLink, Fault> {
+        let attaching = ReceiveLink::attach(&self.connection, queue, arrivals);
+        cached(&self.receivers, queue, ReceiveLink::is_gone, attaching).await
+    }
+
     /// Sends a token for a queue, unless the last one is still good.
     async fn authorize(&self, queue: &str) -> Result<(), Fault> {
         let mut tokens = self.tokens.lock().await;
@@ -160,6 +193,16 @@ impl Live {
         tokens.insert(queue.to_owned(), renewal);
         self.has_new_token.notify_one();
         Ok(())
+    }
+
+    /// Forgets the token of a queue, so that a new one is sent, unless that was done a moment ago.
+    async fn forget_token(&self, queue: &str) {
+        let now = Instant::now();
+        let last = lock(&self.refused).get(queue).copied();
+        if last.is_none_or(|last| now >= last + RETRY_TOKEN) {
+            lock(&self.refused).insert(queue.to_owned(), now);
+            self.tokens.lock().await.remove(queue);
+        }
     }
 
     /// Sends a token for a queue; returns when it is to be renewed.

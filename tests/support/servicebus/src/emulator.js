@@ -27,6 +27,7 @@ const DEFAULTS = {
     maxMessageSize: 262144,
     maxFrameSize: 65536,
     idleTimeout: 240_000,
+    linkIdleTimeout: 0,
 };
 
 /** Starts an emulator; resolves to its ports and a function that ends it. */

@@ -8,7 +8,7 @@ const attach = require('./attach.js');
 const { Claims } = require('./claims.js');
 const { Transactions } = require('./transactions.js');
 const { close } = require('./strikes.js');
-const { unauthorized } = require('../errors.js');
+const { ServiceError, unauthorized } = require('../errors.js');
 
 const CREDIT = 500;
 
@@ -98,10 +98,32 @@ class Broker {
     /** Notes an attached link. */
     began(link) {
         this.connections.get(link.connection).links.add(link);
+        // The links for tokens stay: what happens to them in the service is not documented.
+        if (this.options.linkIdleTimeout > 0 && link.address !== '$cbs') {
+            link.idle = this.clock.alarm(() => this.detachIdle(link));
+            this.used(link);
+        }
+    }
+
+    /** Notes that something has passed on a link. */
+    used(link) {
+        link?.idle?.set(this.clock.now() + this.options.linkIdleTimeout);
+    }
+
+    /** Detaches a link on which nothing has passed for so long, as the service does after ten minutes. */
+    detachIdle(link) {
+        const seconds = this.options.linkIdleTimeout / 1000;
+        const description = `The link is force detached by the broker. IdleTimerExpired: Idle timeout: ${seconds} s.`;
+        const error = new ServiceError('amqp:link:detach-forced', description);
+        if (link.purpose?.refuse) link.purpose.refuse(error);
+        else close(link, error);
+        this.ended(link);
     }
 
     /** Frees what a link holds that has gone. */
     ended(link) {
+        link.idle?.clear();
+        link.idle = undefined;
         this.connections.get(link.connection)?.links.delete(link);
         link.purpose?.closed?.();
     }
@@ -127,6 +149,7 @@ class Broker {
     received(bytes, delivery, receiver) {
         // What was on its way when the link was detached is lost.
         if (!receiver.is_open()) return;
+        this.used(receiver);
         if (receiver.credit < CREDIT / 2) receiver.add_credit(CREDIT - receiver.credit);
         receiver.purpose?.receive(bytes, delivery);
     }
@@ -134,7 +157,9 @@ class Broker {
     /** Returns the link for answers to requests that came by `receiver`. */
     answerLink({ connection, address }, replyTo) {
         const answers = this.connections.get(connection)?.answers;
-        return answers?.get(`${address} ${replyTo}`) ?? answers?.get(address);
+        const link = answers?.get(`${address} ${replyTo}`) ?? answers?.get(address);
+        this.used(link?.sender);
+        return link;
     }
 
     /** Returns the attached links of an entity, or all. */

@@ -54,6 +54,7 @@ class DeliveryLink {
 
     transfer(bytes, token) {
         if (!this.sender.is_open()) return;
+        this.broker.used(this.sender);
         const delivery = this.sender.send(bytes, token, 0);
         this.unsent.push(delivery);
         if (!this.deletes) this.unsettled.set(delivery.id, token);
@@ -61,6 +62,7 @@ class DeliveryLink {
 
     /** Serves what the client asks by its flow. */
     flow() {
+        this.broker.used(this.sender);
         this.lane.pump();
     }
 
@@ -83,6 +85,7 @@ class DeliveryLink {
     settle(delivery) {
         const token = this.taken(delivery);
         if (!token) return;
+        this.broker.used(this.sender);
         this.unsettled.delete(delivery.id);
         const refuse = (error) => delivery.update(true, outcomes.rejected(error));
         attempt(refuse, () => {

@@ -1,0 +1,131 @@
+//! Links that the service detaches because nothing passes on them, and tokens over a long time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use jobqueue::storage::{PutMessage, UpdateMessage};
+use jobqueue::{JobError, Worker};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::jobs::{Work, work};
+use super::{Bench, MINUTE, options};
+
+/// The time after which the service detaches an idle link.
+const IDLE: Duration = Duration::from_secs(600);
+const AS_THE_SERVICE: [&str; 2] = ["--link-idle-timeout", "600000"];
+
+impl Bench {
+    fn links_of_the_queue(&self) -> usize {
+        let links = self.emulator.links();
+        links.as_array().unwrap().iter().filter(|link| link["entity"] != "$cbs").count()
+    }
+}
+
+#[tokio::test]
+async fn links_that_the_service_detaches_after_ten_minutes_are_opened_again() {
+    let bench = Bench::with(json!({ "LockDuration": "PT5M" }), &AS_THE_SERVICE);
+    for round in 0..3 {
+        // The client may not have heard of the end yet.
+        while let Err(error) = bench.put(PutMessage::new(round.to_string())).await {
+            assert!(error.is_retryable(), "round {round}: {error:?}");
+        }
+        let leased = bench.get().await.unwrap();
+        bench.update(&leased.message, UpdateMessage::new(MINUTE)).await.unwrap();
+        bench.delete(&leased.message).await.unwrap();
+        assert!(bench.links_of_the_queue() >= 3, "round {round}");
+        bench.emulator.advance(IDLE);
+        assert_eq!(bench.links_of_the_queue(), 0, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_link_on_which_something_passes_is_not_detached() {
+    let bench = Bench::with(json!({}), &AS_THE_SERVICE);
+    for round in 0..4 {
+        bench.put(PutMessage::new(round.to_string())).await.unwrap();
+        bench.emulator.advance(IDLE / 2);
+    }
+    assert_eq!(bench.emulator.calls("attach", "work", 1), 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_idles_for_hours_takes_the_next_job_at_once() {
+    let bench = Bench::with(json!({}), &AS_THE_SERVICE);
+    let queue = bench.another().queue::<Work>().await.unwrap();
+    let (begun, mut jobs) = mpsc::unbounded_channel();
+    let handler = move |job: Work| {
+        begun.send(job.name).unwrap();
+        async { Ok::<(), JobError>(()) }
+    };
+    // A pause longer than the test: nothing but the end of the link wakes the worker.
+    let worker = Worker::builder(bench.storage.clone()).max_idle_delay(60 * MINUTE).handle(handler);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = worker.build().unwrap().run_until(async { drop(stopped.await) });
+    let running = tokio::spawn(async { running.await.unwrap() });
+    for hour in 0..3 {
+        bench.until(|credit| credit > 0).await;
+        for _ in 0..6 {
+            bench.emulator.advance(IDLE);
+            bench.until(|credit| credit > 0).await;
+        }
+        let name = hour.to_string();
+        while let Err(error) = queue.send(&work(&name)).await {
+            assert!(error.is_retryable(), "{error:?}");
+        }
+        assert_eq!(timeout(MINUTE, jobs.recv()).await.expect("the job did not begin").unwrap(), name);
+    }
+    stop.send(()).unwrap();
+    assert_eq!(running.await.unwrap().completed, 3);
+}
+
+// The machine slept, so that its monotonic clock stood while the token ran out.
+#[tokio::test]
+async fn a_token_that_ran_out_unnoticed_is_replaced() {
+    let bench = Bench::new();
+    bench.put(PutMessage::new("a")).await.unwrap();
+    bench.emulator.advance(2 * 60 * MINUTE);
+    while let Err(error) = bench.put(PutMessage::new("b")).await {
+        assert!(error.is_retryable(), "{error:?}");
+    }
+    assert_eq!(bench.count("active"), 2);
+}
+
+#[tokio::test]
+async fn a_worker_outlives_many_tokens() {
+    let bench = Bench::new();
+    let options = options(&bench.emulator).token_validity(Duration::from_secs(4));
+    let storage = options.storage(&bench.blobs).unwrap();
+    let queue = storage.queue::<Work>().await.unwrap();
+    let done = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&done);
+    let handler = move |_: Work| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<(), JobError>(()) }
+    };
+    let worker = Worker::builder(storage).max_idle_delay(60 * MINUTE).handle(handler);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = worker.build().unwrap().run_until(async { drop(stopped.await) });
+    let running = tokio::spawn(async { running.await.unwrap() });
+    bench.until(|credit| credit > 0).await;
+    let tokens = || bench.emulator.calls("put-token", "$cbs", 0);
+    let before = tokens();
+    let waiting = async {
+        while tokens() < before + 6 {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(2 * MINUTE, waiting).await.expect("the tokens are not renewed");
+    queue.send(&work("late")).await.unwrap();
+    let waiting = async {
+        while done.load(Ordering::Relaxed) == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(MINUTE, waiting).await.expect("the job did not begin");
+    stop.send(()).unwrap();
+    let report = running.await.unwrap();
+    assert_eq!((report.completed, bench.count("active")), (1, 0), "{report:?}");
+}
