@@ -7,10 +7,12 @@ mod cuts;
 mod dead_letters;
 mod entra;
 mod faults;
+mod idling;
 mod interop;
 mod jobs;
 mod leftovers;
 mod locks;
+mod namespace;
 mod opening;
 mod push;
 
