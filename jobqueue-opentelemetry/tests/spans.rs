@@ -220,3 +220,66 @@ async fn without_spans_a_message_carries_the_context_of_the_application() {
     delivery.complete().await.unwrap();
     assert!(kept.spans().0.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn deliveries_settled_by_hand_have_a_span_with_their_outcome() {
+    let kept = Kept::new();
+    let orders = kept.storage().queue::<Order>().await.unwrap();
+    for number in 0..4 {
+        orders.send(&Order { number }).id(format!("order-{number}")).await.unwrap();
+    }
+    for number in 0..4 {
+        let delivery = orders.receive(Duration::from_secs(1)).await.unwrap().unwrap();
+        match number {
+            0 => delivery.complete().await.unwrap(),
+            1 => delivery.release(Duration::from_secs(60)).await.unwrap(),
+            2 => delivery.fail(Duration::from_secs(60), "no paper").await.unwrap(),
+            _ => delivery.dead_letter("no printer").await.unwrap(),
+        }
+    }
+    let spans = kept.spans();
+    let settled: Vec<_> = spans.0.iter().filter(|span| span.name == "settle orders").collect();
+    let outcomes: Vec<_> =
+        settled.iter().map(|span| value(&span.attributes, "jobqueue.outcome").unwrap()).collect();
+    assert_eq!(outcomes, ["completed", "released", "retried", "dead_lettered"]);
+    for (number, span) in settled.into_iter().enumerate() {
+        assert_eq!(value(&span.attributes, "messaging.message.id").unwrap(), format!("order-{number}"));
+        assert!(is_root(span) && linked(span).len() == 1, "{span:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_that_fails_is_an_error_in_its_span() {
+    let kept = Kept::new();
+    let storage = kept.storage();
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send(&Order { number: 1 }).await.unwrap();
+    let delivery = orders.receive(Duration::from_secs(1)).await.unwrap().unwrap();
+    orders.clear().await.unwrap();
+    delivery.complete().await.unwrap_err();
+    let spans = kept.spans();
+    assert_eq!(value(&spans.one("settle orders").attributes, "error.type").unwrap(), "lease_lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_bus_is_the_system_that_the_conventions_name() {
+    let memory = jobqueue::Storage::memory();
+    for (description, system) in [("servicebus:shop.example", "servicebus"), ("memory:", "jobqueue")] {
+        let kept = Kept::new();
+        let storage = jobqueue::Storage::builder()
+            .queues_of(&memory)
+            .blobs_of(&memory)
+            .description(description)
+            .build()
+            .unwrap();
+        let storage = kept.builder().build().observe(storage);
+        storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).await.unwrap();
+        let spans = kept.spans();
+        assert_eq!(value(&spans.one("send orders").attributes, "messaging.system").unwrap(), system);
+        let sent = kept.points("messaging.client.sent.messages");
+        let is_system = |key: &opentelemetry::KeyValue| {
+            key.key.as_str() == "messaging.system" && key.value.as_str() == system
+        };
+        assert!(sent.iter().all(|(keys, _)| keys.iter().any(is_system)), "{sent:?}");
+    }
+}

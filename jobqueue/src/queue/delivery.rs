@@ -1,6 +1,7 @@
 //! A message that an application receives by hand.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,8 +12,9 @@ use super::decode::Rejection;
 use super::leased_job::LeasedJob;
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
-use crate::job::outcome::Reason;
+use crate::job::outcome::{Outcome, Reason};
 use crate::lease::LeaseError;
+use crate::trace::Step;
 
 /// A leased message.
 ///
@@ -73,15 +75,18 @@ impl<M> Delivery<M> {
     /// If the future is dropped, the message may or may not be deleted.
     pub async fn complete(mut self) -> Result<(), Error> {
         let leased_job = self.take()?;
-        leased_job.end_turn().await?;
-        leased_job.complete().await.map_err(|error| match error {
-            LeaseError::Uncertain(_) => Error::new(
-                ErrorKind::LeaseUncertain,
-                "the answer to the deletion was lost; the message may be delivered again",
-            )
-            .with_source(error),
-            _ => error.into(),
-        })
+        let complete = async {
+            leased_job.end_turn().await?;
+            leased_job.complete().await.map_err(|error| match error {
+                LeaseError::Uncertain(_) => Error::new(
+                    ErrorKind::LeaseUncertain,
+                    "the answer to the deletion was lost; the message may be delivered again",
+                )
+                .with_source(error),
+                _ => error.into(),
+            })
+        };
+        traced(&leased_job, &Outcome::Completed, complete).await
     }
 
     /// Makes the message visible again after `delay` (at most 7 days) without counting an attempt.
@@ -95,7 +100,7 @@ impl<M> Delivery<M> {
     /// runs out.
     pub async fn release(mut self, delay: Duration) -> Result<(), Error> {
         let leased_job = self.take()?;
-        leased_job.release_uncounted(delay).await
+        traced(&leased_job, &Outcome::Released(delay), leased_job.release_uncounted(delay)).await
     }
 
     /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days). At the poison
@@ -112,9 +117,9 @@ impl<M> Delivery<M> {
         let leased_job = self.take()?;
         let text = error.to_string();
         if self.info.attempt >= self.info.max_attempts {
-            leased_job.dead_letter_by_hand(Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await
+            dead_letter(&leased_job, Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await
         } else {
-            leased_job.retry(delay, &text).await
+            traced(&leased_job, &Outcome::Retried(delay), leased_job.retry(delay, &text)).await
         }
     }
 
@@ -130,7 +135,7 @@ impl<M> Delivery<M> {
     /// letters.
     pub async fn dead_letter(mut self, reason: impl fmt::Display) -> Result<(), Error> {
         let rejection = Rejection::of_attempt(Reason::REJECTED, reason.to_string());
-        self.take()?.dead_letter_by_hand(rejection).await
+        dead_letter(&self.take()?, rejection).await
     }
 
     /// Saves progress with the message and renews the lease. Later deliveries read it with [`resume`](Self::resume).
@@ -166,6 +171,38 @@ impl<M> Delivery<M> {
     fn take(&mut self) -> Result<LeasedJob, Error> {
         self.leased_job.take().ok_or_else(settled)
     }
+}
+
+async fn dead_letter(leased_job: &LeasedJob, rejection: Rejection) -> Result<(), Error> {
+    let outcome = Outcome::DeadLettered(rejection.reason.clone());
+    traced(leased_job, &outcome, leased_job.dead_letter_by_hand(rejection)).await
+}
+
+/// Settles a delivery, in a span of the tracer if there is one. `outcome` is the one of a success.
+async fn traced(
+    leased_job: &LeasedJob,
+    outcome: &Outcome,
+    settling: impl Future<Output = Result<(), Error>>,
+) -> Result<(), Error> {
+    let observers = leased_job.core.observers();
+    if !observers.trace() {
+        return settling.await;
+    }
+    let (sender, ..) = leased_job.sender();
+    let id = leased_job.with_envelope(|event| Arc::clone(&event.id));
+    let mut span = observers.span(|| Step::Settle {
+        queue: &leased_job.core.name,
+        id: id.as_deref(),
+        messages: 1,
+        process: None,
+        messages_of: sender.as_slice(),
+    });
+    let settled = span.run(settling).await;
+    match &settled {
+        Ok(()) => span.end(Some(outcome.name()), None),
+        Err(error) => span.end(None, Some(error.kind().as_str())),
+    }
+    settled
 }
 
 fn settled() -> Error {
