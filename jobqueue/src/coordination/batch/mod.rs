@@ -140,7 +140,8 @@ impl Storage {
 }
 
 impl Context {
-    /// Begins a batch within a job, or continues one that an earlier attempt began.
+    /// Begins a batch within a job, or continues one that an earlier attempt began. The `id` has 1–128 ASCII letters,
+    /// digits, dashes and underscores.
     ///
     /// Batches nest: if the job is itself a child of a batch, it ends there when the continuation of this batch is
     /// done, with the result of that continuation.
