@@ -241,3 +241,24 @@ async fn boxed_and_anyhow_errors_become_retries_with_one_word() {
     run_one(boxed, &task("a")).await.unwrap().assert_retried("boxed");
     run_one(any, &task("a")).await.unwrap().assert_retried("outer: inner");
 }
+
+// A process that was stopped between its last attempt and the dead letter comes back after the next owner has done the job.
+#[tokio::test(start_paused = true)]
+async fn a_stale_owner_adds_no_dead_letter() {
+    let memory = in_memory();
+    let large = Task { name: "large".into(), data: "x".repeat(100_000) };
+    memory.queue::<Task>().await.unwrap().send(&large).await.unwrap();
+    let faulty = Faulty::new(&memory);
+    let stopped = faulty.storage().queue::<Task>().await.unwrap();
+    let leased = stopped.receive(Duration::ZERO).await.unwrap().unwrap();
+    // Nothing is renewed meanwhile, and the copy of the payload takes longer than the lease lasts.
+    faulty.on(Operation::Update, |_| Some(Fault::Refuse(StoreErrorKind::Unavailable)));
+    faulty.on(Operation::GetBlob, |_| Some(Fault::DelayAfter(Duration::from_secs(600))));
+    let late = tokio::spawn(async move { leased.dead_letter("no").await });
+    after(300).await;
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let report = worker(&memory).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(report.completed, 1);
+    assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(stopped.dead_letters().unwrap().approximate_len().await.unwrap(), 0, "a letter of a job that is done");
+}

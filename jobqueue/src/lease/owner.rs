@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::deadline_queue::Slot;
+use super::LeaseError;
 use super::renewer::LeaseRenewer;
 use crate::entropy;
 use crate::event::{Event, LossCause, Observers};
@@ -172,12 +173,30 @@ impl Lease {
     /// Returns whether a handler may begin: the lease is held, is not about to end, and its receipt is not outdated. A process that was
     /// stopped for a while finds out here, before anything is done twice.
     pub(crate) fn may_begin(&self) -> bool {
+        let state = self.state_by_clock();
+        state.phase == Phase::Held && !state.overrun
+    }
+
+    /// Checks that the lease has not ended, as far as this process and its clock know.
+    ///
+    /// # Errors
+    /// [`LeaseError::Lost`] or [`LeaseError::Closed`].
+    pub(crate) fn check_not_ended(&self) -> Result<(), LeaseError> {
+        match self.state_by_clock().phase {
+            Phase::Held | Phase::Uncertain => Ok(()),
+            Phase::Lost(_) => Err(LeaseError::Lost),
+            Phase::Closed => Err(LeaseError::Closed),
+        }
+    }
+
+    /// Returns the state, after the time to give up was compared with the clock: the renewer may be late.
+    fn state_by_clock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) && Instant::now() >= self.give_up_at(&state)
         {
             self.lose(&mut state, Loss::Expired);
         }
-        state.phase == Phase::Held && !state.overrun
+        state
     }
 
     /// Returns how much longer a cancelled handler may run, of the grace that it has: until shortly before another

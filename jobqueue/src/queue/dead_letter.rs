@@ -207,6 +207,8 @@ impl LeasedJob {
                 stored.map_err(|error| (Certainty::NotApplied, error.into()))?;
                 blobs.new.push(reference);
             }
+            // A process that was stopped for a while would add a letter beside the one that the next owner has written.
+            self.lease.check_not_ended().map_err(|error| (Certainty::NotApplied, error.into()))?;
             put_into(self.core.store(), dead_letter_queue, rendered.text).await
         };
         match stored.await {

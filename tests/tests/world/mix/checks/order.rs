@@ -48,13 +48,12 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             let died = died.and_then(|died| evidence.last_run_ended(&earlier.spec.id, died).or(Some(died)));
             let ends = [evidence.done(&earlier.spec.id), died];
             // A job that has died and is redriven, or has a second message, runs behind the others. The worker that
-            // dead-lettered it may not have told.
+            // dead-lettered it may not have told, or was told later: the letter could not be stored at once.
             let comes_again =
                 evidence.is_redriven(&earlier.spec.id) || !is_single(evidence, &earlier.spec.id);
-            let copy_came_later = (comes_again
-                && (earlier.spec.script.reject || earlier.spec.script.fail > 0))
-                .then(|| evidence.ended_before(&earlier.spec.id, run))
-                .flatten();
+            let may_die = earlier.spec.script.reject || earlier.spec.script.fail > 0 || died.is_some();
+            let copy_came_later =
+                (comes_again && may_die).then(|| evidence.ended_before(&earlier.spec.id, run)).flatten();
             let over = ends.into_iter().chain([copy_came_later]).flatten().min();
             // Its worker may have died before it could tell that the job is dead.
             let died_untold = over.is_none() && evidence.dead.contains(&earlier.spec.id);
