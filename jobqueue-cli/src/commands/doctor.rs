@@ -7,7 +7,7 @@ use jobqueue::maintenance::SweepOptions;
 use jobqueue::storage::Access;
 use serde::Serialize;
 
-use super::cost::Cost;
+use super::cost::{Cost, Prices};
 use crate::args::Global;
 use crate::exit::Failure;
 use crate::output::table;
@@ -19,6 +19,8 @@ pub(crate) struct Arguments {
     /// Only looks at this queue; may be repeated
     #[arg(long)]
     queue: Vec<String>,
+    #[command(flatten)]
+    prices: Prices,
 }
 
 /// The result of a check.
@@ -72,7 +74,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
             }
             checks.extend(missing(&arguments.queue, &queues));
             checks.push(clock(&session).await);
-            checks.extend(workers(&session).await);
+            checks.extend(workers(&session, arguments.prices).await);
             checks.push(orphans(&session).await);
         }
         Err(error) => checks.push(Check::new("connection", None, Verdict::Failed, format!("{error:?}"))),
@@ -117,7 +119,7 @@ async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
 }
 
 /// Tells who works, and what that costs.
-async fn workers(session: &Session) -> Vec<Check> {
+async fn workers(session: &Session, prices: Prices) -> Vec<Check> {
     let found = session.admin.all_workers().await;
     let cost = found.as_deref().map(Cost::of).ok();
     let present = Check::of("workers", None, found, |workers| {
@@ -125,7 +127,9 @@ async fn workers(session: &Session) -> Vec<Check> {
         let detail = format!("{} present, {stale} stale", workers.len() - stale);
         (if stale > 0 { Verdict::Warning } else { Verdict::Ok }, detail)
     });
-    let cost = cost.map(|cost| Check::new("cost", None, Verdict::Ok, cost.text(session.file.is_none())));
+    let cost = cost.map(|cost| {
+        Check::new("cost", None, Verdict::Ok, cost.text(session.file.is_none().then_some(prices)))
+    });
     std::iter::once(present).chain(cost).collect()
 }
 

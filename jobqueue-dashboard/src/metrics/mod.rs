@@ -25,7 +25,7 @@
 //!
 //! # Cost
 //! A scrape sends 2 requests, 3 for each queue and 1 for each worker. On Azure, with 10 queues, 4 workers and a scrape each minute, that is
-//! 52,000 requests a day, about 2 cents at 0.004 USD for 10,000; the listing of workers is billed as a write.
+//! 52,000 requests a day, about 2 cents at 0.004 USD for 10,000, and another cent for listing the workers, which is billed as a write.
 //!
 //! # Files
 //! [`grafana_dashboard`] and [`alert_rules`] are made from the same [list](ALL). They are in the repository as

@@ -81,3 +81,37 @@ async fn watching_page_hears_of_each_look_and_ends_with_the_dashboard() {
     assert_eq!(events.headers["content-type"], "text/event-stream");
     assert!(events.text.matches("event: refresh").count() >= 2, "{}", events.text);
 }
+
+/// Begins a batch whose child begins another, in which a job is broken.
+async fn nested_batches(storage: &Storage) {
+    let to = |to: &str| Mail { to: to.to_owned() };
+    let mut batch = storage.batch("newsletter").await.unwrap();
+    batch.send_all([to("region")]).await.unwrap();
+    batch.then(&to("end")).await.unwrap();
+    let handler = async |mail: Mail, ctx: jobqueue::Context| match mail.to.as_str() {
+        "region" => {
+            let mut inner = ctx.batch("region").await?;
+            inner.send_all(["good", "bad"].map(|name| Mail { to: name.to_owned() })).await?;
+            Ok(inner.then(&Mail { to: "end".to_owned() }).await?)
+        }
+        "bad" => Err(JobError::dead_letter("no such street")),
+        _ => Ok(()),
+    };
+    let _ = Worker::builder(storage.clone()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+}
+
+#[tokio::test]
+async fn nested_batches_are_a_tree_with_what_holds_them_up() {
+    let storage = Storage::memory();
+    nested_batches(&storage).await;
+    let browser = Browser::operating(&storage);
+    let all = browser.page("/batches").await;
+    let [outer, inner] =
+        ["batch?id=newsletter\"><bdi>newsletter", "batch?id=region\"><bdi>region"].map(|text| all.find(text));
+    assert!(outer.is_some() && outer < inner, "{all}");
+    assert!(all.contains("└ ") && all.contains("child 0 of"), "{all}");
+    let outer = browser.page("/batch?id=newsletter").await;
+    assert!(outer.contains("in a batch") && outer.contains("1 done of 2 children"), "{outer}");
+    let inner = browser.page("/batch?id=region").await;
+    assert!(inner.contains("no such street") && inner.contains("ends with this one"), "{inner}");
+}
