@@ -109,26 +109,39 @@ async fn a_late_answer_does_not_revive_a_lost_lease() {
     assert_eq!(lease.loss(), Some(Loss::Expired));
 }
 
-// W-report: a process is suspended during its deletion, while another one does the job.
+// W-report: a process is suspended in its deletion, or before it tries again, while another one does the job.
 #[tokio::test(start_paused = true)]
 async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
-    for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
+    for (expired, in_request) in [
+        (ExpiredReceipt::Refuse, true),
+        (ExpiredReceipt::Refuse, false),
+        (ExpiredReceipt::Allow, true),
+        (ExpiredReceipt::Allow, false),
+    ] {
         // With latency, the second attempt has no time for its answer.
         let scene = Scene::quiet().await;
         let lease = scene.leased(Duration::ZERO, SECOND, expired).await;
         let (inner, queue) = (scene.inner.clone(), scene.queue.clone());
         scene.faulty.on(Operation::Delete, move |call| {
-            if call.nth > 1 {
-                return None;
+            let (inner, queue) = (inner.clone(), queue.clone());
+            match (call.nth, in_request) {
+                (1, true) => done_by_another(&inner, &queue),
+                // Runs in the pause before the next attempt.
+                (1, false) => drop(tokio::spawn(async move { done_by_another(&inner, &queue) })),
+                _ => return None,
             }
-            let _ = tokio::time::advance(TERM + SECOND).now_or_never();
-            let taken = take(&**inner.queues(), &queue).unwrap().message;
-            inner.queues().delete(&queue, &taken, ExpiredReceipt::Refuse).now_or_never().unwrap().unwrap();
             Some(LOST_REQUEST)
         });
         let deleted = lease.delete().await;
-        assert!(matches!(deleted, Err(LeaseError::Uncertain(_))), "{expired:?}: {deleted:?}");
+        assert!(matches!(deleted, Err(LeaseError::Uncertain(_))), "{expired:?}, {in_request}: {deleted:?}");
     }
+}
+
+/// Lets the lease run out; another worker takes the message and deletes it.
+fn done_by_another(inner: &Storage, queue: &QueueName) {
+    let _ = tokio::time::advance(TERM + SECOND).now_or_never();
+    let taken = take(&**inner.queues(), queue).unwrap().message;
+    inner.queues().delete(queue, &taken, ExpiredReceipt::Refuse).now_or_never().unwrap().unwrap();
 }
 
 // B14
