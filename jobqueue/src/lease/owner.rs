@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::deadline_queue::Slot;
 use super::LeaseError;
+use super::deadline_queue::Slot;
 use super::renewer::LeaseRenewer;
 use crate::entropy;
 use crate::event::{Event, LossCause, Observers};
