@@ -78,18 +78,23 @@ pub(super) fn metadata(view: &View<'_>, name: &QueueName) -> Applied<Metadata> {
 /// that are not yet removed in theirs.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
     let found = find(view, Operation::QueueProperties, name)?;
-    let messages: i64 = view
-        .connection
-        .prepare_cached("SELECT count(*) FROM jobqueue_message WHERE queue = ?1")?
-        .query_row([found.id], |row| row.get(0))?;
-    let expired: i64 = view
-        .connection
-        .prepare_cached("SELECT count(*) FROM jobqueue_message WHERE expires_at <= ?1 AND queue = ?2")?
-        .query_row([view.now, found.id], |row| row.get(0))?;
+    let messages: i64 = view.connection.prepare_cached(ALL)?.query_row([found.id], |row| row.get(0))?;
+    let expired: i64 =
+        view.connection.prepare_cached(EXPIRED)?.query_row([found.id, view.now], |row| row.get(0))?;
     let count = u64::try_from(messages - expired).unwrap_or(0);
     Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
 }
 
+/// All messages of a queue.
+const ALL: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1";
+/// Those that have expired. Without statistics SQLite would take the index of the queue, and read every message.
+const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
+    WHERE expires_at <= ?2 AND queue = ?1";
+/// Those that have expired and would be visible.
+const EXPIRED_VISIBLE: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
+    WHERE expires_at <= ?2 AND queue = ?1 AND visible_at <= ?2";
+/// Those that are not visible, expired or not. They are fewer than the visible ones when a queue is long.
+const LATER: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2";
 /// The hidden messages that have not expired: all of them, those that nobody has received, and those that were put back.
 const HIDDEN: &str = "SELECT count(*), coalesce(sum(leased = 0), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > ?2)";
@@ -101,10 +106,9 @@ pub(super) fn counts(view: &View<'_>, name: &QueueName) -> Applied<StateCounts> 
     let count = |sql: &str| -> rusqlite::Result<i64> {
         view.connection.prepare_cached(sql)?.query_row([found.id, view.now], |row| row.get(0))
     };
-    let visible = count("SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND visible_at <= ?2")?;
-    let expired = count(
-        "SELECT count(*) FROM jobqueue_message WHERE expires_at <= ?2 AND queue = ?1 AND visible_at <= ?2",
-    )?;
+    let all: i64 = view.connection.prepare_cached(ALL)?.query_row([found.id], |row| row.get(0))?;
+    let visible = all - count(LATER)?;
+    let expired = count(EXPIRED_VISIBLE)?;
     let (hidden, delayed, put_back): (i64, i64, i64) = view
         .connection
         .prepare_cached(HIDDEN)?
