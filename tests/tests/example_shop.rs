@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use jobqueue_test_support::servicebus::ServiceBus;
 use jobqueue_tests::example;
 
 /// The time limit of a step, however busy the machine is.
@@ -29,7 +30,11 @@ impl Drop for Shop {
 impl Shop {
     /// Opens the shop in a folder, without customers of its own, and reads its address.
     fn open(folder: &Path, options: &[&str]) -> Self {
-        let storage = format!("sqlite:{}", folder.join("shop.db").display());
+        Self::open_on(folder, &format!("sqlite:{}", folder.join("shop.db").display()), options)
+    }
+
+    /// Opens the shop on a storage.
+    fn open_on(folder: &Path, storage: &str, options: &[&str]) -> Self {
         let mut program = Command::new(example::built("shop"));
         program
             .current_dir(folder)
@@ -122,12 +127,28 @@ fn order_is_paid_packed_and_thanked_for_on_the_dashboard() {
 #[test]
 fn refused_card_is_a_dead_letter_that_a_later_run_pays() {
     let folder = tempfile::tempdir().unwrap();
-    let shop = Shop::open(folder.path(), &["--refused", "100"]);
+    let storage = format!("sqlite:{}", folder.path().join("shop.db").display());
+    refused_card_is_paid_by_a_later_run(folder.path(), &storage);
+}
+
+/// The same with the dead-letter queue of the service.
+#[test]
+fn refused_card_on_service_bus_is_paid_by_a_later_run() {
+    let (folder, emulator) = (tempfile::tempdir().unwrap(), ServiceBus::start());
+    let blobs = folder.path().join("blobs.db");
+    let storage = format!("{};Blobs=sqlite:{}", emulator.connection_string(), blobs.display());
+    refused_card_is_paid_by_a_later_run(folder.path(), &storage);
+    let letters = emulator.queue("payments%2F$DeadLetterQueue");
+    assert_eq!(letters["messages"].as_array().unwrap().len(), 0, "{letters}");
+}
+
+fn refused_card_is_paid_by_a_later_run(folder: &Path, storage: &str) {
+    let shop = Shop::open_on(folder, storage, &["--refused", "100"]);
     let order = shop.order();
     let refusal = format!("the card for {order} was refused");
     shop.shows("queues/payments/dead", &refusal);
     shop.close();
-    let shop = Shop::open(folder.path(), &["--refused", "0"]);
+    let shop = Shop::open_on(folder, storage, &["--refused", "0"]);
     shop.shows("queues/payments/dead", &refusal);
     let redrive =
         |headers| shop.send("POST /jobs/do/redrive", headers, &format!("queue=payments&id={order}"));

@@ -30,6 +30,9 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// The time without a frame after which a connection is given up.
 const IDLE: Duration = Duration::from_secs(60);
 const MAX_FRAME: u32 = 65_536;
+/// The number of tries to attach a link. The client cannot tell why an attach was refused when the refusal crosses its own frames.
+const TRIES: u32 = 5;
+const CROSSED: &str = "the refusal of a link crossed its attach";
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
@@ -80,9 +83,16 @@ impl Connection {
 
     /// Attaches a link that sends to `address`.
     pub(super) async fn sender(&self, address: &str) -> Result<Sender, Fault> {
-        let (answer, attached) = oneshot::channel();
-        let (name, address) = (self.link_name(), address.to_owned());
-        self.ask(Attach::Sender { name, address, answer }, attached).await
+        let mut tries = TRIES;
+        loop {
+            let (answer, attached) = oneshot::channel();
+            let (name, address) = (self.link_name(), address.to_owned());
+            let attached = self.ask(Attach::Sender { name, address, answer }, attached).await;
+            tries -= 1;
+            if tries == 0 || !has_crossed(&attached) {
+                return attached;
+            }
+        }
     }
 
     /// Attaches a link that receives from `address`: messages under locks, or the answers to requests if it is named
@@ -92,9 +102,17 @@ impl Connection {
         address: &str,
         answers_to: Option<String>,
     ) -> Result<Receiver, Fault> {
-        let (answer, attached) = oneshot::channel();
-        let (name, address) = (self.link_name(), address.to_owned());
-        self.ask(Attach::Receiver { name, address, answers_to, answer }, attached).await
+        let mut tries = TRIES;
+        loop {
+            let (answer, attached) = oneshot::channel();
+            let (name, address, answers_to) = (self.link_name(), address.to_owned(), answers_to.clone());
+            let command = Attach::Receiver { name, address, answers_to, answer };
+            let attached = self.ask(command, attached).await;
+            tries -= 1;
+            if tries == 0 || !has_crossed(&attached) {
+                return attached;
+            }
+        }
     }
 
     /// Attaches a link to the coordinator of transactions.
@@ -209,9 +227,14 @@ async fn attach(session: &mut SessionHandle<()>, command: Attach) {
     }
 }
 
+fn has_crossed<T>(attached: &Result<T, Fault>) -> bool {
+    matches!(attached, Err(Fault::NotSent(reason)) if reason == CROSSED)
+}
+
 fn of_sender(error: &SenderAttachError) -> Fault {
     match error {
         SenderAttachError::RemoteClosedWithError(error) => condition_of(error),
+        SenderAttachError::IllegalState => not_sent(CROSSED),
         other => not_sent(&other.to_string()),
     }
 }
@@ -219,6 +242,7 @@ fn of_sender(error: &SenderAttachError) -> Fault {
 fn of_receiver(error: &ReceiverAttachError) -> Fault {
     match error {
         ReceiverAttachError::RemoteClosedWithError(error) => condition_of(error),
+        ReceiverAttachError::IllegalState => not_sent(CROSSED),
         other => not_sent(&other.to_string()),
     }
 }

@@ -118,10 +118,13 @@ Connection.prototype.on_open = function (frame) {
     onOpen.call(this, frame);
 };
 
-// Whoever detaches before the answer gets the answer first.
+// Whoever detaches before the answer gets the answer first. A client on `fe2o3-amqp` detaches twice when its own detach and that
+// of the peer cross; rhea would end the connection.
 const onDetach = Session.prototype.on_detach;
 Session.prototype.on_detach = function (frame) {
-    this._get_link(frame).answer?.();
+    const link = this._get_link(frame);
+    if (!link.state.remote_open) return;
+    link.answer?.();
     onDetach.call(this, frame);
 };
 
