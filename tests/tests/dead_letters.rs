@@ -260,5 +260,9 @@ async fn a_stale_owner_adds_no_dead_letter() {
     let report = worker(&memory).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
     assert_eq!(report.completed, 1);
     assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(stopped.dead_letters().unwrap().approximate_len().await.unwrap(), 0, "a letter of a job that is done");
+    assert_eq!(
+        stopped.dead_letters().unwrap().approximate_len().await.unwrap(),
+        0,
+        "a letter of a job that is done"
+    );
 }

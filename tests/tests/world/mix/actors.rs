@@ -221,15 +221,15 @@ impl Actor {
     }
 
     async fn batch(&self, fan: &Fan) -> Result<(), Error> {
+        if fan.interrupted {
+            self.note(Note::BatchBegins { id: fan.id.clone() });
+        }
         if fan.interrupted && batches::interrupt(&self.node, fan).await? {
             self.diary.wrong("a batch is sealed with fewer children than were sent", &fan.id, String::new());
         }
         for _ in 0..20 {
-            match batches::start_outside(&self.node, fan).await {
-                Ok(()) => {
-                    self.note(Note::Sealed { id: fan.id.clone() });
-                    return Ok(());
-                }
+            match batches::start_outside(&self.node, fan, |note| self.note(note)).await {
+                Ok(()) => return Ok(()),
                 Err(error) if error.is_retryable() || error.is_outcome_unknown() => {
                     self.world.note(self.node.name(), format!("batch {}: {error:?}", fan.id));
                     sleep(Duration::from_secs(2)).await;

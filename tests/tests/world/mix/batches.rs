@@ -4,17 +4,24 @@ use jobqueue::batch::{Batch, OnDeadLetters};
 use jobqueue::testing::world::Node;
 use jobqueue::{Context, Error, SendOptions};
 
+use super::diary::Note;
 use super::messages::{Join, Part};
-use super::spec::{Fan, PartOptions};
+use super::spec::{Fan, PartOptions, Script};
 
-/// Sends a batch within a job, or continues it.
-pub(super) async fn start_within(ctx: &Context, fan: &Fan) -> Result<(), Error> {
-    start(ctx.batch(&fan.id).await?, fan).await
+/// Sends a batch within a job, or continues it. Calls `note` before and after.
+pub(super) async fn start_within(ctx: &Context, fan: &Fan, note: impl Fn(Note)) -> Result<(), Error> {
+    note(Note::BatchBegins { id: fan.id.clone() });
+    start(ctx.batch(&fan.id).await?, fan).await?;
+    note(Note::Sealed { id: fan.id.clone() });
+    Ok(())
 }
 
-/// Sends a batch, or continues it.
-pub(super) async fn start_outside(node: &Node, fan: &Fan) -> Result<(), Error> {
-    start(open(node, fan).await?, fan).await
+/// Sends a batch, or continues it. Calls `note` before and after.
+pub(super) async fn start_outside(node: &Node, fan: &Fan, note: impl Fn(Note)) -> Result<(), Error> {
+    note(Note::BatchBegins { id: fan.id.clone() });
+    start(open(node, fan).await?, fan).await?;
+    note(Note::Sealed { id: fan.id.clone() });
+    Ok(())
 }
 
 async fn open(node: &Node, fan: &Fan) -> Result<Batch, Error> {
@@ -28,7 +35,7 @@ pub(super) async fn interrupt(node: &Node, fan: &Fan) -> Result<bool, Error> {
     if fan.goes_on {
         batch.on_dead_letters(OnDeadLetters::Continue);
     }
-    if batch.send_all(parts(fan)).await.is_err() {
+    if send(&mut batch, fan).await.is_err() {
         return Ok(false);
     }
     let other = Fan { children: fewer.to_vec(), ..fan.clone() };
@@ -39,21 +46,38 @@ async fn start(mut batch: Batch, fan: &Fan) -> Result<(), Error> {
     if fan.goes_on {
         batch.on_dead_letters(OnDeadLetters::Continue);
     }
-    batch.send_all(parts(fan)).await?;
+    send(&mut batch, fan).await?;
     batch.then(&Join { id: fan.id.clone(), script: fan.join.clone() }).await
 }
 
-fn parts(fan: &Fan) -> Vec<(Part, SendOptions)> {
-    let part = |(index, script): (usize, &_)| {
-        let part = Part { id: child(fan, index), script: Clone::clone(script) };
-        (part, fan.options.get(index).map_or_else(SendOptions::new, options))
-    };
-    fan.children.iter().enumerate().map(part).collect()
+/// Sends the children in their order: unique ones one by one, those between them as lists.
+async fn send(batch: &mut Batch, fan: &Fan) -> Result<(), Error> {
+    let mut list = Vec::new();
+    for (index, script) in fan.children.iter().enumerate() {
+        let part = Part { id: child(fan, index), script: Script::clone(script) };
+        let options = fan.options_of(index);
+        let Some((key, window)) = options.unique.clone() else {
+            list.push((part, send_options(&options)));
+            continue;
+        };
+        batch.send_all(std::mem::take(&mut list)).await?;
+        batch.send(&part).unique_for(window).with(send_options(&options).key(key)).await?;
+    }
+    batch.send_all(list).await
 }
 
-fn options(of: &PartOptions) -> SendOptions {
-    let options = of.delay.map_or_else(SendOptions::new, |delay| SendOptions::new().delay(delay));
-    of.in_order.as_ref().map_or_else(|| options.clone(), |key| options.clone().key(key.as_str()).in_order())
+fn send_options(of: &PartOptions) -> SendOptions {
+    let mut options = SendOptions::new();
+    if let Some(delay) = of.delay {
+        options = options.delay(delay);
+    }
+    if let Some(ttl) = of.ttl {
+        options = options.ttl(ttl);
+    }
+    match &of.in_order {
+        Some(key) => options.key(key.as_str()).in_order(),
+        None => options,
+    }
 }
 
 /// The id of a child.

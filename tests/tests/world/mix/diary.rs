@@ -26,6 +26,8 @@ pub(super) enum Note {
     UniqueCancelled { key: String },
     /// A job was certainly cancelled.
     Cancelled { id: String },
+    /// A sender, or a job, begins to send the children of a batch, for the first time or again.
+    BatchBegins { id: String },
     /// A batch was sealed.
     Sealed { id: String },
     /// A join found that these children were not done.

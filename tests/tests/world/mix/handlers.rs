@@ -168,8 +168,8 @@ async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<()
         here.note(Note::Once { id: id.to_owned(), value });
     }
     if let Some(fan) = script.fan.as_deref().filter(|_| script.fan_in_step) {
-        ctx.step("fan", || async { Ok::<_, JobError>(batches::start_within(ctx, fan).await?) }).await?;
-        here.note(Note::Sealed { id: fan.id.clone() });
+        let start = || batches::start_within(ctx, fan, |note| here.note(note));
+        ctx.step("fan", || async { Ok::<_, JobError>(start().await?) }).await?;
     }
     sleep(Duration::from_millis(script.millis)).await;
     if ctx.info().attempt <= script.fail {
@@ -180,8 +180,7 @@ async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<()
         return Err(JobError::dead_letter("as the script says"));
     }
     if let Some(fan) = script.fan.as_deref().filter(|_| !script.fan_in_step) {
-        batches::start_within(ctx, fan).await?;
-        here.note(Note::Sealed { id: fan.id.clone() });
+        batches::start_within(ctx, fan, |note| here.note(note)).await?;
     }
     Ok(())
 }

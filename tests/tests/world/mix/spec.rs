@@ -51,6 +51,18 @@ pub(super) struct PartOptions {
     pub(super) delay: Option<Duration>,
     /// The key of a child in order.
     pub(super) in_order: Option<String>,
+    /// The key and the window of a unique child.
+    #[serde(default)]
+    pub(super) unique: Option<(String, Duration)>,
+    #[serde(default)]
+    pub(super) ttl: Option<Duration>,
+}
+
+impl Fan {
+    /// Returns the options of a child.
+    pub(super) fn options_of(&self, index: usize) -> PartOptions {
+        self.options.get(index).cloned().unwrap_or_default()
+    }
 }
 
 /// One send.

@@ -1,15 +1,19 @@
 //! A job in order begins after the end of the jobs of its key whose send had returned when its own send began.
-//! Within a list, it begins after the end of those that stand before it.
+//! Within a list, it begins after the end of those that stand before it. The children of a batch are such a list.
 
 use jobqueue::testing::world::{Fact, Finding, Verdict};
 
 use super::progress::is_single;
 use super::{Evidence, finding};
+use crate::mix::batches::child;
+use crate::mix::diary::Note;
 use crate::mix::plan::What;
-use crate::mix::spec::Spec;
+use crate::mix::spec::{Fan, Script, Spec};
 
 struct Sent<'a> {
-    spec: &'a Spec,
+    id: String,
+    key: Option<String>,
+    script: &'a Script,
     began: usize,
     acknowledged: Option<usize>,
     /// The list that it was sent in, by the number of its action, and its place there.
@@ -21,55 +25,88 @@ impl Sent<'_> {
         let returned = self.acknowledged.is_some_and(|acknowledged| acknowledged < later.began);
         let listed =
             self.place.zip(later.place).is_some_and(|((list, one), (other, two))| list == other && one < two);
-        self.spec.key == later.spec.key && self.acknowledged.is_some() && (returned || listed)
+        self.key == later.key && self.acknowledged.is_some() && (returned || listed)
     }
 }
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let plan = evidence.diary.plan.clone();
-    let in_order = plan.specs().filter(|spec| spec.in_order && !is_taken_over(evidence, &spec.id));
-    let sent: Vec<Sent<'_>> = in_order
-        .filter_map(|spec| {
-            let began = evidence.first(&spec.id, |fact| matches!(fact, Fact::SendBegan { .. }))?;
-            let is_ack = |fact: &Fact| matches!(fact, Fact::Sent { verdict: Verdict::Acknowledged, .. });
-            let place = plan.place_in_list(&spec.id);
-            Some(Sent { spec, began, acknowledged: evidence.first(&spec.id, is_ack), place })
-        })
-        .collect();
+    let mut sent: Vec<Sent<'_>> = plan.specs().filter_map(|spec| single(evidence, spec)).collect();
+    let lists = plan.actions.len();
+    let batches = plan.fans().into_iter().enumerate();
+    sent.extend(batches.flat_map(|(list, fan)| children(evidence, fan, lists + list)));
     let mut found = Vec::new();
     for later in &sent {
-        let Some(run) = evidence.began(&later.spec.id) else { continue };
+        let Some(run) = evidence.began(&later.id) else { continue };
         for earlier in &sent {
-            if !earlier.is_before(later) || evidence.is_accounted(&earlier.spec.id) {
+            if !earlier.is_before(later) || evidence.is_accounted(&earlier.id) {
                 continue;
             }
-            // The next may begin between the copy to the dead letters and what the worker tells of it.
-            let died = evidence.died(&earlier.spec.id);
-            let died = died.and_then(|died| evidence.last_run_ended(&earlier.spec.id, died).or(Some(died)));
-            let ends = [evidence.done(&earlier.spec.id), died];
-            // A job that has died and is redriven, or has a second message, runs behind the others. The worker that
-            // dead-lettered it may not have told, or was told later: the letter could not be stored at once.
-            let comes_again =
-                evidence.is_redriven(&earlier.spec.id) || !is_single(evidence, &earlier.spec.id);
-            let may_die = earlier.spec.script.reject || earlier.spec.script.fail > 0 || died.is_some();
-            let copy_came_later =
-                (comes_again && may_die).then(|| evidence.ended_before(&earlier.spec.id, run)).flatten();
-            let over = ends.into_iter().chain([copy_came_later]).flatten().min();
+            let over = end_before(evidence, earlier, run);
             // Its worker may have died before it could tell that the job is dead.
-            let died_untold = over.is_none() && evidence.dead.contains(&earlier.spec.id);
+            let died_untold = over.is_none() && evidence.dead.contains(&earlier.id);
             if !died_untold && over.is_none_or(|over| over > run) {
                 found.push(finding(
                     "a job overtakes another of its key",
-                    &format!("{} {}", earlier.spec.id, later.spec.id),
+                    &format!("{} {}", earlier.id, later.id),
                     format!(
                         "{} began (entry {run}) before {} was over (entry {over:?}), key {:?}",
-                        later.spec.id, earlier.spec.id, earlier.spec.key
+                        later.id, earlier.id, earlier.key
                     ),
                 ));
             }
         }
     }
     found
+}
+
+/// Returns the first end of a job after which the next one of its key may run, which began at an entry.
+fn end_before(evidence: &Evidence, job: &Sent<'_>, next: usize) -> Option<usize> {
+    // The next may begin between the copy to the dead letters and what the worker tells of it.
+    let died = evidence.died(&job.id);
+    let died = died.and_then(|died| evidence.last_run_ended(&job.id, died).or(Some(died)));
+    // A job that has died and is redriven, or has a second message, runs behind the others. The worker that
+    // dead-lettered it may not have told, or was told later: the letter could not be stored at once.
+    let comes_again = evidence.is_redriven(&job.id) || !is_single(evidence, &job.id);
+    let may_die = job.script.reject || job.script.fail > 0 || died.is_some();
+    let copy_came_later = (comes_again && may_die).then(|| evidence.ended_before(&job.id, next)).flatten();
+    [evidence.done(&job.id), died, copy_came_later].into_iter().flatten().min()
+}
+
+/// Returns a job in order that was sent, alone or in a list.
+fn single<'a>(evidence: &Evidence, spec: &'a Spec) -> Option<Sent<'a>> {
+    if !spec.in_order || is_taken_over(evidence, &spec.id) {
+        return None;
+    }
+    let began = evidence.first(&spec.id, |fact| matches!(fact, Fact::SendBegan { .. }))?;
+    let is_ack = |fact: &Fact| matches!(fact, Fact::Sent { verdict: Verdict::Acknowledged, .. });
+    Some(Sent {
+        id: spec.id.clone(),
+        key: spec.key.clone(),
+        script: &spec.script,
+        began,
+        acknowledged: evidence.first(&spec.id, is_ack),
+        place: evidence.diary.plan.place_in_list(&spec.id),
+    })
+}
+
+/// Returns the children in order of a batch that was sent at once. A batch that was begun again has sent some of its
+/// children before, and not necessarily the first ones.
+fn children<'a>(evidence: &Evidence, fan: &'a Fan, list: usize) -> Vec<Sent<'a>> {
+    let notes = evidence.diary.notes();
+    let mut begun = notes.iter().filter_map(|(number, note)| {
+        matches!(note, Note::BatchBegins { id } if *id == fan.id).then_some(*number)
+    });
+    let sealed = notes.iter().find(|(_, note)| matches!(note, Note::Sealed { id } if *id == fan.id));
+    let (Some(began), None, Some((sealed, _))) = (begun.next(), begun.next(), sealed) else {
+        return Vec::new();
+    };
+    let one = |(index, script)| {
+        let key = fan.options_of(index).in_order?;
+        let (id, acknowledged, place) = (child(fan, index), Some(*sealed), Some((list, index)));
+        Some(Sent { id, key: Some(key), script, began, acknowledged, place })
+    };
+    fan.children.iter().enumerate().filter_map(one).collect()
 }
 
 /// Returns whether another sender may have sent its own message under the id of this unique job, because the first one
