@@ -55,13 +55,26 @@ impl Listener {
             Event::CircuitOpened { queue, .. } => instruments.circuit.record(1, &[destination(queue)]),
             Event::Throttled { .. } => instruments.throttled.add(1, std::slice::from_ref(&self.system)),
             Event::StorageRequest { operation, queue, requests, error, .. } => {
-                let operation = KeyValue::new(names::STORAGE_OPERATION, *operation);
-                let mut attributes = vec![self.system.clone(), operation];
-                attributes.extend(queue.as_ref().map(destination));
-                attributes.extend(error.map(error_type));
-                instruments.transactions.add(*requests as u64, &attributes);
+                let (queue, error) = (queue.as_ref().map(destination), error.map(error_type));
+                self.requests(instruments, operation, *requests as u64, (queue, error));
             }
             _ => {}
+        }
+    }
+
+    fn requests(
+        &self,
+        instruments: &Instruments,
+        operation: &'static str,
+        requests: u64,
+        more: (Option<KeyValue>, Option<KeyValue>),
+    ) {
+        let (all, system) = (&instruments.transactions, self.system.clone());
+        let operation = KeyValue::new(names::STORAGE_OPERATION, operation);
+        match more {
+            (None, None) => all.add(requests, &[system, operation]),
+            (Some(one), None) | (None, Some(one)) => all.add(requests, &[system, operation, one]),
+            (Some(queue), Some(error)) => all.add(requests, &[system, operation, queue, error]),
         }
     }
 

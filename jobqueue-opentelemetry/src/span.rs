@@ -102,17 +102,20 @@ impl JobSpan {
             Some((since, _)) => since.elapsed().unwrap_or_default(),
             None => self.began.elapsed(),
         };
-        let mut attributes = Vec::with_capacity(5);
-        attributes.push(KeyValue::new(names::SYSTEM, self.system));
-        attributes.push(destination(&self.queue));
-        attributes.push(KeyValue::new(names::OPERATION_NAME, self.operation));
-        attributes.extend(error.map(error_type));
-        match self.measures {
-            Measured::None => {}
-            Measured::Process => instruments.process_duration.record(took.as_secs_f64(), &attributes),
-            Measured::Operation => {
-                attributes.push(KeyValue::new(names::OPERATION_TYPE, self.operation));
-                instruments.operation_duration.record(took.as_secs_f64(), &attributes);
+        // On the stack: this runs several times for each job.
+        let system = KeyValue::new(names::SYSTEM, self.system);
+        let queue = destination(&self.queue);
+        let name = KeyValue::new(names::OPERATION_NAME, self.operation);
+        let of = KeyValue::new(names::OPERATION_TYPE, self.operation);
+        let (seconds, error) = (took.as_secs_f64(), error.map(error_type));
+        let (process, operation) = (&instruments.process_duration, &instruments.operation_duration);
+        match (self.measures, error) {
+            (Measured::None, _) => {}
+            (Measured::Process, None) => process.record(seconds, &[system, queue, name]),
+            (Measured::Process, Some(error)) => process.record(seconds, &[system, queue, name, error]),
+            (Measured::Operation, None) => operation.record(seconds, &[system, queue, name, of]),
+            (Measured::Operation, Some(error)) => {
+                operation.record(seconds, &[system, queue, name, of, error])
             }
         }
     }

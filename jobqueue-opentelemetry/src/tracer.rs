@@ -12,7 +12,7 @@ use crate::conventions as names;
 use crate::listener::destination;
 use crate::span::{InFlight, JobSpan, Measured};
 use crate::telemetry::Shared;
-use crate::text::plain;
+use crate::text::{plain, plain_shared};
 
 /// The greatest number of links of a span: as many as the SDK keeps by default.
 const MOST_LINKS: usize = 128;
@@ -37,9 +37,12 @@ impl JobTracer {
             attributes.push(destination(queue));
             attributes.push(KeyValue::new(names::OPERATION_NAME, operation));
             attributes.push(KeyValue::new(names::OPERATION_TYPE, operation));
-            if let Some(id) = single {
-                attributes.push(KeyValue::new(names::MESSAGE_ID, plain(id)));
-            }
+            let id = match single {
+                Single::No => None,
+                Single::Named(id) => Some(plain(id)),
+                Single::Shared(id) => Some(plain_shared(id)),
+            };
+            attributes.extend(id.map(|id| KeyValue::new(names::MESSAGE_ID, id)));
             if messages != 1 {
                 attributes.push(KeyValue::new(names::MESSAGE_COUNT, messages as i64));
             }
@@ -63,7 +66,8 @@ impl JobTracer {
     ) -> JobSpan {
         // The context of a single message's span goes into the message; others have their own, which are linked.
         let kind = if id.is_some() { SpanKind::Producer } else { SpanKind::Client };
-        let shape = Shape { single: id, messages, links: links(created), ..Shape::of(kind) };
+        let single = id.map_or(Single::No, Single::Named);
+        let shape = Shape { single, messages, links: links(created), ..Shape::of(kind) };
         self.span(names::SEND, queue, shape).measuring(Measured::Operation)
     }
 
@@ -93,7 +97,7 @@ impl JobTracer {
         let shape = Shape {
             parent: Some(parent),
             links,
-            single: Some(&job.id),
+            single: Single::Shared(&job.id),
             more,
             ..Shape::of(SpanKind::Consumer)
         };
@@ -114,7 +118,7 @@ impl JobTracer {
         let shape = Shape {
             parent: Some(parent.unwrap_or_default()),
             links: links(of),
-            single: id,
+            single: id.map_or(Single::No, Single::Named),
             messages,
             ..Shape::of(SpanKind::Client)
         };
@@ -128,15 +132,22 @@ struct Shape<'a> {
     /// The parent; `None` for the current context.
     parent: Option<Context>,
     links: Vec<Link>,
-    /// The id of a single message.
-    single: Option<&'a str>,
+    single: Single<'a>,
     messages: usize,
     more: [Option<KeyValue>; 2],
 }
 
+/// The id of a single message.
+enum Single<'a> {
+    No,
+    Named(&'a str),
+    /// An id that need not be copied.
+    Shared(&'a Arc<str>),
+}
+
 impl Shape<'_> {
     fn of(kind: SpanKind) -> Self {
-        Self { kind, parent: None, links: Vec::new(), single: None, messages: 1, more: [None, None] }
+        Self { kind, parent: None, links: Vec::new(), single: Single::No, messages: 1, more: [None, None] }
     }
 }
 
@@ -149,7 +160,7 @@ impl Tracer for JobTracer {
     fn start(&self, step: &Step<'_>) -> Option<Box<dyn Span>> {
         let span = match *step {
             Step::Create { queue, id } => {
-                let shape = Shape { single: Some(id), ..Shape::of(SpanKind::Producer) };
+                let shape = Shape { single: Single::Named(id), ..Shape::of(SpanKind::Producer) };
                 self.span(names::CREATE, queue, shape)
             }
             Step::Send { queue, id, messages, created } => self.send(queue, id, messages, created),
