@@ -62,9 +62,10 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 
 /// Returns the first end of a job after which the next one of its key may run, which began at an entry.
 fn end_before(evidence: &Evidence, job: &Sent<'_>, next: usize) -> Option<usize> {
-    // The next may begin between the copy to the dead letters and what the worker tells of it.
+    // The next may begin between the copy to the dead letters and what the worker tells of it. A worker that was stopped
+    // may end its run long after the death.
     let died = evidence.died(&job.id);
-    let died = died.and_then(|died| evidence.last_run_ended(&job.id, died).or(Some(died)));
+    let died = died.map(|died| evidence.last_run_ended(&job.id, died).map_or(died, |end| end.min(died)));
     // A job that has died and is redriven, or has a second message, runs behind the others. The worker that
     // dead-lettered it may not have told, or was told later: the letter could not be stored at once.
     let comes_again = evidence.is_redriven(&job.id) || !is_single(evidence, &job.id);
