@@ -30,6 +30,7 @@ fn feature(example: &str) -> Option<&'static str> {
         "02_validation" => Some("validation"),
         "09_schedules" | "mailing_list" => Some("schedule"),
         "shop" => Some("dashboard"),
+        "telemetry" => Some("telemetry"),
         _ => None,
     }
 }

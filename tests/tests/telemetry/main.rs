@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod example;
 mod otlp;
 mod python_neighbours;
 mod secrets;

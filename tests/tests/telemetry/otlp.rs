@@ -15,15 +15,15 @@ use serde_json::Value;
 use super::{Invoice, Order};
 
 /// A running receiver. It ends when its input is closed.
-struct Receiver {
+pub struct Receiver {
     child: Child,
     input: Option<ChildStdin>,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-    address: String,
+    pub address: String,
 }
 
 impl Receiver {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("telemetry");
         let python = environment("telemetry", &folder.join("requirements.txt")).unwrap();
         let mut child = Command::new(python)
@@ -39,11 +39,27 @@ impl Receiver {
     }
 
     /// Ends the receiver and returns what it has received.
-    fn end(mut self) -> Vec<Value> {
+    pub fn end(mut self) -> Vec<Value> {
         drop(self.input.take());
         let received = self.lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
         assert!(self.child.wait().unwrap().success());
         received
+    }
+}
+
+/// Returns the only span of a name.
+fn span<'a>(received: &'a [Value], name: &str) -> &'a Value {
+    let found: Vec<_> = received.iter().filter(|one| one["span"] == name).collect();
+    assert_eq!(found.len(), 1, "{name} in {received:#?}");
+    found[0]
+}
+
+/// Asserts that each of these spans is the parent of the next one.
+pub fn assert_path(received: &[Value], path: &[&str]) {
+    for pair in path.windows(2) {
+        let (parent, child) = (span(received, pair[0]), span(received, pair[1]));
+        assert_eq!(child["parent"], parent["id"], "{pair:?}");
+        assert_eq!(child["trace"], parent["trace"], "{pair:?}");
     }
 }
 
@@ -75,17 +91,8 @@ async fn receiver_in_python_gets_the_trace_and_the_metrics() {
     };
     let received = tokio::task::spawn_blocking(flush).await.unwrap();
 
-    let span = |name: &str| {
-        let found: Vec<_> = received.iter().filter(|one| one["span"] == name).collect();
-        assert_eq!(found.len(), 1, "{name} in {received:#?}");
-        found[0]
-    };
-    let path = ["send orders", "process orders", "send invoices", "process invoices"];
-    for pair in path.windows(2) {
-        assert_eq!(span(pair[1])["parent"], span(pair[0])["id"], "{pair:?}");
-        assert_eq!(span(pair[1])["trace"], span(pair[0])["trace"], "{pair:?}");
-    }
-    let process = span("process orders");
+    assert_path(&received, &["send orders", "process orders", "send invoices", "process invoices"]);
+    let process = span(&received, "process orders");
     assert_eq!(process["kind"], "SPAN_KIND_CONSUMER");
     assert_eq!(process["attributes"]["messaging.message.id"], "order-1");
     assert_eq!(process["scope"], "jobqueue-opentelemetry");
