@@ -25,6 +25,9 @@ ROWS = [
     ("idle_cpu", "idle worker", "% of a core", False),
     ("memory_1m", "memory, a million waiting", "MiB", False),
     ("leases_cpu", "10,000 leases, beyond the requests", "% of a core", False),
+    ("order_send", "in order, one key: send, one by one", "jobs/s", True),
+    ("order_process", "in order, one key: process", "jobs/s", True),
+    ("order_after_stall", "in order, one key: 200 jobs behind one that was late by 15 s", "jobs/s", True),
     ("leases_requests_cpu", "10,000 leases, the requests alone", "% of a core", False),
 ]
 

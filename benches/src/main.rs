@@ -1,7 +1,8 @@
-//! The load driver: runs jobqueue on SQLite through the phases of the harness, then measures the cost of many leases.
+//! The load driver: runs jobqueue on SQLite through the phases of the harness, then measures the cost of many leases, and keys in order.
 
 mod leases;
 mod message;
+mod order;
 mod subject;
 
 use jobqueue_bench_harness::{Phase, Result, Setting, main_with};
@@ -10,6 +11,9 @@ fn main() -> Result<()> {
     main_with::<subject::Jobqueue, _>(own)
 }
 
-async fn own(_: Phase, setting: Setting) -> Result<jobqueue_bench_harness::Figures> {
-    leases::leases(&setting).await
+async fn own(phase: Phase, setting: Setting) -> Result<jobqueue_bench_harness::Figures> {
+    match phase {
+        Phase::Order => order::order(&setting).await,
+        _ => leases::leases(&setting).await,
+    }
 }

@@ -38,7 +38,10 @@ impl Running {
     }
 }
 
-async fn handle(job: Thumbnail, State(seen): State<Arc<Seen>>) -> std::result::Result<(), JobError> {
+pub(crate) async fn handle(
+    job: Thumbnail,
+    State(seen): State<Arc<Seen>>,
+) -> std::result::Result<(), JobError> {
     seen.handled(job.sent);
     Ok(())
 }

@@ -85,7 +85,7 @@ where
         }
         progress(&format!("{}: {}", about.system, phase.name()));
         let setting = Setting { quick: args.quick, directory: directory.clone() };
-        if phase == Phase::Leases {
+        if matches!(phase, Phase::Leases | Phase::Order) {
             results.extend(own(phase, setting).await?);
         } else {
             results.extend(phase::run::<S>(phase, &setting).await?);

@@ -42,6 +42,8 @@ pub enum Phase {
     Memory,
     /// The cost of renewing 10,000 leases.
     Leases,
+    /// Jobs of one key, one after the other, and after a stall of the first.
+    Order,
 }
 
 impl Phase {
@@ -94,7 +96,7 @@ pub(crate) async fn run<S: Subject>(phase: Phase, setting: &Setting) -> Result<F
         Phase::LatencyOther => latency::other_process::<S>(setting, &mut figures).await?,
         Phase::Idle => idle::idle(setting, &mut figures).await?,
         Phase::Memory => idle::memory::<S>(setting, &mut figures).await?,
-        Phase::Leases => {}
+        Phase::Leases | Phase::Order => {}
     }
     Ok(figures)
 }

@@ -68,7 +68,7 @@ impl Subject for Apalis {
 
     fn supports(phase: Phase) -> bool {
         // A million jobs are beyond it in the time there is.
-        !matches!(phase, Phase::Depth | Phase::Memory | Phase::LatencyOther | Phase::Leases)
+        !matches!(phase, Phase::Depth | Phase::Memory | Phase::LatencyOther | Phase::Leases | Phase::Order)
     }
 
     async fn open(directory: &Path) -> Result<Self> {

@@ -46,7 +46,7 @@ impl Subject for Bare {
 
     fn supports(phase: Phase) -> bool {
         // It has nothing that would wake another process.
-        !matches!(phase, Phase::LatencyOther | Phase::Leases)
+        !matches!(phase, Phase::LatencyOther | Phase::Leases | Phase::Order)
     }
 
     async fn open(directory: &Path) -> Result<Self> {

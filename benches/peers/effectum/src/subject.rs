@@ -51,7 +51,7 @@ impl Subject for Effectum {
 
     fn supports(phase: Phase) -> bool {
         // A file is for one process.
-        !matches!(phase, Phase::LatencyOther | Phase::Leases)
+        !matches!(phase, Phase::LatencyOther | Phase::Leases | Phase::Order)
     }
 
     async fn open(directory: &Path) -> Result<Self> {
