@@ -95,6 +95,7 @@ pub struct RawJob {
     /// The newest checkpoint, or where it is.
     pub checkpoint: Option<RawCheckpoint>,
     /// The attributes that the sender added, and those of the framework's batches and groups, such as `batchid` and `inorder`.
+    /// The tokens of batches are left out: who knows them can pass a message off as a child.
     pub headers: BTreeMap<String, String>,
     /// The last failure, in one line.
     pub last_error: Option<String>,
@@ -245,6 +246,7 @@ impl RawJob {
         self.payload = RawPayload::of(&event.payload);
         self.checkpoint = history.checkpoint.as_ref().map(RawCheckpoint::of);
         self.headers = event.headers();
+        crate::coordination::batch::remove_tokens(&mut self.headers);
         self.last_error = history.last_error.clone();
         self.in_order = crate::fifo::is_in_order(event);
         self.batch = crate::coordination::batch::membership_of(&self.headers)

@@ -124,6 +124,17 @@ async fn batch_names_the_dead_child_that_holds_it_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tokens_of_batches_are_shown_to_nobody() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("tile")).header("tenant", "blue").await.unwrap();
+    let shown = operator(&storage).peek("tasks").await.unwrap();
+    assert_eq!(shown[0].batch.as_ref().map(|batch| batch.id.as_str()), Some("mosaic"));
+    assert_eq!(shown[0].headers["tenant"], "blue");
+    assert!(!shown[0].headers.keys().any(|name| name.contains("token")), "{:?}", shown[0].headers.keys());
+}
+
+#[tokio::test(start_paused = true)]
 async fn groups_show_who_waits_for_whom() {
     let storage = in_memory();
     let admin = operator(&storage);

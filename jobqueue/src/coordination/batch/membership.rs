@@ -30,6 +30,11 @@ pub(crate) fn membership_of(headers: &BTreeMap<String, String>) -> Option<(Strin
     Some((headers.get(BATCH)?.clone(), index))
 }
 
+/// Removes the tokens of batches from headers that people see: who knows them can pass a message off as a child.
+pub(crate) fn remove_tokens(headers: &mut BTreeMap<String, String>) {
+    headers.retain(|name, _| name != TOKEN && name != OF_TOKEN);
+}
+
 /// The claim name of the continuation.
 const THEN: &str = "then";
 

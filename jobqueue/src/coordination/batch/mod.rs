@@ -39,7 +39,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use children::{Child, ChildFuture, Children, UniqueChild};
-pub(crate) use membership::{Membership, membership_of};
+pub(crate) use membership::{Membership, membership_of, remove_tokens};
 pub(crate) use names::CONTAINER;
 pub(crate) use overview::{BatchRecord, batches, open_children};
 pub use progress::BatchProgress;
