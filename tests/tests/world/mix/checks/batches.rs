@@ -65,15 +65,21 @@ fn is_done(evidence: &Evidence, id: &str, ends_in: Option<&Fan>, before: usize) 
     }
 }
 
+fn may_expire(fan: &Fan, index: usize) -> bool {
+    fan.options_of(index).ttl.is_some()
+}
+
 /// The continuation began before all children had ended.
 fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     let began = evidence.began(&fan.id)?;
-    let is_over = |(_, id, ends_in): &(usize, String, Option<&Fan>)| {
+    let is_over = |(index, id, ends_in): &(usize, String, Option<&Fan>)| {
         let died = |id: &str| {
             let told = evidence.died(id).is_some_and(|died| died < began);
             told || evidence.dead.contains(id) || evidence.is_redriven(id) || evidence.is_accounted(id)
         };
-        let dead = died(id) || ends_in.is_some_and(|inner| died(&inner.id));
+        // Its end was recorded, and it expired before the letter could be stored.
+        let expired = may_expire(fan, *index) && evidence.ended_before(id, began).is_some();
+        let dead = expired || died(id) || ends_in.is_some_and(|inner| died(&inner.id));
         is_done(evidence, id, *ends_in, began) || (fan.goes_on && dead)
     };
     let (_, early, _) = children(evidence, fan).find(|child| !is_over(child))?;
@@ -89,19 +95,19 @@ fn incomplete(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     if accounted {
         return None;
     }
-    let may_expire = |index: usize| fan.options_of(index).ttl.is_some();
     let is_lost = |(index, id, ends_in): &(usize, String, Option<&Fan>)| {
-        !is_over(id) && !is_done(evidence, id, *ends_in, usize::MAX) && !may_expire(*index)
+        !is_over(id) && !is_done(evidence, id, *ends_in, usize::MAX) && !may_expire(fan, *index)
     };
     if let Some((_, lost, _)) = children(evidence, fan).find(is_lost) {
         let detail = format!("it is a child of the sealed batch {}, and neither done nor dead", fan.id);
         return Some(finding("a child of a batch is lost", &lost, detail));
     }
-    // A batch that a child starts may itself wait for a dead letter, and a child that has expired never ends.
+    // A batch that a child starts may itself wait for a dead letter. A child that has expired never ends, also if its handler
+    // had returned and nobody could record that.
     let waits = children(evidence, fan).any(|(index, id, ends_in)| {
         let done = is_done(evidence, &id, ends_in, usize::MAX);
-        let expired = may_expire(index) && !is_over(&id);
-        !done && (ends_in.is_some() || !fan.goes_on || expired)
+        let expired = may_expire(fan, index) && !evidence.is_settled(&id) && !evidence.dead.contains(&id);
+        expired || (!done && (ends_in.is_some() || !fan.goes_on))
     });
     if !waits && !is_over(&fan.id) {
         let detail = "all its children have ended, and it neither ran nor is dead".to_owned();

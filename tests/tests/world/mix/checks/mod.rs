@@ -37,6 +37,12 @@ impl Evidence {
         self.first(id, |fact| matches!(fact, Fact::RunEnded { end: RunEnd::Done, .. }))
     }
 
+    /// Returns whether a worker has told that the job is completed: its message is deleted.
+    fn is_settled(&self, id: &str) -> bool {
+        use jobqueue::Outcome::Completed;
+        self.first(id, |fact| matches!(fact, Fact::Settled { outcome: Completed, .. })).is_some()
+    }
+
     /// Returns the time at which its dead letter was first reported.
     fn died(&self, id: &str) -> Option<usize> {
         use jobqueue::Outcome::DeadLettered;
