@@ -39,20 +39,12 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// The time after a release in which a worker that is shutting down has ended.
+/// The time after a release in which a worker that is shutting down has ended. It does not pass while its process is stopped.
 const SHUTDOWN: Duration = Duration::from_secs(60);
 
 /// A failed run whose worker put the message back, after which the job runs again under the same number. The failure
 /// of a handler that a shutdown has cancelled costs no attempt.
 fn uncounted(evidence: &Evidence, id: &str, entries: &[&Entry]) -> Option<Finding> {
-    let shuts_down = |put_back: &Entry| {
-        evidence.history[put_back.number..].iter().take_while(|entry| entry.at <= put_back.at + SHUTDOWN).any(
-            |entry| {
-                entry.node == put_back.node
-                    && matches!(&entry.fact, Fact::Incident(text) if text.starts_with("worker ended"))
-            },
-        )
-    };
     let redriven = entries.iter().any(|entry| matches!(entry.fact, Fact::Redriven { .. }));
     let runs = entries.iter().filter(|_| !redriven).filter_map(|entry| match &entry.fact {
         Fact::RunBegan { run, delivery, attempt, .. } => Some((*entry, *run, *delivery, *attempt)),
@@ -67,7 +59,7 @@ fn uncounted(evidence: &Evidence, id: &str, entries: &[&Entry]) -> Option<Findin
                 && entry.number > began.number
                 && matches!(&entry.fact, Fact::Settled { delivery: of, outcome: Outcome::Released(_), .. } if *of == delivery)
         })?;
-        if shuts_down(put_back) {
+        if shuts_down(evidence, put_back) {
             return None;
         }
         let again = runs.clone().find(|(entry, _, _, again)| entry.number > put_back.number && *again <= attempt);
@@ -78,4 +70,22 @@ fn uncounted(evidence: &Evidence, id: &str, entries: &[&Entry]) -> Option<Findin
             detail: format!("attempt {attempt} failed in {}, and began anew at {:?}", began.node, again.at),
         })
     })
+}
+
+/// Returns whether a worker ends soon after an entry of its.
+fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
+    let mut since = Some(put_back.at);
+    for entry in &evidence.history[put_back.number..] {
+        if since.is_some_and(|since| entry.at > since + SHUTDOWN) {
+            return false;
+        }
+        match &entry.fact {
+            Fact::Incident(_) if entry.node != put_back.node => {}
+            Fact::Incident(text) if text.starts_with("worker ended") => return true,
+            Fact::Incident(text) if text.starts_with("frozen") => since = None,
+            Fact::Incident(text) if text.starts_with("continues") => since = Some(entry.at),
+            _ => {}
+        }
+    }
+    false
 }
