@@ -51,7 +51,7 @@ impl Sent {
     }
 
     /// Returns whether the job was completed before this send, so that no message was stored. The framework
-    /// recognises only a job that is sent [in order](SendOptions::in_order) again under an id of yours, with the same
+    /// recognises only a job that is sent [in order](crate::SendOptions::in_order) again under an id of yours, with the same
     /// key and payload.
     pub fn was_done(&self) -> bool {
         self.stored.is_none()
