@@ -15,6 +15,7 @@ use axum::http::Request;
 use futures_util::StreamExt as _;
 use jobqueue::admin::{AccessLevel, Admin};
 use jobqueue::{JobError, QueueMessage, Storage, Worker, WorkerBuilder};
+use jobqueue_bench_harness::{cpu_time, median};
 use jobqueue_dashboard::Dashboard;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -191,21 +192,13 @@ enum Beside {
     PresenceAndJournal,
 }
 
-/// What a run shows.
+/// The figures of one run.
 #[derive(Clone, Copy, Default)]
 struct Run {
     /// The jobs per second.
     rate: f64,
     /// The microseconds of processor time of the whole process for each job. Other processes change it less than the rate.
     cpu: f64,
-}
-
-/// Returns the seconds of processor time that this process has used; 0 where the system does not tell.
-fn cpu() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name, which may have blanks: the 12th and 13th fields are hundredths of seconds in programs and in the kernel.
-    let fields = text.rsplit(") ").next().unwrap_or_default().split(' ');
-    fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 /// Runs jobs with handlers of this duration.
@@ -228,10 +221,12 @@ async fn throughput(storage: &Storage, jobs: u64, beside: Beside, duration: Dura
     let viewer = (beside == Beside::Viewer)
         .then(|| tokio::spawn(view(dashboard(storage, Duration::from_secs(5), &stop), stop.clone())));
     let worker = worker.build().unwrap();
-    let (began, used) = (Instant::now(), cpu());
+    let (began, used) = (Instant::now(), cpu_time().as_secs_f64());
     assert_eq!(worker.run_until_idle().await.unwrap().completed, jobs);
-    let run =
-        Run { rate: jobs as f64 / began.elapsed().as_secs_f64(), cpu: (cpu() - used) * 1e6 / jobs as f64 };
+    let run = Run {
+        rate: jobs as f64 / began.elapsed().as_secs_f64(),
+        cpu: (cpu_time().as_secs_f64() - used) * 1e6 / jobs as f64,
+    };
     stop.cancel();
     if let Some(viewer) = viewer {
         viewer.await.unwrap();
@@ -247,11 +242,6 @@ async fn view(router: Router, stop: CancellationToken) {
         load(&router, "/").await;
         load(&router, "/queues/letters").await;
     }
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 /// Measures two ways in turn, and prints the ratio of each pair of neighbours.

@@ -18,6 +18,7 @@ use fe2o3_amqp::types::primitives::Value;
 use fe2o3_amqp::{Connection, Receiver, Session};
 use jobqueue::servicebus::Options;
 use jobqueue::{Event, JobError, QueueMessage, Storage, Worker};
+use jobqueue_bench_harness::median;
 use jobqueue_test_support::servicebus::ServiceBus;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -186,11 +187,6 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, frames: Arc<Atomi
         }
         partial.drain(..at);
     }
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 #[tokio::main]

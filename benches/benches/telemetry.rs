@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
+use jobqueue_bench_harness::median;
 use jobqueue_opentelemetry::Telemetry;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
@@ -89,11 +90,6 @@ async fn measure(mode: &str, jobs: u64) -> (f64, f64) {
     assert_eq!(worker.run_until_idle().await.unwrap().completed, jobs);
     let (took, allocations) = (began.elapsed(), ALLOCATIONS.load(Ordering::Relaxed) - before);
     (jobs as f64 / took.as_secs_f64(), allocations as f64 / jobs as f64)
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }
 
 #[tokio::main]

@@ -14,6 +14,6 @@ mod subject;
 pub use command::{main, main_with};
 pub use machine::cpu_time;
 pub use phase::{Phase, Setting};
-pub use report::{Figure, Figures, Unit, progress, write_report};
+pub use report::{Figure, Figures, Unit, median, progress, write_report};
 pub use seen::{Seen, nanos_now};
 pub use subject::{About, Error, JOB_NAME, JOB_NOTE, JOB_URL, Result, Subject};

@@ -106,3 +106,12 @@ pub fn write_report(
 pub fn progress(text: &str) {
     eprintln!("{text}");
 }
+
+/// Returns the median of figures, the upper one of an even number.
+///
+/// # Panics
+/// There are no figures.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}

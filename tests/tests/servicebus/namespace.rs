@@ -1,4 +1,4 @@
-//! What a worker needs of the service, on the emulator or on a real namespace.
+//! Checks what a worker needs of the service, on the emulator or on a real namespace.
 //!
 //! `JOBQUEUE_TEST_SERVICEBUS` names a namespace by a connection string with the claim Manage, tier Standard or Premium. Each test makes a queue
 //! of its own there, `jobqueue-test-…`, deletes it before and after, and waits by the true time. Two runs on one namespace at once
