@@ -8,10 +8,13 @@ use rusqlite::Transaction;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind};
+use crate::fifo;
 use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
 use crate::name::BlobName;
-use crate::queue::{Draft, One, Prepared, Purpose, QueueCore, SendRequest, SendUniqueOutcome, Sent, Unique};
+use crate::queue::{
+    self, Draft, One, Prepared, Purpose, QueueCore, SendRequest, SendUniqueOutcome, Sent, Unique,
+};
 use crate::sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in};
 use crate::storage::{Blob, PutBlob, StoreError, StoreErrorKind};
 
@@ -56,7 +59,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
         let (queue, message, options, below) = self.into_parts();
         let core = queue.core();
         let blobs = TransactionBlobs::new(core, transaction, below)?;
-        send(core, &blobs, core.prepare(message, options, Purpose::One)?)
+        send(core, &blobs, queue::prepare(core, message, options, Purpose::One)?)
     }
 }
 
@@ -92,7 +95,9 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
         let core = queue.core();
         let blobs = TransactionBlobs::new(core, transaction, below)?;
         let draft = Draft::new(message, options)?;
-        core.send_unique_exclusively::<M>(draft, window, &blobs, |prepared| send(core, &blobs, prepared))
+        queue::send_unique_exclusively::<M>(core, draft, window, &blobs, |prepared| {
+            send(core, &blobs, prepared)
+        })
     }
 }
 
@@ -100,7 +105,7 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
 fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) -> Result<Sent, Error> {
     let started = Instant::now();
     if let Some(announcement) = &prepared.announcement
-        && !core.announce_exclusively(blobs, announcement)?
+        && !fifo::announce_exclusively(core, blobs, announcement)?
     {
         return Ok(prepared.sent(None));
     }
@@ -110,9 +115,9 @@ fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) 
     }
     let outcome = put_in(blobs.transaction, &core.name, prepared.take_put())?;
     if let Some(announcement) = &prepared.announcement {
-        core.confirm_exclusively(blobs, announcement)?;
+        fifo::confirm_exclusively(core, blobs, announcement)?;
     }
-    Ok(core.sent_in_transaction(prepared, started, outcome.message))
+    Ok(queue::sent_in_transaction(core, prepared, started, outcome.message))
 }
 
 /// The blobs of the file to which a transaction belongs.

@@ -144,6 +144,19 @@ fn modules_use_only_what_the_table_allows() {
     assert!(wrong.is_empty(), "the import table is broken:\n{}", wrong.join("\n"));
 }
 
+/// A reader finds all methods of these types in two files at most; what else is done with them are functions of the
+/// module that it concerns.
+#[test]
+fn the_queues_core_and_the_leased_job_have_few_impl_blocks() {
+    for name in ["QueueCore", "LeasedJob"] {
+        let has_methods = |file: &PathBuf| {
+            fs::read_to_string(file).unwrap().lines().any(|line| line == format!("impl {name} {{"))
+        };
+        let files: Vec<PathBuf> = rust_files(&source()).into_iter().filter(has_methods).collect();
+        assert!((1..=2).contains(&files.len()), "methods of `{name}` are in {files:?}");
+    }
+}
+
 /// The sources of randomness, which make a run differ from the last one, and the one module that may use each.
 const CHANCE: &[(&str, &[&str])] = &[
     ("rand::r", &["entropy", "testing"]),

@@ -12,7 +12,7 @@ use crate::claim_check::ClaimChecks;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::name::QueueName;
-use crate::queue::{Incoming, Kinds, LeasedJob};
+use crate::queue::{self, Incoming, Kinds, LeasedJob};
 use crate::storage::MAX_MESSAGES;
 
 /// The most messages that [`Admin::inspect`] holds at once.
@@ -77,7 +77,7 @@ impl Admin {
                     jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(&leased)));
                 }
                 let incoming = Incoming { leased, requested, settings: Arc::clone(&settings) };
-                held.push(core.take(incoming, &AnyKind));
+                held.push(queue::lease_only(&core, incoming, &AnyKind));
             }
         }
         for leased_job in held {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Action, Admin, JobReference};
 use crate::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 use crate::error::{Error, ErrorKind};
-use crate::queue::{Purpose, SendOptions, new_id};
+use crate::queue::{self, Purpose, SendOptions, new_id};
 
 /// A job to be sent by [`Admin::send`]: an event, checked as one. Whether its payload fits the type is known only to the worker.
 ///
@@ -146,7 +146,11 @@ impl Admin {
                 Payload::None | Payload::Stored(_) => Bytes::new(),
             };
             let source = envelope.source.to_string();
-            let sent = core.dispatch(core.prepare_envelope(envelope, data, options, Purpose::One)?).await?;
+            let sent = queue::dispatch(
+                &core,
+                queue::prepare_envelope(&core, envelope, data, options, Purpose::One)?,
+            )
+            .await?;
             Ok(JobReference::new(queue, sent.id()).with_source(source))
         };
         let summary = |sent: &JobReference| format!("sent {}", sent.id.escape_debug());

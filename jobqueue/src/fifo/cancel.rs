@@ -28,80 +28,79 @@ impl CancelError {
     }
 }
 
-impl QueueCore {
-    /// Deletes the message of a job that nobody has received, and the job's entry if it has one.
-    ///
-    /// Returns false if somebody has received the message.
-    ///
-    /// # Errors
-    /// The outcome is unknown, or the job was not cancelled; [`CancelError::perhaps`] tells the two apart.
-    pub(crate) async fn cancel_message(
-        &self,
-        position: Option<EntryRef>,
-        stored: &Stored,
-    ) -> Result<bool, CancelError> {
-        let cancelled = match position {
-            Some(entry) => self.cancel_in_order(entry, stored).await,
-            None => delete_unreceived(self, stored).await.map_err(CancelError::of_deletion),
-        };
-        match cancelled {
-            Ok(true) if stored.perhaps_twice => {
-                let text = "one copy is cancelled; an answer to the send was lost, and another may run";
-                Err(CancelError { perhaps: true, error: Error::new(ErrorKind::Unknown, text) })
-            }
-            cancelled => cancelled,
+/// Deletes the message of a job that nobody has received, and the job's entry if it has one.
+///
+/// Returns false if somebody has received the message.
+///
+/// # Errors
+/// The outcome is unknown, or the job was not cancelled; [`CancelError::perhaps`] tells the two apart.
+pub(crate) async fn cancel_message(
+    core: &QueueCore,
+    position: Option<EntryRef>,
+    stored: &Stored,
+) -> Result<bool, CancelError> {
+    let cancelled = match position {
+        Some(entry) => cancel_in_order(core, entry, stored).await,
+        None => delete_unreceived(core, stored).await.map_err(CancelError::of_deletion),
+    };
+    match cancelled {
+        Ok(true) if stored.perhaps_twice => {
+            let text = "one copy is cancelled; an answer to the send was lost, and another may run";
+            Err(CancelError { perhaps: true, error: Error::new(ErrorKind::Unknown, text) })
         }
+        cancelled => cancelled,
     }
+}
 
-    async fn cancel_in_order(&self, entry: EntryRef, stored: &Stored) -> Result<bool, CancelError> {
-        let perhaps = |error| CancelError { error, perhaps: true };
-        let untouched = |error| CancelError { error, perhaps: false };
-        let now = Millis::from(self.options.clock.now());
-        let nonce = entropy::random::<u64>() >> 11;
-        let log = self.fifo.of(&entry).map_err(|error| untouched(error.into()))?;
-        let message = Unreceived::from(stored);
-        let copies = match log.change(move |log| log.begin_cancel(&entry, nonce, &message, now)).await {
-            Ok(CancelBegun::Marked { copies }) => copies,
-            Ok(CancelBegun::TooLate) => return Ok(false),
-            Err(error) => return Err(untouched(error)),
-        };
-        let deleted = match delete_unreceived(self, stored).await {
-            Ok(deleted) => deleted,
-            // The send whose answer was lost may still have stored another copy; only a later delivery can show it.
-            Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
-            Err(error) => {
-                drop(log.change(move |log| log.end_cancel(&entry, nonce, false, now)).await);
-                return Err(CancelError::of_deletion(error));
-            }
-        };
-        match log.change(move |log| log.end_cancel(&entry, nonce, deleted, now)).await {
-            Ok(cancelled) => Ok(cancelled),
-            Err(error) if !deleted || !copies => {
-                tracing::debug!(queue = %self.name, %error, "the entry of a cancelled message was not removed; the jobs behind it will skip it");
-                Ok(deleted)
-            }
-            Err(error) => Err(perhaps(error)),
+async fn cancel_in_order(core: &QueueCore, entry: EntryRef, stored: &Stored) -> Result<bool, CancelError> {
+    let perhaps = |error| CancelError { error, perhaps: true };
+    let untouched = |error| CancelError { error, perhaps: false };
+    let now = Millis::from(core.options.clock.now());
+    let nonce = entropy::random::<u64>() >> 11;
+    let log = core.fifo.of(&entry).map_err(|error| untouched(error.into()))?;
+    let message = Unreceived::from(stored);
+    let copies = match log.change(move |log| log.begin_cancel(&entry, nonce, &message, now)).await {
+        Ok(CancelBegun::Marked { copies }) => copies,
+        Ok(CancelBegun::TooLate) => return Ok(false),
+        Err(error) => return Err(untouched(error)),
+    };
+    let deleted = match delete_unreceived(core, stored).await {
+        Ok(deleted) => deleted,
+        // The send whose answer was lost may still have stored another copy; only a later delivery can show it.
+        Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
+        Err(error) => {
+            drop(log.change(move |log| log.end_cancel(&entry, nonce, false, now)).await);
+            return Err(CancelError::of_deletion(error));
         }
+    };
+    match log.change(move |log| log.end_cancel(&entry, nonce, deleted, now)).await {
+        Ok(cancelled) => Ok(cancelled),
+        Err(error) if !deleted || !copies => {
+            tracing::debug!(queue = %core.name, %error, "the entry of a cancelled message was not removed; the jobs behind it will skip it");
+            Ok(deleted)
+        }
+        Err(error) => Err(perhaps(error)),
     }
-    /// Completes a cancellation whose initiator crashed.
-    ///
-    /// # Errors
-    /// The storage did not say what became of the message. Try again.
-    pub(super) async fn finish_abandoned(
-        &self,
-        log: &std::sync::Arc<LogBlob>,
-        abandoned: Abandoned,
-    ) -> Result<(), Error> {
-        let message = abandoned.message.message();
-        let fate = match self.store().delete(&self.name, &message, ExpiredReceipt::Allow).await {
-            Ok(()) => Fate::Deleted,
-            // The message was deleted before, is leased on a storage that does not tell the two apart, or has another
-            // id here.
-            Err(e) if e.kind() == StoreErrorKind::MessageNotFound => Fate::Unknown,
-            Err(e) if e.is_lease_lost() => Fate::Received,
-            Err(e) => return Err(e.into()),
-        };
-        let now = Millis::from(self.options.clock.now());
-        log.change(move |log| log.finish_abandoned(&abandoned, fate, now)).await
-    }
+}
+
+/// Completes a cancellation whose initiator crashed.
+///
+/// # Errors
+/// The storage did not say what became of the message. Try again.
+pub(super) async fn finish_abandoned(
+    core: &QueueCore,
+    log: &std::sync::Arc<LogBlob>,
+    abandoned: Abandoned,
+) -> Result<(), Error> {
+    let message = abandoned.message.message();
+    let fate = match core.store().delete(&core.name, &message, ExpiredReceipt::Allow).await {
+        Ok(()) => Fate::Deleted,
+        // The message was deleted before, is leased on a storage that does not tell the two apart, or has another
+        // id here.
+        Err(e) if e.kind() == StoreErrorKind::MessageNotFound => Fate::Unknown,
+        Err(e) if e.is_lease_lost() => Fate::Received,
+        Err(e) => return Err(e.into()),
+    };
+    let now = Millis::from(core.options.clock.now());
+    log.change(move |log| log.finish_abandoned(&abandoned, fate, now)).await
 }

@@ -12,9 +12,10 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use super::cancel::finish_abandoned;
 use super::entry::How;
 use super::log::{Millis, Position};
-use super::message::{HEADER, InOrder, superseded};
+use super::message::{HEADER, InOrder, end_position, in_order, keep_expected, superseded};
 use super::parking::{Parking, patience, put_back};
 use super::store::LogBlob;
 use crate::entropy;
@@ -76,17 +77,17 @@ impl Hook for FifoHook {
     async fn admit(&self, context: HookContext<'_>, waiting: Waiting<'_>) -> Result<Decision, Error> {
         let leased_job = context.leased_job;
         // An event without a key has no group.
-        let Some(own) = leased_job.in_order() else { return Ok(Decision::Run) };
+        let Some(own) = in_order(leased_job) else { return Ok(Decision::Run) };
         let log = leased_job.core.fifo.of(&own.entry)?;
         Delivery { came: Instant::now(), leased_job, waiting, own, log }.turn(&self.parking).await
     }
 
     async fn completing(&self, context: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
-        context.leased_job.end_position(How::Done).await
+        end_position(context.leased_job, How::Done).await
     }
 
     async fn dead_lettering(&self, context: HookContext<'_>, _: &str, _: &str) -> Result<(), Error> {
-        context.leased_job.end_position(How::DeadLettered).await
+        end_position(context.leased_job, How::DeadLettered).await
     }
 }
 
@@ -111,7 +112,7 @@ impl Delivery<'_> {
                     if parked.take().is_some() && !self.take_slot().await {
                         return self.interrupted();
                     }
-                    self.leased_job.keep_expected();
+                    keep_expected(self.leased_job);
                     return Ok(Decision::Run);
                 }
                 Next::Decide(decision) => return Ok(decision),
@@ -149,7 +150,7 @@ impl Delivery<'_> {
         let InOrder { entry, turn } = self.own;
         let now = self.now();
         if let Some(abandoned) = self.log.latest().abandoned(&entry, now) {
-            self.leased_job.core.finish_abandoned(&self.log, abandoned).await?;
+            finish_abandoned(&self.leased_job.core, &self.log, abandoned).await?;
         }
         let position = match self.log.latest().position(&entry, turn, now) {
             Some(position) => position,

@@ -1,4 +1,5 @@
-//! The FIFO attributes of a message, and the turn of messages that an application receives by hand.
+//! The FIFO attributes of a message, and the turn of messages that an application receives by hand, in any order: the
+//! next job of the key must not wait forever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,64 +59,60 @@ impl InOrder {
     }
 }
 
-/// The operations for messages that an application receives by hand, in any order: the next job of the key must not
-/// wait forever.
-impl LeasedJob {
-    /// Returns the entry and the turn of this delivery if it belongs to a FIFO group.
-    pub(crate) fn in_order(&self) -> Option<InOrder> {
-        let read = || self.with_envelope(|envelope| InOrder::of(envelope, self.dequeue_count)).flatten();
-        *self.in_order.get_or_init(read)
-    }
+/// Returns the entry and the turn of this delivery if it belongs to a FIFO group.
+pub(crate) fn in_order(job: &LeasedJob) -> Option<InOrder> {
+    let read = || job.with_envelope(|envelope| InOrder::of(envelope, job.dequeue_count)).flatten();
+    *job.in_order.get_or_init(read)
+}
 
-    /// Ends the position of a completed job, if it belongs to a FIFO group.
-    pub(crate) async fn end_turn(&self) -> Result<(), Error> {
-        self.end_position(How::Done).await
-    }
+/// Ends the position of a completed job, if it belongs to a FIFO group.
+pub(crate) async fn end_turn(job: &LeasedJob) -> Result<(), Error> {
+    end_position(job, How::Done).await
+}
 
-    /// Gives up the position of a job that is about to be dead-lettered, if it belongs to a FIFO group.
-    pub(crate) async fn give_up_turn(&self) -> Result<(), Error> {
-        self.end_position(How::DeadLettered).await
-    }
+/// Gives up the position of a job that is about to be dead-lettered, if it belongs to a FIFO group.
+pub(crate) async fn give_up_turn(job: &LeasedJob) -> Result<(), Error> {
+    end_position(job, How::DeadLettered).await
+}
 
-    pub(super) async fn end_position(&self, how: How) -> Result<(), Error> {
-        let Some(InOrder { entry, turn }) = self.in_order() else { return Ok(()) };
-        let now = Millis::from(self.core.options.clock.now());
-        let ended = self.core.fifo.of(&entry)?.change(move |log| log.end(&entry, turn, how, now)).await?;
-        ended.then_some(()).ok_or_else(superseded)
-    }
+pub(super) async fn end_position(job: &LeasedJob, how: How) -> Result<(), Error> {
+    let Some(InOrder { entry, turn }) = in_order(job) else { return Ok(()) };
+    let now = Millis::from(job.core.options.clock.now());
+    let ended = job.core.fifo.of(&entry)?.change(move |log| log.end(&entry, turn, how, now)).await?;
+    ended.then_some(()).ok_or_else(superseded)
+}
 
-    /// Confirms at intervals, while the handler runs, that the message exists.
-    pub(crate) fn keep_expected(&self) {
-        let Some(InOrder { entry, .. }) = self.in_order() else { return };
-        let Ok(log) = self.core.fifo.of(&entry) else { return };
-        let lease = Arc::downgrade(&self.lease);
-        let clock = Arc::clone(&self.core.options.clock);
-        task::spawn(async move {
-            loop {
-                tokio::time::sleep(HEARTBEAT).await;
-                if lease.upgrade().is_none_or(|lease| lease.loss().is_some()) {
-                    return;
-                }
-                let due = Millis::from(clock.now()).after(GRACE);
-                if let Err(error) = log.change(move |log| log.extend(&entry, due)).await {
-                    tracing::debug!(%error, "the group log does not show that the job is running; it may lose its position");
-                }
+/// Confirms at intervals, while the handler runs, that the message exists.
+pub(crate) fn keep_expected(job: &LeasedJob) {
+    let Some(InOrder { entry, .. }) = in_order(job) else { return };
+    let Ok(log) = job.core.fifo.of(&entry) else { return };
+    let lease = Arc::downgrade(&job.lease);
+    let clock = Arc::clone(&job.core.options.clock);
+    task::spawn(async move {
+        loop {
+            tokio::time::sleep(HEARTBEAT).await;
+            if lease.upgrade().is_none_or(|lease| lease.loss().is_some()) {
+                return;
             }
-        });
-    }
-
-    /// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it
-    /// overdue.
-    pub(crate) async fn note_absence(&self, delay: Duration) {
-        let Some(InOrder { entry, .. }) = self.in_order().filter(|_| delay >= NOTED) else { return };
-        let due = Millis::from(self.core.options.clock.now()).after(delay + GRACE);
-        let noted = match self.core.fifo.of(&entry) {
-            Ok(log) => log.change(move |log| log.extend(&entry, due)).await,
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = noted {
-            tracing::debug!(queue = %self.core.name, %error, "the group log does not show that the message is delayed; it may lose its position");
+            let due = Millis::from(clock.now()).after(GRACE);
+            if let Err(error) = log.change(move |log| log.extend(&entry, due)).await {
+                tracing::debug!(%error, "the group log does not show that the job is running; it may lose its position");
+            }
         }
+    });
+}
+
+/// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it
+/// overdue.
+pub(crate) async fn note_absence(job: &LeasedJob, delay: Duration) {
+    let Some(InOrder { entry, .. }) = in_order(job).filter(|_| delay >= NOTED) else { return };
+    let due = Millis::from(job.core.options.clock.now()).after(delay + GRACE);
+    let noted = match job.core.fifo.of(&entry) {
+        Ok(log) => log.change(move |log| log.extend(&entry, due)).await,
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = noted {
+        tracing::debug!(queue = %job.core.name, %error, "the group log does not show that the message is delayed; it may lose its position");
     }
 }
 

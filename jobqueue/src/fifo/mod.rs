@@ -65,10 +65,15 @@ mod parking;
 mod send;
 mod store;
 
+pub(crate) use cancel::cancel_message;
 pub(crate) use entry::EntryRef;
 pub(crate) use hook::FifoHook;
 pub(crate) use log::Announced;
-pub(crate) use message::{InOrder, is_in_order, restamp};
+pub(crate) use message::{
+    InOrder, end_turn, give_up_turn, in_order, is_in_order, keep_expected, note_absence, restamp,
+};
 pub(crate) use overview::position_names;
-pub(crate) use send::Announcement;
+pub(crate) use send::{Announcement, announce, confirm, retract};
+#[cfg(feature = "sqlite")]
+pub(crate) use send::{announce_exclusively, confirm_exclusively};
 pub(crate) use store::GroupLogs;

@@ -42,132 +42,127 @@ impl Announcement {
     }
 }
 
-impl QueueCore {
-    /// Gives jobs their positions in the order of the list, with one write for each log. Returns one answer for each
-    /// job.
-    ///
-    /// # Errors
-    /// For each job: the caller must not store its message.
-    pub(crate) async fn announce(&self, all: &[Announcement]) -> Vec<Result<Announced, Error>> {
-        let now = Millis::from(self.options.clock.now());
-        let answers = self.change_logs(all, move |log, one| log.announce(&one.entry, one.nonce, now)).await;
-        let refused = |error: Error| {
-            let retryable = error.is_retryable();
-            Error::new(ErrorKind::Rejected, "the message is not stored: it could not be given its position")
-                .with_retryable(retryable)
-                .with_source(error)
-        };
-        let answers = answers.into_iter().map(|answer| match answer {
-            Ok(Announced::Full) => Err(full()),
-            Ok(announced) => Ok(announced),
-            Err(error) => Err(refused(error)),
-        });
-        answers.collect()
-    }
+/// Gives jobs their positions in the order of the list, with one write for each log. Returns one answer for each
+/// job.
+///
+/// # Errors
+/// For each job: the caller must not store its message.
+pub(crate) async fn announce(core: &QueueCore, all: &[Announcement]) -> Vec<Result<Announced, Error>> {
+    let now = Millis::from(core.options.clock.now());
+    let answers = change_logs(core, all, move |log, one| log.announce(&one.entry, one.nonce, now)).await;
+    let refused = |error: Error| {
+        let retryable = error.is_retryable();
+        Error::new(ErrorKind::Rejected, "the message is not stored: it could not be given its position")
+            .with_retryable(retryable)
+            .with_source(error)
+    };
+    let answers = answers.into_iter().map(|answer| match answer {
+        Ok(Announced::Full) => Err(full()),
+        Ok(announced) => Ok(announced),
+        Err(error) => Err(refused(error)),
+    });
+    answers.collect()
+}
 
-    /// Gives a job its position in a transaction of the caller's. Returns false if the job is done already.
-    ///
-    /// # Errors
-    /// The caller must not store the message.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn announce_exclusively(
-        &self,
-        blobs: &dyn ExclusiveBlobs,
-        one: &Announcement,
-    ) -> Result<bool, Error> {
-        let now = Millis::from(self.options.clock.now());
-        let announce = |log: &mut super::log::GroupLog| log.announce(&one.entry, one.nonce, now);
-        match self.fifo.change_exclusively(blobs, &one.entry, announce)? {
-            Announced::Full => Err(full()),
-            Announced::Entered => Ok(true),
-            Announced::AlreadyDone => Ok(false),
+/// Gives a job its position in a transaction of the caller's. Returns false if the job is done already.
+///
+/// # Errors
+/// The caller must not store the message.
+#[cfg(feature = "sqlite")]
+pub(crate) fn announce_exclusively(
+    core: &QueueCore,
+    blobs: &dyn ExclusiveBlobs,
+    one: &Announcement,
+) -> Result<bool, Error> {
+    let now = Millis::from(core.options.clock.now());
+    let announce = |log: &mut super::log::GroupLog| log.announce(&one.entry, one.nonce, now);
+    match core.fifo.change_exclusively(blobs, &one.entry, announce)? {
+        Announced::Full => Err(full()),
+        Announced::Entered => Ok(true),
+        Announced::AlreadyDone => Ok(false),
+    }
+}
+
+/// Confirms in the same transaction that the message of an announced job is stored.
+///
+/// # Errors
+/// The transaction must be rolled back.
+#[cfg(feature = "sqlite")]
+pub(crate) fn confirm_exclusively(
+    core: &QueueCore,
+    blobs: &dyn ExclusiveBlobs,
+    one: &Announcement,
+) -> Result<(), Error> {
+    let visible = Millis(Millis::from(core.options.clock.now()).after(one.delay));
+    let confirm = |log: &mut super::log::GroupLog| log.confirm(&one.entry, one.nonce, true, visible);
+    core.fifo.change_exclusively(blobs, &one.entry, confirm)?;
+    Ok(())
+}
+
+/// Confirms that the messages of announced jobs are stored. The `bool` is true if a single request stored the
+/// message.
+///
+/// # Errors
+/// For each job: the send is not acknowledged, although its message is stored.
+pub(crate) async fn confirm(core: &QueueCore, all: &[(Announcement, bool)]) -> Vec<Result<(), Error>> {
+    let now = core.options.clock.now();
+    let announcements: Vec<_> = all.iter().map(|(announcement, _)| *announcement).collect();
+    let single: BTreeMap<u64, bool> = all.iter().map(|(one, single)| (one.nonce, *single)).collect();
+    let confirm = move |log: &mut super::log::GroupLog, one: &Announcement| {
+        let visible = Millis(Millis::from(now).after(one.delay));
+        log.confirm(&one.entry, one.nonce, single.get(&one.nonce) == Some(&true), visible)
+    };
+    let unknown = |text: &str| Error::new(ErrorKind::Unknown, text).with_retryable(true);
+    let answers = change_logs(core, &announcements, confirm).await.into_iter().map(|answer| match answer {
+        Ok(Confirmed::Acknowledged) => Ok(()),
+        Ok(Confirmed::Gone) => Err(unknown("the queue was cleared while the message was sent")),
+        Err(error) => {
+            let text = "the message is stored and may run out of order; send it again under the same id";
+            Err(unknown(text).with_source(error))
+        }
+    });
+    answers.collect()
+}
+
+/// Removes announcements whose messages are certainly not stored. If that fails, the jobs behind them skip them.
+pub(crate) async fn retract(core: &QueueCore, all: &[Announcement]) {
+    for answer in change_logs(core, all, |log, one| log.retract(&one.entry, one.nonce)).await {
+        if let Err(error) = answer {
+            tracing::debug!(queue = %core.name, %error, "an announced position was not removed; the jobs behind it will skip it");
         }
     }
+}
 
-    /// Confirms in the same transaction that the message of an announced job is stored.
-    ///
-    /// # Errors
-    /// The transaction must be rolled back.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn confirm_exclusively(
-        &self,
-        blobs: &dyn ExclusiveBlobs,
-        one: &Announcement,
-    ) -> Result<(), Error> {
-        let visible = Millis(Millis::from(self.options.clock.now()).after(one.delay));
-        let confirm = |log: &mut super::log::GroupLog| log.confirm(&one.entry, one.nonce, true, visible);
-        self.fifo.change_exclusively(blobs, &one.entry, confirm)?;
-        Ok(())
+/// Makes one change for each announcement, with one write for each log. Returns one answer for each announcement.
+async fn change_logs<R: Send + 'static>(
+    core: &QueueCore,
+    all: &[Announcement],
+    change: impl Fn(&mut super::log::GroupLog, &Announcement) -> R + Clone + Send + 'static,
+) -> Vec<Result<R, Error>> {
+    let mut by_log: BTreeMap<u16, Vec<(usize, Announcement)>> = BTreeMap::new();
+    for (place, one) in all.iter().enumerate() {
+        by_log.entry(one.entry.log).or_default().push((place, *one));
     }
-
-    /// Confirms that the messages of announced jobs are stored. The `bool` is true if a single request stored the
-    /// message.
-    ///
-    /// # Errors
-    /// For each job: the send is not acknowledged, although its message is stored.
-    pub(crate) async fn confirm(&self, all: &[(Announcement, bool)]) -> Vec<Result<(), Error>> {
-        let now = self.options.clock.now();
-        let announcements: Vec<_> = all.iter().map(|(announcement, _)| *announcement).collect();
-        let single: BTreeMap<u64, bool> = all.iter().map(|(one, single)| (one.nonce, *single)).collect();
-        let confirm = move |log: &mut super::log::GroupLog, one: &Announcement| {
-            let visible = Millis(Millis::from(now).after(one.delay));
-            log.confirm(&one.entry, one.nonce, single.get(&one.nonce) == Some(&true), visible)
-        };
-        let unknown = |text: &str| Error::new(ErrorKind::Unknown, text).with_retryable(true);
-        let answers =
-            self.change_logs(&announcements, confirm).await.into_iter().map(|answer| match answer {
-                Ok(Confirmed::Acknowledged) => Ok(()),
-                Ok(Confirmed::Gone) => Err(unknown("the queue was cleared while the message was sent")),
-                Err(error) => {
-                    let text =
-                        "the message is stored and may run out of order; send it again under the same id";
-                    Err(unknown(text).with_source(error))
-                }
-            });
-        answers.collect()
-    }
-
-    /// Removes announcements whose messages are certainly not stored. If that fails, the jobs behind them skip them.
-    pub(crate) async fn retract(&self, all: &[Announcement]) {
-        for answer in self.change_logs(all, |log, one| log.retract(&one.entry, one.nonce)).await {
-            if let Err(error) = answer {
-                tracing::debug!(queue = %self.name, %error, "an announced position was not removed; the jobs behind it will skip it");
+    let changes = by_log.into_values().map(|group| {
+        let change = change.clone();
+        async move {
+            let places: Vec<usize> = group.iter().map(|(place, _)| *place).collect();
+            let log = match group.first().map(|(_, one)| core.fifo.of(&one.entry)) {
+                Some(Ok(log)) => log,
+                Some(Err(error)) => return spread(places, error.into()),
+                None => return Vec::new(),
+            };
+            let changed =
+                log.change(move |log| group.iter().map(|(_, one)| change(log, one)).collect::<Vec<R>>());
+            match changed.await {
+                Ok(results) => places.into_iter().zip(results.into_iter().map(Ok)).collect(),
+                Err(error) => spread(places, error),
             }
         }
-    }
-
-    /// Makes one change for each announcement, with one write for each log. Returns one answer for each announcement.
-    async fn change_logs<R: Send + 'static>(
-        &self,
-        all: &[Announcement],
-        change: impl Fn(&mut super::log::GroupLog, &Announcement) -> R + Clone + Send + 'static,
-    ) -> Vec<Result<R, Error>> {
-        let mut by_log: BTreeMap<u16, Vec<(usize, Announcement)>> = BTreeMap::new();
-        for (place, one) in all.iter().enumerate() {
-            by_log.entry(one.entry.log).or_default().push((place, *one));
-        }
-        let changes = by_log.into_values().map(|group| {
-            let change = change.clone();
-            async move {
-                let places: Vec<usize> = group.iter().map(|(place, _)| *place).collect();
-                let log = match group.first().map(|(_, one)| self.fifo.of(&one.entry)) {
-                    Some(Ok(log)) => log,
-                    Some(Err(error)) => return spread(places, error.into()),
-                    None => return Vec::new(),
-                };
-                let changed =
-                    log.change(move |log| group.iter().map(|(_, one)| change(log, one)).collect::<Vec<R>>());
-                match changed.await {
-                    Ok(results) => places.into_iter().zip(results.into_iter().map(Ok)).collect(),
-                    Err(error) => spread(places, error),
-                }
-            }
-        });
-        let mut answers: Vec<_> =
-            futures_util::future::join_all(changes).await.into_iter().flatten().collect();
-        answers.sort_by_key(|(place, _)| *place);
-        answers.into_iter().map(|(_, answer)| answer).collect()
-    }
+    });
+    let mut answers: Vec<_> = futures_util::future::join_all(changes).await.into_iter().flatten().collect();
+    answers.sort_by_key(|(place, _)| *place);
+    answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
 fn full() -> Error {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use super::blobs::{copy_blobs, remove_blobs};
 use super::decode::Rejection;
 use super::leased_job::{Content, LeasedJob, references};
+use super::native_dead_letter::move_in_one_step;
 use super::prepare::rfc3339;
 use super::queue_core::{QueueCore, ensure};
 use crate::envelope::{
@@ -20,6 +21,7 @@ use crate::envelope::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
+use crate::fifo;
 use crate::job::outcome::{chain, printable};
 use crate::lease::LeaseError;
 use crate::name::QueueName;
@@ -38,188 +40,190 @@ const MAX_WORKER_CHARS: usize = 200;
 /// The pause before the next attempt for a message that could not be moved.
 pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
 
-impl LeasedJob {
-    /// Records in the message that its last attempt has failed and that it must be dead-lettered, so that no later
-    /// delivery runs it, even if the dead letter cannot be stored. Does nothing for a message that was not run.
-    ///
-    /// # Errors
-    /// The lease is lost. If the storage refuses the change, the next change of the message writes the record.
-    pub(crate) async fn record_end(&self, rejection: &mut Rejection) -> Result<(), Error> {
-        if self.is_unwritable || !std::mem::take(&mut rejection.attempted) {
-            return Ok(());
+/// Records in the message that its last attempt has failed and that it must be dead-lettered, so that no later
+/// delivery runs it, even if the dead letter cannot be stored. Does nothing for a message that was not run.
+///
+/// # Errors
+/// The lease is lost. If the storage refuses the change, the next change of the message writes the record.
+pub(crate) async fn record_end(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
+    if job.is_unwritable || !std::mem::take(&mut rejection.attempted) {
+        return Ok(());
+    }
+    match write_end(job, rejection, 1).await {
+        Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
+        // The copy and the deletion will show whether the lease is still held.
+        Err(error) => {
+            tracing::debug!(queue = %job.core.name, error = %chain(&error), "recording the failed attempt got no answer");
+            Ok(())
         }
-        match self.write_end(rejection, 1).await {
-            Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
-            // The copy and the deletion will show whether the lease is still held.
-            Err(error) => {
-                tracing::debug!(queue = %self.core.name, error = %chain(&error), "recording the failed attempt got no answer");
-                Ok(())
-            }
-            Ok(()) => Ok(()),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Records the same for certain, also of a message that was not run: for a job whose end others act upon, the next of its key or
+/// the continuation of its batch. They must not start while it may still run.
+///
+/// # Errors
+/// The lease is lost, or the end is not recorded for certain; it is written together with the next change of the message.
+pub(crate) async fn record_end_for_others(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
+    let attempted = std::mem::take(&mut rejection.attempted);
+    let is_recorded = job.with_envelope(|event| event.dead_letter.is_some()).unwrap_or(true);
+    if job.is_unwritable || (is_recorded && !attempted) {
+        return Ok(());
+    }
+    write_end(job, rejection, u32::from(attempted)).await
+}
+
+async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Result<(), Error> {
+    let _saving = job.saving.lock().await;
+    let mut envelope = dead_envelope(job, rejection, attempts)?;
+    *job.content() = Content::Event(Box::new(envelope.clone()));
+    let rendered = job.render_and_store_blobs(&mut envelope).await?;
+    let saved = job.lease.save_here(rendered.text).await;
+    job.remove_unless_saved(rendered.blobs, &saved).await;
+    saved?;
+    *job.content() = Content::Event(Box::new(envelope));
+    Ok(())
+}
+
+/// Dead-letters a message that was received by hand, and so does what the worker's hooks do otherwise.
+pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejection) -> Result<(), Error> {
+    if fifo::in_order(job).is_some() {
+        record_end_for_others(job, &mut rejection).await?;
+        fifo::give_up_turn(job).await?;
+    } else {
+        record_end(job, &mut rejection).await?;
+    }
+    dead_letter(job, &rejection).await.map(drop)
+}
+
+/// Copies the message to the dead-letter queue, with its reason, history and blobs; then deletes the message and
+/// its own blobs.
+///
+/// The message stays where it is if the copy cannot be stored or its blobs cannot be read now. If the answer to
+/// the deletion was lost, the message may be in both queues.
+pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
+    let _saving = job.saving.lock().await;
+    if job.core.store().has_dead_letter_queues() {
+        return move_in_one_step(job, rejection).await;
+    }
+    let dead_letter_queue = job.core.name.dead_letter()?;
+    let envelope = dead_envelope(job, rejection, u32::from(rejection.attempted))?;
+    let obsolete = match copy_among(job, &dead_letter_queue, &envelope).await {
+        Some(copy) => {
+            let kept = references(&copy);
+            references(&envelope).into_iter().filter(|reference| !kept.contains(reference)).collect()
         }
-    }
-
-    /// Records the same for certain, also of a message that was not run: for a job whose end others act upon, the next of its key or
-    /// the continuation of its batch. They must not start while it may still run.
-    ///
-    /// # Errors
-    /// The lease is lost, or the end is not recorded for certain; it is written together with the next change of the message.
-    pub(crate) async fn record_end_for_others(&self, rejection: &mut Rejection) -> Result<(), Error> {
-        let attempted = std::mem::take(&mut rejection.attempted);
-        let is_recorded = self.with_envelope(|event| event.dead_letter.is_some()).unwrap_or(true);
-        if self.is_unwritable || (is_recorded && !attempted) {
-            return Ok(());
+        None => copy_to(job, &dead_letter_queue, envelope).await?,
+    };
+    match job.lease.delete().await {
+        Ok(()) => {
+            tell_dead(job, rejection);
+            remove_blobs(&job.core, &job.core.name, obsolete).await;
+            Ok(Certainty::Applied)
         }
-        self.write_end(rejection, u32::from(attempted)).await
-    }
-
-    async fn write_end(&self, rejection: &Rejection, attempts: u32) -> Result<(), Error> {
-        let _saving = self.saving.lock().await;
-        let mut envelope = self.dead_envelope(rejection, attempts)?;
-        *self.content() = Content::Event(Box::new(envelope.clone()));
-        let rendered = self.render_and_store_blobs(&mut envelope).await?;
-        let saved = self.lease.save_here(rendered.text).await;
-        self.remove_unless_saved(rendered.blobs, &saved).await;
-        saved?;
-        *self.content() = Content::Event(Box::new(envelope));
-        Ok(())
-    }
-
-    /// Dead-letters a message that was received by hand, and so does what the worker's hooks do otherwise.
-    pub(crate) async fn dead_letter_by_hand(&self, mut rejection: Rejection) -> Result<(), Error> {
-        if self.in_order().is_some() {
-            self.record_end_for_others(&mut rejection).await?;
-            self.give_up_turn().await?;
-        } else {
-            self.record_end(&mut rejection).await?;
+        Err(LeaseError::Uncertain(_)) => {
+            tell_dead(job, rejection);
+            Ok(Certainty::Unknown)
         }
-        self.dead_letter(&rejection).await.map(drop)
+        Err(error) => Err(error.into()),
     }
+}
 
-    /// Copies the message to the dead-letter queue, with its reason, history and blobs; then deletes the message and
-    /// its own blobs.
-    ///
-    /// The message stays where it is if the copy cannot be stored or its blobs cannot be read now. If the answer to
-    /// the deletion was lost, the message may be in both queues.
-    pub(crate) async fn dead_letter(&self, rejection: &Rejection) -> Result<Certainty, Error> {
-        let _saving = self.saving.lock().await;
-        if self.core.store().has_dead_letter_queues() {
-            return self.move_in_one_step(rejection).await;
+/// Tells the observers of a stored dead letter.
+fn tell_dead(job: &LeasedJob, rejection: &Rejection) {
+    job.core.observers().tell(|| Event::DeadLettered {
+        job: job.info().map(Arc::new),
+        queue: job.core.name.clone(),
+        reason: rejection.reason.clone(),
+    });
+}
+
+pub(super) fn dead_envelope(
+    job: &LeasedJob,
+    rejection: &Rejection,
+    attempts: u32,
+) -> Result<Envelope, Error> {
+    let mut envelope = match &*job.content() {
+        // Kept whole: there is no room in it for the attributes of a dead letter.
+        Content::Event(envelope) if job.is_unwritable => wrap_unwritable(job, envelope)?,
+        Content::Event(envelope) => (**envelope).clone(),
+        Content::Unreadable(text) => wrap_unreadable(job, text.as_deref())?,
+    };
+    envelope.history.attempts = envelope.history.attempts.saturating_add(attempts);
+    envelope.history.last_error = Some(printable(&rejection.detail, crate::envelope::MAX_ERROR_CHARS));
+    envelope.dead_letter = Some(DeadLetterNote {
+        reason: rejection.reason.as_str().to_owned(),
+        queue: job.core.name.as_str().to_owned(),
+        message: Some(job.lease.message_id().to_string()),
+        time: rfc3339(Some(job.core.options.clock.now()))?,
+        deliveries: job.dequeue_count,
+        worker: Some(job.core.options.worker.chars().take(MAX_WORKER_CHARS).collect()),
+    });
+    Ok(envelope)
+}
+
+fn wrap_unwritable(job: &LeasedJob, event: &Envelope) -> Result<Envelope, Error> {
+    let as_it_came = Envelope { history: History::default(), ..event.clone() };
+    let mut wrapped = wrap_unreadable(job, Some(&as_it_came.to_json()?))?;
+    wrapped.history.attempts = event.history.attempts;
+    Ok(wrapped)
+}
+
+fn wrap_unreadable(job: &LeasedJob, text: Option<&str>) -> Result<Envelope, Error> {
+    let payload = match text {
+        None => Payload::None,
+        Some(text) => {
+            let json = serde_json::to_vec(text).map_err(|e| {
+                Error::new(ErrorKind::Undecodable, "the text cannot be stored in a dead letter")
+                    .with_source(e)
+            })?;
+            Payload::Json(JsonText::written_by_serde_json(json))
         }
-        let dead_letter_queue = self.core.name.dead_letter()?;
-        let envelope = self.dead_envelope(rejection, u32::from(rejection.attempted))?;
-        let obsolete = match self.copy_among(&dead_letter_queue, &envelope).await {
-            Some(copy) => {
-                let kept = references(&copy);
-                references(&envelope).into_iter().filter(|reference| !kept.contains(reference)).collect()
-            }
-            None => self.copy_to(&dead_letter_queue, envelope).await?,
-        };
-        match self.lease.delete().await {
-            Ok(()) => {
-                self.tell_dead(rejection);
-                remove_blobs(&self.core, &self.core.name, obsolete).await;
-                Ok(Certainty::Applied)
-            }
-            Err(LeaseError::Uncertain(_)) => {
-                self.tell_dead(rejection);
-                Ok(Certainty::Unknown)
-            }
-            Err(error) => Err(error.into()),
+    };
+    let id = job.lease.message_id().to_string();
+    let mut envelope = Envelope::new(id, UNREADABLE_SOURCE, UNREADABLE_KIND, payload);
+    envelope.content_type = Some("text/plain".into());
+    Ok(envelope)
+}
+
+/// Returns the copy of this message that an earlier delivery has made, if it is among the first messages that a
+/// peek returns.
+async fn copy_among(job: &LeasedJob, dead_letter_queue: &QueueName, envelope: &Envelope) -> Option<Envelope> {
+    if job.dequeue_count <= 1 {
+        return None;
+    }
+    let lying = job.core.store().peek(dead_letter_queue, MAX_MESSAGES).await.ok()?;
+    let copy = DeathOf::of(envelope)?;
+    events(&lying).find(|found| DeathOf::of(found).as_ref() == Some(&copy))
+}
+
+/// Stores the blobs of the copy, then the copy. Returns the blobs of the original, which the copy does not need.
+async fn copy_to(
+    job: &LeasedJob,
+    dead_letter_queue: &QueueName,
+    mut envelope: Envelope,
+) -> Result<Vec<StoredReference>, Error> {
+    let mut blobs = copy_blobs(&job.core, &job.core.name, &mut envelope).await?;
+    let stored = async {
+        let rendered = job.render(&mut envelope).map_err(|error| (Certainty::NotApplied, error))?;
+        for (reference, data) in rendered.blobs {
+            let stored = job.core.claim_checks.store(&reference, data, None).await;
+            stored.map_err(|error| (Certainty::NotApplied, error.into()))?;
+            blobs.new.push(reference);
         }
-    }
-
-    /// Tells the observers of a stored dead letter.
-    fn tell_dead(&self, rejection: &Rejection) {
-        self.core.observers().tell(|| Event::DeadLettered {
-            job: self.info().map(Arc::new),
-            queue: self.core.name.clone(),
-            reason: rejection.reason.clone(),
-        });
-    }
-
-    pub(super) fn dead_envelope(&self, rejection: &Rejection, attempts: u32) -> Result<Envelope, Error> {
-        let mut envelope = match &*self.content() {
-            // Kept whole: there is no room in it for the attributes of a dead letter.
-            Content::Event(envelope) if self.is_unwritable => self.wrap_unwritable(envelope)?,
-            Content::Event(envelope) => (**envelope).clone(),
-            Content::Unreadable(text) => self.wrap_unreadable(text.as_deref())?,
-        };
-        envelope.history.attempts = envelope.history.attempts.saturating_add(attempts);
-        envelope.history.last_error = Some(printable(&rejection.detail, crate::envelope::MAX_ERROR_CHARS));
-        envelope.dead_letter = Some(DeadLetterNote {
-            reason: rejection.reason.as_str().to_owned(),
-            queue: self.core.name.as_str().to_owned(),
-            message: Some(self.lease.message_id().to_string()),
-            time: rfc3339(Some(self.core.options.clock.now()))?,
-            deliveries: self.dequeue_count,
-            worker: Some(self.core.options.worker.chars().take(MAX_WORKER_CHARS).collect()),
-        });
-        Ok(envelope)
-    }
-
-    fn wrap_unwritable(&self, event: &Envelope) -> Result<Envelope, Error> {
-        let as_it_came = Envelope { history: History::default(), ..event.clone() };
-        let mut wrapped = self.wrap_unreadable(Some(&as_it_came.to_json()?))?;
-        wrapped.history.attempts = event.history.attempts;
-        Ok(wrapped)
-    }
-
-    fn wrap_unreadable(&self, text: Option<&str>) -> Result<Envelope, Error> {
-        let payload = match text {
-            None => Payload::None,
-            Some(text) => {
-                let json = serde_json::to_vec(text).map_err(|e| {
-                    Error::new(ErrorKind::Undecodable, "the text cannot be stored in a dead letter")
-                        .with_source(e)
-                })?;
-                Payload::Json(JsonText::written_by_serde_json(json))
+        // A process that was stopped for a while would add a letter beside the one that the next owner has written.
+        job.lease.check_not_ended().map_err(|error| (Certainty::NotApplied, error.into()))?;
+        put_into(job.core.store(), dead_letter_queue, rendered.text).await
+    };
+    match stored.await {
+        Ok(()) => Ok(blobs.old),
+        Err((certainty, error)) => {
+            // Otherwise the copy may be stored and need them.
+            if certainty == Certainty::NotApplied {
+                remove_blobs(&job.core, &job.core.name, blobs.new).await;
             }
-        };
-        let id = self.lease.message_id().to_string();
-        let mut envelope = Envelope::new(id, UNREADABLE_SOURCE, UNREADABLE_KIND, payload);
-        envelope.content_type = Some("text/plain".into());
-        Ok(envelope)
-    }
-
-    /// Returns the copy of this message that an earlier delivery has made, if it is among the first messages that a
-    /// peek returns.
-    async fn copy_among(&self, dead_letter_queue: &QueueName, envelope: &Envelope) -> Option<Envelope> {
-        if self.dequeue_count <= 1 {
-            return None;
-        }
-        let lying = self.core.store().peek(dead_letter_queue, MAX_MESSAGES).await.ok()?;
-        let copy = DeathOf::of(envelope)?;
-        events(&lying).find(|found| DeathOf::of(found).as_ref() == Some(&copy))
-    }
-
-    /// Stores the blobs of the copy, then the copy. Returns the blobs of the original, which the copy does not need.
-    async fn copy_to(
-        &self,
-        dead_letter_queue: &QueueName,
-        mut envelope: Envelope,
-    ) -> Result<Vec<StoredReference>, Error> {
-        let mut blobs = copy_blobs(&self.core, &self.core.name, &mut envelope).await?;
-        let stored = async {
-            let rendered = self.render(&mut envelope).map_err(|error| (Certainty::NotApplied, error))?;
-            for (reference, data) in rendered.blobs {
-                let stored = self.core.claim_checks.store(&reference, data, None).await;
-                stored.map_err(|error| (Certainty::NotApplied, error.into()))?;
-                blobs.new.push(reference);
-            }
-            // A process that was stopped for a while would add a letter beside the one that the next owner has written.
-            self.lease.check_not_ended().map_err(|error| (Certainty::NotApplied, error.into()))?;
-            put_into(self.core.store(), dead_letter_queue, rendered.text).await
-        };
-        match stored.await {
-            Ok(()) => Ok(blobs.old),
-            Err((certainty, error)) => {
-                // Otherwise the copy may be stored and need them.
-                if certainty == Certainty::NotApplied {
-                    remove_blobs(&self.core, &self.core.name, blobs.new).await;
-                }
-                Err(error)
-            }
+            Err(error)
         }
     }
 }

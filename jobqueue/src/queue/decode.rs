@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::history;
 use super::leased_job::{Content, LeasedJob};
 use super::queue_core::QueueCore;
+use super::room::with_room_checked;
 use crate::claim_check::PayloadError;
 use crate::clock::parse_rfc3339;
 use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
@@ -74,86 +75,89 @@ impl Rejection {
     }
 }
 
-impl QueueCore {
-    /// Starts the lease of a message, and reads the message.
-    pub(crate) async fn decode(
-        self: &Arc<Self>,
-        incoming: Incoming,
-        kinds: &dyn Kinds,
-    ) -> (LeasedJob, Decoded) {
-        let (leased_job, inspected) = self.inspect(incoming, kinds);
-        let decoded = match inspected {
-            Inspected::Done(decoded) => decoded,
-            // Boxed, because most payloads are inside their messages.
-            Inspected::Stored(payload) => Box::pin(self.fetch(&payload)).await,
-        };
-        (leased_job, decoded)
-    }
+/// Starts the lease of a message, and reads the message.
+pub(crate) async fn decode(
+    core: &Arc<QueueCore>,
+    incoming: Incoming,
+    kinds: &dyn Kinds,
+) -> (LeasedJob, Decoded) {
+    let (leased_job, inspected) = inspect(core, incoming, kinds);
+    let decoded = match inspected {
+        Inspected::Done(decoded) => decoded,
+        // Boxed, because most payloads are inside their messages.
+        Inspected::Stored(payload) => Box::pin(fetch(core, &payload)).await,
+    };
+    (leased_job, decoded)
+}
 
-    /// Starts the lease of a message that will only be put back.
-    pub(crate) fn take(self: &Arc<Self>, incoming: Incoming, kinds: &dyn Kinds) -> LeasedJob {
-        self.inspect(incoming, kinds).0
-    }
+/// Starts the lease of a message that will only be put back.
+pub(crate) fn lease_only(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn Kinds) -> LeasedJob {
+    inspect(core, incoming, kinds).0
+}
 
-    async fn fetch(&self, payload: &Payload) -> Decoded {
-        decoded(self.claim_checks.payload(&self.name, payload).await)
-    }
+async fn fetch(core: &QueueCore, payload: &Payload) -> Decoded {
+    decoded(core.claim_checks.payload(&core.name, payload).await)
+}
 
-    /// Decodes a message as far as that is possible without a request to the storage.
-    fn inspect(self: &Arc<Self>, incoming: Incoming, kinds: &dyn Kinds) -> (LeasedJob, Inspected) {
-        let Incoming { leased, requested, settings } = incoming;
-        let lease = self.lease(&leased, requested, &settings);
-        let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
-        let leased_job = LeasedJob::new(Arc::clone(self), lease, (&leased, delivery), settings, content)
-            .check_room(leased.text.as_deref().unwrap_or_default());
-        let inspected = match problem {
-            Some(rejection) => Inspected::Done(Decoded::Rejected(rejection)),
-            None => leased_job
-                .with_envelope(|event| self.inspect_event(event, &leased_job, kinds))
-                .unwrap_or_else(
-                    // `read` reports a problem for every text that is not an event.
-                    || {
-                        Inspected::Done(Decoded::Rejected(Rejection::new(
-                            Reason::DECODE_ERROR,
-                            "the message is not an event",
-                        )))
-                    },
-                ),
-        };
-        (leased_job, inspected)
-    }
-
-    fn lease(&self, leased: &LeasedMessage, requested: Instant, settings: &QueueSettings) -> Arc<Lease> {
-        let queue = LeasedQueue {
-            name: self.name.clone(),
-            store: self.store_handle(),
-            renewer_store: self.renewer_store(),
-            renewer: self.renewer().clone(),
-            observers: Arc::clone(self.observers()),
-        };
-        Lease::start(&queue, leased, requested, self.terms(settings))
-    }
-
-    fn inspect_event(&self, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {
-        if let Some(rejection) = spent(event, leased_job) {
-            return Inspected::Done(Decoded::Rejected(rejection));
+/// Decodes a message as far as that is possible without a request to the storage.
+fn inspect(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn Kinds) -> (LeasedJob, Inspected) {
+    let Incoming { leased, requested, settings } = incoming;
+    let lease = new_lease(core, &leased, requested, &settings);
+    let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
+    let leased_job = LeasedJob::new(Arc::clone(core), lease, (&leased, delivery), settings, content);
+    let leased_job = with_room_checked(leased_job, leased.text.as_deref().unwrap_or_default());
+    let inspected = match problem {
+        Some(rejection) => Inspected::Done(Decoded::Rejected(rejection)),
+        None => {
+            leased_job.with_envelope(|event| inspect_event(core, event, &leased_job, kinds)).unwrap_or_else(
+                // `read` reports a problem for every text that is not an event.
+                || {
+                    Inspected::Done(Decoded::Rejected(Rejection::new(
+                        Reason::DECODE_ERROR,
+                        "the message is not an event",
+                    )))
+                },
+            )
         }
-        match not_before(event)
-            .map(|time| time.and_then(|time| time.duration_since(self.options.clock.now()).ok()))
-        {
-            Err(rejection) => return Inspected::Done(Decoded::Rejected(rejection)),
-            Ok(Some(wait)) if !wait.is_zero() => {
-                return Inspected::Done(Decoded::NotYet(wait.min(MAX_VISIBILITY)));
-            }
-            Ok(_) => {}
+    };
+    (leased_job, inspected)
+}
+
+fn new_lease(
+    core: &QueueCore,
+    leased: &LeasedMessage,
+    requested: Instant,
+    settings: &QueueSettings,
+) -> Arc<Lease> {
+    let queue = LeasedQueue {
+        name: core.name.clone(),
+        store: core.store_handle(),
+        renewer_store: core.renewer_store(),
+        renewer: core.renewer().clone(),
+        observers: Arc::clone(core.observers()),
+    };
+    Lease::start(&queue, leased, requested, core.terms(settings))
+}
+
+fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {
+    if let Some(rejection) = spent(event, leased_job) {
+        return Inspected::Done(Decoded::Rejected(rejection));
+    }
+    match not_before(event)
+        .map(|time| time.and_then(|time| time.duration_since(core.options.clock.now()).ok()))
+    {
+        Err(rejection) => return Inspected::Done(Decoded::Rejected(rejection)),
+        Ok(Some(wait)) if !wait.is_zero() => {
+            return Inspected::Done(Decoded::NotYet(wait.min(MAX_VISIBILITY)));
         }
-        if !kinds.knows(&event.kind) {
-            return Inspected::Done(Decoded::UnknownKind);
-        }
-        match self.claim_checks.inline(&event.payload) {
-            Some(payload) => Inspected::Done(decoded(payload)),
-            None => Inspected::Stored(event.payload.clone()),
-        }
+        Ok(_) => {}
+    }
+    if !kinds.knows(&event.kind) {
+        return Inspected::Done(Decoded::UnknownKind);
+    }
+    match core.claim_checks.inline(&event.payload) {
+        Some(payload) => Inspected::Done(decoded(payload)),
+        None => Inspected::Stored(event.payload.clone()),
     }
 }
 

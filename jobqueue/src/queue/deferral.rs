@@ -98,40 +98,38 @@ impl Cause {
     }
 }
 
-impl LeasedJob {
-    /// Ends a wait for running, because the job runs now. A wait for a hook continues: the hook is called again at
-    /// the job's end.
-    pub(crate) fn runs(&self) {
-        let waits_for_hook =
-            |deferral: &Deferral| [Cause::Hook.code(), Cause::BrokenHook.code()].contains(&&*deferral.cause);
-        let former = self.with_envelope(|envelope| envelope.history.deferral.as_ref().map(waits_for_hook));
-        if former.flatten() == Some(false) {
-            self.end_wait();
-        }
+/// Ends a wait for running, because the job runs now. A wait for a hook continues: the hook is called again at
+/// the job's end.
+pub(crate) fn note_running(job: &LeasedJob) {
+    let waits_for_hook =
+        |deferral: &Deferral| [Cause::Hook.code(), Cause::BrokenHook.code()].contains(&&*deferral.cause);
+    let former = job.with_envelope(|envelope| envelope.history.deferral.as_ref().map(waits_for_hook));
+    if former.flatten() == Some(false) {
+        job.end_wait();
     }
+}
 
-    /// Puts the message back because of `cause`, unless it has waited for it long enough. `detail` is for operators.
-    pub(crate) async fn defer(&self, cause: Cause, detail: &str) -> Result<Deferred, Error> {
-        let now = self.received_at();
-        let former = self.with_envelope(|envelope| envelope.history.deferral.clone()).flatten();
-        let former = former.filter(|former| former.cause == cause.code());
-        let (mut deferral, waited) = match former.and_then(|former| waited(former, now)) {
-            Some(former) => former,
-            None => (first(cause, now)?, Duration::ZERO),
-        };
-        if let Some(limit) = cause.limit(&self.settings)
-            && deferral.count >= LEAST_TRIES
-            && waited >= limit
-        {
-            let tries = deferral.count;
-            let detail = format!("{detail}; waited {waited:.0?}, in {tries} deliveries");
-            return Ok(Deferred::Over(Rejection::new(cause.reason(), detail)));
-        }
-        deferral.count = deferral.count.saturating_add(1);
-        let wait = cause.wait(deferral.count);
-        self.release_deferred(wait, deferral).await?;
-        Ok(Deferred::PutBack(wait))
+/// Puts the message back because of `cause`, unless it has waited for it long enough. `detail` is for operators.
+pub(crate) async fn defer(job: &LeasedJob, cause: Cause, detail: &str) -> Result<Deferred, Error> {
+    let now = job.received_at();
+    let former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten();
+    let former = former.filter(|former| former.cause == cause.code());
+    let (mut deferral, waited) = match former.and_then(|former| waited(former, now)) {
+        Some(former) => former,
+        None => (first(cause, now)?, Duration::ZERO),
+    };
+    if let Some(limit) = cause.limit(&job.settings)
+        && deferral.count >= LEAST_TRIES
+        && waited >= limit
+    {
+        let tries = deferral.count;
+        let detail = format!("{detail}; waited {waited:.0?}, in {tries} deliveries");
+        return Ok(Deferred::Over(Rejection::new(cause.reason(), detail)));
     }
+    deferral.count = deferral.count.saturating_add(1);
+    let wait = cause.wait(deferral.count);
+    job.release_deferred(wait, deferral).await?;
+    Ok(Deferred::PutBack(wait))
 }
 
 fn first(cause: Cause, now: SystemTime) -> Result<Deferral, Error> {

@@ -8,9 +8,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use super::dead_letter::dead_letter_by_hand;
 use super::decode::Rejection;
 use super::leased_job::LeasedJob;
+use super::progress::{load_saved, save_progress};
 use crate::error::{Error, ErrorKind};
+use crate::fifo;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason};
 use crate::lease::LeaseError;
@@ -76,7 +79,7 @@ impl<M> Delivery<M> {
     pub async fn complete(mut self) -> Result<(), Error> {
         let leased_job = self.take()?;
         let complete = async {
-            leased_job.end_turn().await?;
+            fifo::end_turn(&leased_job).await?;
             leased_job.complete().await.map_err(|error| match error {
                 LeaseError::Uncertain(_) => Error::new(
                     ErrorKind::LeaseUncertain,
@@ -148,7 +151,7 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
-        self.leased_job()?.save_progress(to_json(progress)?).await
+        save_progress(self.leased_job()?, to_json(progress)?).await
     }
 
     /// Returns the last value that [`checkpoint`](Self::checkpoint) saved, in this or an earlier delivery; `None` if
@@ -161,7 +164,7 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        self.leased_job()?.saved().await?.progress().map(from_json).transpose()
+        load_saved(self.leased_job()?).await?.progress().map(from_json).transpose()
     }
 
     fn leased_job(&self) -> Result<&LeasedJob, Error> {
@@ -175,7 +178,7 @@ impl<M> Delivery<M> {
 
 async fn dead_letter(leased_job: &LeasedJob, rejection: Rejection) -> Result<(), Error> {
     let outcome = Outcome::DeadLettered(rejection.reason.clone());
-    traced(leased_job, &outcome, leased_job.dead_letter_by_hand(rejection)).await
+    traced(leased_job, &outcome, dead_letter_by_hand(leased_job, rejection)).await
 }
 
 /// Settles a delivery, in a span of the tracer if there is one. `outcome` is the one of a success.

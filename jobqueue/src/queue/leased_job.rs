@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::history_trim::HistoryTrim;
+use super::prepare::fit;
 use super::progress::Saved;
 use super::queue_core::QueueCore;
 use crate::clock::parse_rfc3339;
@@ -215,7 +216,7 @@ impl LeasedJob {
             Payload::Binary(bytes) => bytes.clone(),
             Payload::None | Payload::Stored(_) => Bytes::new(),
         };
-        self.core.fit(envelope, data, self.settings.encoding)
+        fit(&self.core, envelope, data, self.settings.encoding)
     }
 
     /// Moves a checkpoint from the message to a blob. Returns false if there is none.

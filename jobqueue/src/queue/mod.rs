@@ -57,25 +57,32 @@ pub use send_options::SendOptions;
 pub use typed::Queue;
 pub use unique::SendUniqueOutcome;
 
-pub(crate) use dead_letter::DEAD_LETTER_RETRY;
 #[cfg(feature = "schedule")]
 pub(crate) use dead_letter::is_waiting;
 pub(crate) use dead_letter::unwrap_unreadable;
+pub(crate) use dead_letter::{DEAD_LETTER_RETRY, dead_letter, record_end, record_end_for_others};
 pub(crate) use dead_letters::past_dead_letters;
 pub(crate) use dead_letters::{DeadLetterQueue, PassAction};
-pub(crate) use decode::{Decoded, Incoming, Kinds, Rejection};
-pub(crate) use deferral::{Cause, Deferred};
+pub(crate) use decode::{Decoded, Incoming, Kinds, Rejection, decode, lease_only};
+pub(crate) use deferral::{Cause, Deferred, defer, note_running};
 pub(crate) use delivery::{from_json, to_json};
 pub(crate) use leased_job::LeasedJob;
 #[cfg(feature = "sqlite")]
 pub(crate) use prepare::Prepared;
-pub(crate) use prepare::{Draft, Purpose, new_id};
+pub(crate) use prepare::{Draft, Purpose, new_id, prepare, prepare_envelope, render_draft};
+pub(crate) use progress::{load_saved, read_stored_checkpoint, save_progress, save_step};
 pub(crate) use queue_core::{QueueCore, QueueCoreOptions};
 pub(crate) use read::payload_error;
 #[cfg(feature = "testing")]
 pub(crate) use read::read_text;
 pub(crate) use receive::Idle;
-pub(crate) use unique::CONTAINER as UNIQUE;
+pub(crate) use send::dispatch;
+#[cfg(feature = "sqlite")]
+pub(crate) use send::sent_in_transaction;
+pub(crate) use send_all::dispatch_all;
+#[cfg(feature = "sqlite")]
+pub(crate) use unique::send_unique_exclusively;
+pub(crate) use unique::{CONTAINER as UNIQUE, send_unique};
 pub(crate) use unreceived::{Stored, Unreceived, delete_unreceived};
 
 pub(crate) use crate::envelope::{EventDigest, Identity, IdentityDigest};

@@ -2,6 +2,7 @@
 //! could fail after it.
 
 use super::blobs::{copy_blobs, remove_blobs};
+use super::dead_letter::dead_envelope;
 use super::decode::Rejection;
 use super::leased_job::LeasedJob;
 use crate::envelope::Envelope;
@@ -9,48 +10,45 @@ use crate::error::Error;
 use crate::lease::LeaseError;
 use crate::storage::{Certainty, DeadLetterCause, DeadLetterMessage};
 
-impl LeasedJob {
-    /// Moves the message, with its reason, its history and blobs that never expire; then deletes the blobs of the message. The
-    /// caller holds the lock on saving.
-    ///
-    /// The message stays where it is if the storage refuses, or if its blobs cannot be copied now.
-    pub(super) async fn move_in_one_step(&self, rejection: &Rejection) -> Result<Certainty, Error> {
-        let mut envelope = self.dead_envelope(rejection, u32::from(rejection.attempted))?;
-        let mut copied = copy_blobs(&self.core, &self.core.name, &mut envelope).await?;
-        let text = match self.store_dead_text(&mut envelope, &mut copied.new).await {
-            Ok(text) => text,
-            Err(error) => {
-                remove_blobs(&self.core, &self.core.name, copied.new).await;
-                return Err(error);
-            }
-        };
-        let cause =
-            DeadLetterCause::new(rejection.reason.as_str()).with_description(envelope.history.last_error);
-        match self.lease.dead_letter(&DeadLetterMessage::new(text, cause)).await {
-            Ok(()) => {
-                remove_blobs(&self.core, &self.core.name, copied.old).await;
-                Ok(Certainty::Applied)
-            }
-            // Whichever it is, its blobs are there.
-            Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
-            Err(error) => {
-                remove_blobs(&self.core, &self.core.name, copied.new).await;
-                Err(error.into())
-            }
+/// Moves the message, with its reason, its history and blobs that never expire; then deletes the blobs of the message. The
+/// caller holds the lock on saving.
+///
+/// The message stays where it is if the storage refuses, or if its blobs cannot be copied now.
+pub(super) async fn move_in_one_step(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
+    let mut envelope = dead_envelope(job, rejection, u32::from(rejection.attempted))?;
+    let mut copied = copy_blobs(&job.core, &job.core.name, &mut envelope).await?;
+    let text = match store_dead_text(job, &mut envelope, &mut copied.new).await {
+        Ok(text) => text,
+        Err(error) => {
+            remove_blobs(&job.core, &job.core.name, copied.new).await;
+            return Err(error);
+        }
+    };
+    let cause = DeadLetterCause::new(rejection.reason.as_str()).with_description(envelope.history.last_error);
+    match job.lease.dead_letter(&DeadLetterMessage::new(text, cause)).await {
+        Ok(()) => {
+            remove_blobs(&job.core, &job.core.name, copied.old).await;
+            Ok(Certainty::Applied)
+        }
+        // Whichever it is, its blobs are there.
+        Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
+        Err(error) => {
+            remove_blobs(&job.core, &job.core.name, copied.new).await;
+            Err(error.into())
         }
     }
+}
 
-    /// Returns the text of the dead letter, after storing what did not fit into it.
-    async fn store_dead_text(
-        &self,
-        envelope: &mut Envelope,
-        new: &mut Vec<crate::envelope::StoredReference>,
-    ) -> Result<String, Error> {
-        let rendered = self.render(envelope)?;
-        for (reference, data) in rendered.blobs {
-            self.core.claim_checks.store(&reference, data, None).await?;
-            new.push(reference);
-        }
-        Ok(rendered.text)
+/// Returns the text of the dead letter, after storing what did not fit into it.
+async fn store_dead_text(
+    job: &LeasedJob,
+    envelope: &mut Envelope,
+    new: &mut Vec<crate::envelope::StoredReference>,
+) -> Result<String, Error> {
+    let rendered = job.render(envelope)?;
+    for (reference, data) in rendered.blobs {
+        job.core.claim_checks.store(&reference, data, None).await?;
+        new.push(reference);
     }
+    Ok(rendered.text)
 }

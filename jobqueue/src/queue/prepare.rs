@@ -114,122 +114,124 @@ impl Prepared {
     }
 }
 
-impl QueueCore {
-    /// Validates and encodes a message. Stores nothing.
-    pub(crate) fn prepare<M: QueueMessage>(
-        &self,
-        message: &M,
-        options: SendOptions,
-        purpose: Purpose,
-    ) -> Result<Prepared, Error> {
-        self.render::<M>(Draft::new(message, options)?, purpose)
+/// Validates and encodes a message. Stores nothing.
+pub(crate) fn prepare<M: QueueMessage>(
+    core: &QueueCore,
+    message: &M,
+    options: SendOptions,
+    purpose: Purpose,
+) -> Result<Prepared, Error> {
+    render_draft::<M>(core, Draft::new(message, options)?, purpose)
+}
+
+/// Writes the event for a draft.
+pub(crate) fn render_draft<M: QueueMessage>(
+    core: &QueueCore,
+    draft: Draft,
+    purpose: Purpose,
+) -> Result<Prepared, Error> {
+    let Draft { data, key, mut options } = draft;
+    let id = options.id.take().map_or_else(new_id, Into::into);
+    let payload = payload::<M::Codec>(data.clone())?;
+    let source = options.source.take().unwrap_or_else(|| Arc::clone(&core.options.source));
+    let mut envelope = Envelope::new(id, source, M::KIND, payload);
+    envelope.version = Some(M::VERSION);
+    envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
+    envelope.key = key;
+    prepare_envelope(core, envelope, data, options, purpose)
+}
+
+/// Writes the text for an envelope. `data` is the payload, in case it must go into a blob.
+pub(crate) fn prepare_envelope(
+    core: &QueueCore,
+    mut envelope: Envelope,
+    data: Bytes,
+    options: SendOptions,
+    purpose: Purpose,
+) -> Result<Prepared, Error> {
+    let now = core.options.clock.now();
+    let delay = delay(&options, now)?;
+    if options.ttl.is_some_and(|ttl| ttl <= delay || ttl < Duration::from_secs(1)) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the time to live must be at least 1 second and longer than the delay",
+        ));
     }
-
-    /// Writes the event for a draft.
-    pub(crate) fn render<M: QueueMessage>(&self, draft: Draft, purpose: Purpose) -> Result<Prepared, Error> {
-        let Draft { data, key, mut options } = draft;
-        let id = options.id.take().map_or_else(new_id, Into::into);
-        let payload = payload::<M::Codec>(data.clone())?;
-        let source = options.source.take().unwrap_or_else(|| Arc::clone(&self.options.source));
-        let mut envelope = Envelope::new(id, source, M::KIND, payload);
-        envelope.version = Some(M::VERSION);
-        envelope.content_type = Some(M::Codec::CONTENT_TYPE.into());
-        envelope.key = key;
-        self.prepare_envelope(envelope, data, options, purpose)
+    if delay > MAX_VISIBILITY {
+        envelope.not_before = Some(rfc3339(now.checked_add(delay))?);
     }
-
-    /// Writes the text for an envelope. `data` is the payload, in case it must go into a blob.
-    pub(crate) fn prepare_envelope(
-        &self,
-        mut envelope: Envelope,
-        data: Bytes,
-        options: SendOptions,
-        purpose: Purpose,
-    ) -> Result<Prepared, Error> {
-        let now = self.options.clock.now();
-        let delay = delay(&options, now)?;
-        if options.ttl.is_some_and(|ttl| ttl <= delay || ttl < Duration::from_secs(1)) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "the time to live must be at least 1 second and longer than the delay",
-            ));
-        }
-        if delay > MAX_VISIBILITY {
-            envelope.not_before = Some(rfc3339(now.checked_add(delay))?);
-        }
-        for (name, value) in &options.headers {
-            envelope.insert_header(name, value)?;
-        }
-        let nonce = options.in_order.then(|| Announcement::mark(&mut envelope, options.ttl)).transpose()?;
-        envelope.time = Some(stamp(now)?);
-        let span = self.span_of(&mut envelope, purpose);
-
-        let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
-        let (bytes, encoding) = (data.len(), self.settings().encoding);
-        let (text, blob) = self.fit(&mut envelope, data, encoding)?;
-        let attributes = text.len().saturating_sub(if blob.is_some() { 0 } else { bytes });
-        check_room(self, &envelope, attributes, encoding)?;
-        let hidden = delay.min(MAX_VISIBILITY);
-        let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
-        let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
-        let put = put.with_shard_key(envelope.key).with_job(envelope.id.to_string());
-        let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
-        let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));
-        Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
+    for (name, value) in &options.headers {
+        envelope.insert_header(name, value)?;
     }
+    let nonce = options.in_order.then(|| Announcement::mark(&mut envelope, options.ttl)).transpose()?;
+    envelope.time = Some(stamp(now)?);
+    let span = span_of(core, &mut envelope, purpose);
 
-    /// Starts the span in which a message is sent or created, and gives the message its context. A message that has a context keeps it.
-    fn span_of(&self, envelope: &mut Envelope, purpose: Purpose) -> OpenSpan {
-        let (queue, id) = (&self.name, &*envelope.id);
-        let span = match purpose {
-            _ if envelope.traceparent.is_some() => OpenSpan::none(),
-            Purpose::One => {
-                self.observers().span(|| Step::Send { queue, id: Some(id), messages: 1, created: &[] })
-            }
-            Purpose::OneOfMany => self.observers().span(|| Step::Create { queue, id }),
-            Purpose::Check => OpenSpan::none(),
-        };
-        if envelope.traceparent.is_none() {
-            let own = || super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
-            envelope.traceparent = Some(span.context().unwrap_or_else(own).traceparent());
-            if let Some(state) = span.tracestate() {
-                super::trace::keep_state(envelope, &state);
-            }
+    let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
+    let (bytes, encoding) = (data.len(), core.settings().encoding);
+    let (text, blob) = fit(core, &mut envelope, data, encoding)?;
+    let attributes = text.len().saturating_sub(if blob.is_some() { 0 } else { bytes });
+    check_room(core, &envelope, attributes, encoding)?;
+    let hidden = delay.min(MAX_VISIBILITY);
+    let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
+    let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
+    let put = put.with_shard_key(envelope.key).with_job(envelope.id.to_string());
+    let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
+    let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));
+    Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
+}
+
+/// Starts the span in which a message is sent or created, and gives the message its context. A message that has a context keeps it.
+fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenSpan {
+    let (queue, id) = (&core.name, &*envelope.id);
+    let span = match purpose {
+        _ if envelope.traceparent.is_some() => OpenSpan::none(),
+        Purpose::One => {
+            core.observers().span(|| Step::Send { queue, id: Some(id), messages: 1, created: &[] })
         }
-        span
+        Purpose::OneOfMany => core.observers().span(|| Step::Create { queue, id }),
+        Purpose::Check => OpenSpan::none(),
+    };
+    if envelope.traceparent.is_none() {
+        let own = || super::trace::current().map_or_else(TraceContext::root, |parent| parent.child());
+        envelope.traceparent = Some(span.context().unwrap_or_else(own).traceparent());
+        if let Some(state) = span.tracestate() {
+            super::trace::keep_state(envelope, &state);
+        }
     }
+    span
+}
 
-    /// Renders the envelope. If the text is too large, the payload moves to a blob, which is not written yet.
-    pub(super) fn fit(
-        &self,
-        envelope: &mut Envelope,
-        data: Bytes,
-        encoding: MessageEncoding,
-    ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
-        // Checked here, so that a payload that is too large by itself is not copied into a text first.
-        let inline = matches!(envelope.payload, Payload::Json(_) | Payload::Binary(_));
-        if !inline || may_fit(data.len()) {
-            let json = envelope.to_json()?;
-            if fits(&json, encoding) {
-                return Ok((to_wire(json, encoding), None));
-            }
-        }
-        let too_large = |text: String| Err(Error::new(ErrorKind::TooLarge, text));
-        if !inline {
-            return too_large("the event's attributes alone are too large for a message".to_owned());
-        }
-        let (bytes, limit) = (data.len() as u64, self.claim_checks.max_bytes());
-        if bytes > limit {
-            return too_large(format!("the payload has {bytes} bytes; {limit} are allowed"));
-        }
-        let reference = self.claim_checks.reference(&self.name, &data);
-        envelope.payload = Payload::Stored(reference.clone());
+/// Renders the envelope. If the text is too large, the payload moves to a blob, which is not written yet.
+pub(super) fn fit(
+    core: &QueueCore,
+    envelope: &mut Envelope,
+    data: Bytes,
+    encoding: MessageEncoding,
+) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
+    // Checked here, so that a payload that is too large by itself is not copied into a text first.
+    let inline = matches!(envelope.payload, Payload::Json(_) | Payload::Binary(_));
+    if !inline || may_fit(data.len()) {
         let json = envelope.to_json()?;
-        if !fits(&json, encoding) {
-            return too_large("the event's attributes alone are too large for a message".to_owned());
+        if fits(&json, encoding) {
+            return Ok((to_wire(json, encoding), None));
         }
-        Ok((to_wire(json, encoding), Some((reference, data))))
     }
+    let too_large = |text: String| Err(Error::new(ErrorKind::TooLarge, text));
+    if !inline {
+        return too_large("the event's attributes alone are too large for a message".to_owned());
+    }
+    let (bytes, limit) = (data.len() as u64, core.claim_checks.max_bytes());
+    if bytes > limit {
+        return too_large(format!("the payload has {bytes} bytes; {limit} are allowed"));
+    }
+    let reference = core.claim_checks.reference(&core.name, &data);
+    envelope.payload = Payload::Stored(reference.clone());
+    let json = envelope.to_json()?;
+    if !fits(&json, encoding) {
+        return too_large("the event's attributes alone are too large for a message".to_owned());
+    }
+    Ok((to_wire(json, encoding), Some((reference, data))))
 }
 
 fn check_id(id: Option<&str>) -> Result<(), Error> {

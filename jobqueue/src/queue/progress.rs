@@ -32,67 +32,67 @@ impl Saved {
     }
 }
 
-impl LeasedJob {
-    /// Returns the latest checkpoint. The first call reads it from the message or its blob.
-    pub(crate) async fn saved(&self) -> Result<Saved, Error> {
-        let mut saved = self.saved.lock().await;
-        if let Some(saved) = &*saved {
-            return Ok(saved.clone());
-        }
-        let read = match self.load_checkpoint().await? {
-            None => Saved::default(),
-            Some(json) => serde_json::from_str(&json).map_err(|e| {
-                Error::new(ErrorKind::Undecodable, "the checkpoint was not written by this framework")
-                    .with_source(e)
-            })?,
-        };
-        Ok(saved.insert(read).clone())
+/// Returns the latest checkpoint. The first call reads it from the message or its blob.
+pub(crate) async fn load_saved(job: &LeasedJob) -> Result<Saved, Error> {
+    let mut saved = job.saved.lock().await;
+    if let Some(saved) = &*saved {
+        return Ok(saved.clone());
     }
+    let read = match job.load_checkpoint().await? {
+        None => Saved::default(),
+        Some(json) => serde_json::from_str(&json).map_err(|e| {
+            Error::new(ErrorKind::Undecodable, "the checkpoint was not written by this framework")
+                .with_source(e)
+        })?,
+    };
+    Ok(saved.insert(read).clone())
+}
 
-    /// Reads a checkpoint that is in a blob, so that a storage failure shows before the handler runs. The handler
-    /// learns of any other problem when it reads the checkpoint.
-    pub(crate) async fn read_stored_checkpoint(&self) -> Result<(), Error> {
-        let is_stored =
-            |envelope: &Envelope| matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)));
-        if !self.with_envelope(is_stored).unwrap_or(false) {
-            return Ok(());
-        }
-        match Box::pin(self.saved()).await {
-            Err(error) if error.is_retryable() => Err(error),
-            _ => Ok(()),
-        }
+/// Reads a checkpoint that is in a blob, so that a storage failure shows before the handler runs. The handler
+/// learns of any other problem when it reads the checkpoint.
+pub(crate) async fn read_stored_checkpoint(job: &LeasedJob) -> Result<(), Error> {
+    let is_stored = |envelope: &Envelope| matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)));
+    if !job.with_envelope(is_stored).unwrap_or(false) {
+        return Ok(());
     }
-
-    /// Saves progress (JSON) and keeps the results of steps.
-    pub(crate) async fn save_progress(&self, json: String) -> Result<(), Error> {
-        self.change_saved(|saved| {
-            saved.progress = Some(raw(json)?);
-            Ok(())
-        })
-        .await
+    match Box::pin(load_saved(job)).await {
+        Err(error) if error.is_retryable() => Err(error),
+        _ => Ok(()),
     }
+}
 
-    /// Saves the result of a step (JSON) and keeps the progress and the other results.
-    pub(crate) async fn save_step(&self, name: &str, json: String) -> Result<(), Error> {
-        self.change_saved(|saved| {
-            saved.steps.insert(name.to_owned(), raw(json)?);
-            Ok(())
-        })
-        .await
-    }
-
-    async fn change_saved(&self, change: impl FnOnce(&mut Saved) -> Result<(), Error>) -> Result<(), Error> {
-        let mut next = self.saved().await?;
-        let mut saved = self.saved.lock().await;
-        if let Some(newest) = &*saved {
-            next = newest.clone();
-        }
-        change(&mut next)?;
-        let json = super::delivery::to_json(&next)?;
-        self.checkpoint(json).await?;
-        *saved = Some(next);
+/// Saves progress (JSON) and keeps the results of steps.
+pub(crate) async fn save_progress(job: &LeasedJob, json: String) -> Result<(), Error> {
+    change_saved(job, |saved| {
+        saved.progress = Some(raw(json)?);
         Ok(())
+    })
+    .await
+}
+
+/// Saves the result of a step (JSON) and keeps the progress and the other results.
+pub(crate) async fn save_step(job: &LeasedJob, name: &str, json: String) -> Result<(), Error> {
+    change_saved(job, |saved| {
+        saved.steps.insert(name.to_owned(), raw(json)?);
+        Ok(())
+    })
+    .await
+}
+
+async fn change_saved(
+    job: &LeasedJob,
+    change: impl FnOnce(&mut Saved) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut next = load_saved(job).await?;
+    let mut saved = job.saved.lock().await;
+    if let Some(newest) = &*saved {
+        next = newest.clone();
     }
+    change(&mut next)?;
+    let json = super::delivery::to_json(&next)?;
+    job.checkpoint(json).await?;
+    *saved = Some(next);
+    Ok(())
 }
 
 fn raw(json: String) -> Result<Box<RawValue>, Error> {

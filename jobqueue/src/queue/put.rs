@@ -13,6 +13,7 @@ use super::errors::send_error;
 use super::prepare::Prepared;
 use super::queue_core::QueueCore;
 use super::resend::{remove_unsent, resend_of};
+use super::send::wait_until_ready;
 use super::unreceived::Stored;
 use crate::error::{Error, ErrorKind};
 use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, Tries};
@@ -51,7 +52,7 @@ pub(super) async fn put_patiently(
 ) -> Result<Stored, Error> {
     let mut putting = Putting::new(prepared, started);
     loop {
-        core.ready(started).await;
+        wait_until_ready(core, started).await;
         match core.store().put(&core.name, (*putting.put).clone()).await {
             Ok(outcome) => return Ok(putting.stored(outcome)),
             Err(error) => tokio::time::sleep(put_failed(core, &mut putting, error, started).await?).await,
@@ -68,7 +69,7 @@ pub(super) async fn put_all(
     let mut answers: Vec<_> = ready.iter().map(|_| Err(unanswered())).collect();
     let mut open: Vec<_> = ready.iter().map(|one| Putting::new(one, started)).enumerate().collect();
     while !open.is_empty() {
-        core.ready(started).await;
+        wait_until_ready(core, started).await;
         let puts = open.iter().map(|(_, putting)| (*putting.put).clone()).collect();
         let mut outcomes = core.store().put_all(&core.name, puts).await.into_iter();
         let (mut failed, mut longest) = (Vec::new(), Duration::ZERO);

@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::prepare::{Draft, Purpose};
-use super::send::Sent;
-use super::send_all::{Drafts, SendItem};
+use super::prepare::{Draft, Purpose, render_draft};
+use super::send::{Sent, dispatch};
+use super::send_all::{Drafts, SendItem, send_all};
 use super::send_options::SendOptions;
 use super::typed::Queue;
-use super::unique::SendUniqueOutcome;
+use super::unique::{SendUniqueOutcome, send_unique};
 use crate::error::Error;
 use crate::message::QueueMessage;
 
@@ -267,8 +267,8 @@ impl<M: QueueMessage> IntoFuture for SendRequest<One<'_, M>> {
         Box::pin(async move {
             let draft = draft?;
             core.ready_to_send(below).await?;
-            let prepared = core.render::<M>(draft, Purpose::One)?;
-            core.dispatch(prepared).await
+            let prepared = render_draft::<M>(&core, draft, Purpose::One)?;
+            dispatch(&core, prepared).await
         })
     }
 }
@@ -284,7 +284,7 @@ impl<M: QueueMessage> IntoFuture for SendRequest<Unique<'_, M>> {
         Box::pin(async move {
             let draft = draft?.unique_for(window)?;
             core.ready_to_send(below).await?;
-            core.send_unique::<M>(draft, window).await
+            send_unique::<M>(&core, draft, window).await
         })
     }
 }
@@ -306,7 +306,7 @@ where
         Box::pin(async move {
             let drafts = drafts?;
             core.ready_to_send(below).await?;
-            Ok(core.send_all::<M>(drafts).await)
+            Ok(send_all::<M>(&core, drafts).await)
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Room in a message for the notes of its deliveries. A message that is full when it is sent could be neither retried
 //! nor dead-lettered.
 
+use super::dead_letter::dead_envelope;
 use super::decode::Rejection;
 use super::leased_job::{Content, LeasedJob};
 use super::queue_core::QueueCore;
@@ -47,27 +48,25 @@ pub(super) fn check_room(
     Err(Error::new(ErrorKind::TooLarge, text))
 }
 
-impl LeasedJob {
-    /// Checks whether the event has room for a history. An event of another producer without room cannot be
-    /// rewritten: each of its deliveries counts as an attempt.
-    pub(super) fn check_room(mut self, text: &str) -> Self {
-        if fits_with_room(text, MOST, self.settings.encoding) {
-            return self;
-        }
-        // The longest history, apart from texts that can be shortened.
-        let longest = Rejection::new(Reason::new(&"x".repeat(64)), "");
-        let has_room = |mut event: Envelope| {
-            event.history = History { attempts: u32::MAX - 1, uncounted: u32::MAX, ..event.history };
-            self.render(&mut event).is_ok()
-        };
-        let is_event = matches!(&*self.content(), Content::Event(_));
-        self.is_unwritable = is_event && !self.dead_envelope(&longest, 1).is_ok_and(has_room);
-        let former = self.dequeue_count.saturating_sub(1);
-        if self.is_unwritable
-            && let Content::Event(event) = &mut *self.content()
-        {
-            event.history.attempts = former;
-        }
-        self
+/// Checks whether the event has room for a history. An event of another producer without room cannot be
+/// rewritten: each of its deliveries counts as an attempt.
+pub(super) fn with_room_checked(mut job: LeasedJob, text: &str) -> LeasedJob {
+    if fits_with_room(text, MOST, job.settings.encoding) {
+        return job;
     }
+    // The longest history, apart from texts that can be shortened.
+    let longest = Rejection::new(Reason::new(&"x".repeat(64)), "");
+    let has_room = |mut event: Envelope| {
+        event.history = History { attempts: u32::MAX - 1, uncounted: u32::MAX, ..event.history };
+        job.render(&mut event).is_ok()
+    };
+    let is_event = matches!(&*job.content(), Content::Event(_));
+    job.is_unwritable = is_event && !dead_envelope(&job, &longest, 1).is_ok_and(has_room);
+    let former = job.dequeue_count.saturating_sub(1);
+    if job.is_unwritable
+        && let Content::Event(event) = &mut *job.content()
+    {
+        event.history.attempts = former;
+    }
+    job
 }

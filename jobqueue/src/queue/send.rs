@@ -12,7 +12,7 @@ use super::resend::remove_unsent;
 use super::unreceived::Stored;
 use crate::error::Error;
 use crate::event::Event;
-use crate::fifo::{Announced, Announcement, EntryRef};
+use crate::fifo::{self, Announced, Announcement, EntryRef};
 use crate::storage::Certainty;
 #[cfg(feature = "sqlite")]
 use crate::storage::MessageRef;
@@ -58,96 +58,94 @@ impl Sent {
     }
 }
 
-impl QueueCore {
-    /// Stores a prepared message: first its blob, then its position in its FIFO group, then the message.
-    pub(crate) async fn dispatch(&self, mut prepared: Prepared) -> Result<Sent, Error> {
-        let mut span = std::mem::replace(&mut prepared.span, OpenSpan::none());
-        let (started, kind) = (Instant::now(), Arc::clone(&prepared.kind));
-        let sent = span.run(self.store_prepared(prepared, started)).await;
-        let error = sent.as_ref().err().map(|error| error.kind().as_str());
-        span.end(None, error);
-        self.tell_sent(Some(kind), (1, sent.is_err().into()), started, error);
-        sent
-    }
+/// Stores a prepared message: first its blob, then its position in its FIFO group, then the message.
+pub(crate) async fn dispatch(core: &QueueCore, mut prepared: Prepared) -> Result<Sent, Error> {
+    let mut span = std::mem::replace(&mut prepared.span, OpenSpan::none());
+    let (started, kind) = (Instant::now(), Arc::clone(&prepared.kind));
+    let sent = span.run(store_prepared(core, prepared, started)).await;
+    let error = sent.as_ref().err().map(|error| error.kind().as_str());
+    span.end(None, error);
+    tell_sent(core, Some(kind), (1, sent.is_err().into()), started, error);
+    sent
+}
 
-    /// Tells the observers of a send of some messages, of which some failed.
-    pub(super) fn tell_sent(
-        &self,
-        kind: Option<Arc<str>>,
-        (messages, failed): (usize, usize),
-        started: Instant,
-        error: Option<&'static str>,
-    ) {
-        let (queue, took) = (&self.name, started.elapsed());
-        self.observers().tell(|| Event::Sent { queue: queue.clone(), kind, messages, failed, took, error });
-    }
+/// Tells the observers of a send of some messages, of which some failed.
+pub(super) fn tell_sent(
+    core: &QueueCore,
+    kind: Option<Arc<str>>,
+    (messages, failed): (usize, usize),
+    started: Instant,
+    error: Option<&'static str>,
+) {
+    let (queue, took) = (&core.name, started.elapsed());
+    core.observers().tell(|| Event::Sent { queue: queue.clone(), kind, messages, failed, took, error });
+}
 
-    /// Tells the observers of a message that the application's transaction stores when it commits.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn sent_in_transaction(
-        &self,
-        mut sent: Prepared,
-        started: Instant,
-        message: MessageRef,
-    ) -> Sent {
-        sent.span.end(None, None);
-        self.tell_sent(Some(Arc::clone(&sent.kind)), (1, 0), started, None);
-        sent.sent(Some(message.into()))
-    }
+/// Tells the observers of a message that the application's transaction stores when it commits.
+#[cfg(feature = "sqlite")]
+pub(crate) fn sent_in_transaction(
+    core: &QueueCore,
+    mut sent: Prepared,
+    started: Instant,
+    message: MessageRef,
+) -> Sent {
+    sent.span.end(None, None);
+    tell_sent(core, Some(Arc::clone(&sent.kind)), (1, 0), started, None);
+    sent.sent(Some(message.into()))
+}
 
-    async fn store_prepared(&self, prepared: Prepared, started: Instant) -> Result<Sent, Error> {
-        self.store_blob(&prepared, started).await?;
-        match prepared.announcement {
-            // Boxed, because few messages need it.
-            Some(announcement) => Box::pin(self.dispatch_in_order(prepared, announcement, started)).await,
-            None => {
-                let stored = put_patiently(self, &prepared, started).await?;
-                Ok(prepared.sent(Some(stored)))
+async fn store_prepared(core: &QueueCore, prepared: Prepared, started: Instant) -> Result<Sent, Error> {
+    store_blob(core, &prepared, started).await?;
+    match prepared.announcement {
+        // Boxed, because few messages need it.
+        Some(announcement) => Box::pin(dispatch_in_order(core, prepared, announcement, started)).await,
+        None => {
+            let stored = put_patiently(core, &prepared, started).await?;
+            Ok(prepared.sent(Some(stored)))
+        }
+    }
+}
+
+async fn dispatch_in_order(
+    core: &QueueCore,
+    prepared: Prepared,
+    announcement: Announcement,
+    started: Instant,
+) -> Result<Sent, Error> {
+    let announced = fifo::announce(core, &[announcement]).await.pop();
+    if !matches!(announced, Some(Ok(Announced::Entered))) {
+        remove_unsent(core, &prepared).await;
+        return announced.transpose().map(|_| prepared.sent(None));
+    }
+    match put_patiently(core, &prepared, started).await {
+        Ok(stored) => {
+            fifo::confirm(core, &[(announcement, !stored.perhaps_twice)]).await.pop().transpose()?;
+            Ok(prepared.sent(Some(stored)))
+        }
+        Err(error) => {
+            if error.is_rejected() {
+                fifo::retract(core, &[announcement]).await;
             }
+            Err(error)
         }
     }
+}
 
-    async fn dispatch_in_order(
-        &self,
-        prepared: Prepared,
-        announcement: Announcement,
-        started: Instant,
-    ) -> Result<Sent, Error> {
-        let announced = self.announce(&[announcement]).await.pop();
-        if !matches!(announced, Some(Ok(Announced::Entered))) {
-            remove_unsent(self, &prepared).await;
-            return announced.transpose().map(|_| prepared.sent(None));
-        }
-        match put_patiently(self, &prepared, started).await {
-            Ok(stored) => {
-                self.confirm(&[(announcement, !stored.perhaps_twice)]).await.pop().transpose()?;
-                Ok(prepared.sent(Some(stored)))
-            }
-            Err(error) => {
-                if error.is_rejected() {
-                    self.retract(&[announcement]).await;
-                }
-                Err(error)
-            }
-        }
-    }
+/// Stores the blob of a message whose send began at `started`.
+pub(super) async fn store_blob(core: &QueueCore, prepared: &Prepared, started: Instant) -> Result<(), Error> {
+    let Some((reference, data)) = prepared.blob.as_deref() else { return Ok(()) };
+    let give_up = started + SEND_BUDGET;
+    let stored = core.claim_checks.store_by(give_up, reference, data.clone(), prepared.expires).await;
+    // The message was not put, whether its blob is stored or not.
+    stored.map_err(|error| send_error(error, Certainty::NotApplied))
+}
 
-    /// Stores the blob of a message whose send began at `started`.
-    pub(super) async fn store_blob(&self, prepared: &Prepared, started: Instant) -> Result<(), Error> {
-        let Some((reference, data)) = prepared.blob.as_deref() else { return Ok(()) };
-        let give_up = started + SEND_BUDGET;
-        let stored = self.claim_checks.store_by(give_up, reference, data.clone(), prepared.expires).await;
-        // The message was not put, whether its blob is stored or not.
-        stored.map_err(|error| send_error(error, Certainty::NotApplied))
+/// Waits while the storage throttles, so that it can serve renewals. Does not wait longer than a part of the
+/// send's time.
+pub(super) async fn wait_until_ready(core: &QueueCore, started: Instant) {
+    if core.storage.throttle().left().is_zero() {
+        return;
     }
-
-    /// Waits while the storage throttles, so that it can serve renewals. Does not wait longer than a part of the
-    /// send's time.
-    pub(super) async fn ready(&self, started: Instant) {
-        if self.storage.throttle().left().is_zero() {
-            return;
-        }
-        let patience = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
-        drop(tokio::time::timeout(patience, self.storage.throttle().until_ready()).await);
-    }
+    let patience = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
+    drop(tokio::time::timeout(patience, core.storage.throttle().until_ready()).await);
 }

@@ -7,14 +7,14 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::time::Instant;
 
-use super::prepare::{Draft, Prepared, Purpose};
+use super::prepare::{Draft, Prepared, Purpose, render_draft};
 use super::put::{put_all, unanswered};
 use super::queue_core::QueueCore;
 use super::resend::remove_unsent;
-use super::send::Sent;
+use super::send::{Sent, store_blob, tell_sent};
 use super::send_options::SendOptions;
 use crate::error::{Error, ErrorKind};
-use crate::fifo::Announced;
+use crate::fifo::{self, Announced};
 use crate::message::QueueMessage;
 use crate::trace::{OpenSpan, Step};
 
@@ -98,162 +98,159 @@ impl Drafts {
     }
 }
 
-impl QueueCore {
-    /// Sends messages. Returns the answers in their order.
-    pub(super) async fn send_all<M: QueueMessage>(&self, drafts: Drafts) -> Vec<Result<Sent, Error>> {
-        let Drafts(drafts) = drafts;
-        let in_flight_limit = match self.store().commits_together() {
-            // The positions must be announced in the order of the list.
-            _ if drafts.iter().any(Draft::is_in_order) => 1,
-            true => IN_FLIGHT_TOGETHER,
-            false => IN_FLIGHT,
+/// Sends messages. Returns the answers in their order.
+pub(super) async fn send_all<M: QueueMessage>(core: &QueueCore, drafts: Drafts) -> Vec<Result<Sent, Error>> {
+    let Drafts(drafts) = drafts;
+    let in_flight_limit = match core.store().commits_together() {
+        // The positions must be announced in the order of the list.
+        _ if drafts.iter().any(Draft::is_in_order) => 1,
+        true => IN_FLIGHT_TOGETHER,
+        false => IN_FLIGHT,
+    };
+    let mut answers = Vec::with_capacity(drafts.len());
+    let mut drafts = drafts.into_iter();
+    let mut in_flight = FuturesOrdered::new();
+    loop {
+        let chunk = render_chunk::<M>(core, &mut drafts);
+        if chunk.is_empty() {
+            break;
+        }
+        in_flight.push_back(dispatch_all(core, chunk));
+        // Polled once, so that it starts before the next chunk is written.
+        let stored = match futures_util::poll!(in_flight.next()) {
+            Poll::Ready(stored) => stored,
+            Poll::Pending if in_flight.len() < in_flight_limit => None,
+            Poll::Pending => in_flight.next().await,
         };
-        let mut answers = Vec::with_capacity(drafts.len());
-        let mut drafts = drafts.into_iter();
-        let mut in_flight = FuturesOrdered::new();
-        loop {
-            let chunk = self.render_chunk::<M>(&mut drafts);
-            if chunk.is_empty() {
-                break;
-            }
-            in_flight.push_back(self.dispatch_all(chunk));
-            // Polled once, so that it starts before the next chunk is written.
-            let stored = match futures_util::poll!(in_flight.next()) {
-                Poll::Ready(stored) => stored,
-                Poll::Pending if in_flight.len() < in_flight_limit => None,
-                Poll::Pending => in_flight.next().await,
-            };
-            answers.extend(stored.into_iter().flatten());
-        }
-        while let Some(stored) = in_flight.next().await {
-            answers.extend(stored);
-        }
-        answers
+        answers.extend(stored.into_iter().flatten());
     }
+    while let Some(stored) = in_flight.next().await {
+        answers.extend(stored);
+    }
+    answers
+}
 
-    fn render_chunk<M: QueueMessage>(
-        &self,
-        drafts: &mut impl Iterator<Item = Draft>,
-    ) -> Vec<Result<Prepared, Error>> {
-        let mut bytes = 0;
-        let mut chunk = Vec::with_capacity(CHUNK.min(drafts.size_hint().0));
-        while chunk.len() < CHUNK
-            && bytes < CHUNK_BYTES
-            && let Some(draft) = drafts.next()
+fn render_chunk<M: QueueMessage>(
+    core: &QueueCore,
+    drafts: &mut impl Iterator<Item = Draft>,
+) -> Vec<Result<Prepared, Error>> {
+    let mut bytes = 0;
+    let mut chunk = Vec::with_capacity(CHUNK.min(drafts.size_hint().0));
+    while chunk.len() < CHUNK
+        && bytes < CHUNK_BYTES
+        && let Some(draft) = drafts.next()
+    {
+        let prepared = render_draft::<M>(core, draft, Purpose::OneOfMany);
+        bytes += prepared.as_ref().map_or(0, |prepared| prepared.put.text.len());
+        chunk.push(prepared);
+    }
+    chunk
+}
+
+/// Stores the messages that could be written. Returns the answers in the order of the messages.
+pub(crate) async fn dispatch_all(
+    core: &QueueCore,
+    mut prepared: Vec<Result<Prepared, Error>>,
+) -> Vec<Result<Sent, Error>> {
+    let started = Instant::now();
+    let kind = prepared.iter().flatten().next().map(|one| Arc::clone(&one.kind));
+    let mut span = span_of_all(core, &mut prepared);
+    let answers = span.run(store_all(core, prepared, started)).await;
+    let error = answers.iter().find_map(|answer| answer.as_ref().err()).map(|error| error.kind().as_str());
+    span.end(None, error);
+    let failed = answers.iter().filter(|answer| answer.is_err()).count();
+    tell_sent(core, kind, (answers.len(), failed), started, error);
+    answers
+}
+
+/// Ends the spans in which the messages were written, and starts that of their sending.
+fn span_of_all(core: &QueueCore, prepared: &mut [Result<Prepared, Error>]) -> OpenSpan {
+    if !core.observers().trace() {
+        return OpenSpan::none();
+    }
+    let created: Vec<_> = prepared.iter().flatten().filter_map(|one| one.span.context()).collect();
+    prepared.iter_mut().flatten().for_each(|one| one.span.end(None, None));
+    let (queue, messages) = (&core.name, prepared.len());
+    core.observers().span(|| Step::Send { queue, id: None, messages, created: &created })
+}
+
+async fn store_all(
+    core: &QueueCore,
+    mut prepared: Vec<Result<Prepared, Error>>,
+    started: Instant,
+) -> Vec<Result<Sent, Error>> {
+    for one in &mut prepared {
+        // A message must not be stored without its blob.
+        if let Ok(ready) = one
+            && ready.blob.is_some()
+            && let Err(error) = store_blob(core, ready, started).await
         {
-            let prepared = self.render::<M>(draft, Purpose::OneOfMany);
-            bytes += prepared.as_ref().map_or(0, |prepared| prepared.put.text.len());
-            chunk.push(prepared);
+            *one = Err(error);
         }
-        chunk
     }
-
-    /// Stores the messages that could be written. Returns the answers in the order of the messages.
-    pub(crate) async fn dispatch_all(
-        &self,
-        mut prepared: Vec<Result<Prepared, Error>>,
-    ) -> Vec<Result<Sent, Error>> {
-        let started = Instant::now();
-        let kind = prepared.iter().flatten().next().map(|one| Arc::clone(&one.kind));
-        let mut span = self.span_of_all(&mut prepared);
-        let answers = span.run(self.store_all(prepared, started)).await;
-        let error =
-            answers.iter().find_map(|answer| answer.as_ref().err()).map(|error| error.kind().as_str());
-        span.end(None, error);
-        let failed = answers.iter().filter(|answer| answer.is_err()).count();
-        self.tell_sent(kind, (answers.len(), failed), started, error);
-        answers
+    if prepared.iter().flatten().any(|one| one.announcement.is_some()) {
+        return Box::pin(dispatch_all_in_order(core, prepared, started)).await;
     }
+    let ready: Vec<&Prepared> = prepared.iter().flatten().collect();
+    let mut stored = put_all(core, &ready, started).await.into_iter();
+    let answers = prepared.into_iter().map(|one| {
+        let one = one?;
+        stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
+    });
+    answers.collect()
+}
 
-    /// Ends the spans in which the messages were written, and starts that of their sending.
-    fn span_of_all(&self, prepared: &mut [Result<Prepared, Error>]) -> OpenSpan {
-        if !self.observers().trace() {
-            return OpenSpan::none();
+/// Like [`dispatch_all`], for a list with messages of FIFO groups: their positions are
+/// announced before any message is put, and confirmed when all are.
+async fn dispatch_all_in_order(
+    core: &QueueCore,
+    prepared: Vec<Result<Prepared, Error>>,
+    started: Instant,
+) -> Vec<Result<Sent, Error>> {
+    // `false` for jobs that are done already.
+    let announced = announce_all(core, prepared).await;
+    let ready: Vec<&Prepared> =
+        announced.iter().flatten().filter(|(_, to_put)| *to_put).map(|(one, _)| one).collect();
+    let mut stored = put_all(core, &ready, started).await;
+    let ends = || ready.iter().zip(&stored).enumerate();
+    let confirm = ends().filter_map(|(at, (one, put))| Some((at, one.announcement?, put.as_ref().ok()?)));
+    let confirm: Vec<_> = confirm.map(|(at, one, stored)| (at, (one, !stored.perhaps_twice))).collect();
+    let refused = ends().filter(|(_, (_, put))| put.as_ref().is_err_and(Error::is_rejected));
+    let retract: Vec<_> = refused.filter_map(|(_, (one, _))| one.announcement).collect();
+    let (places, confirm): (Vec<_>, Vec<_>) = confirm.into_iter().unzip();
+    for (at, confirmed) in places.into_iter().zip(fifo::confirm(core, &confirm).await) {
+        if let Err(error) = confirmed {
+            stored[at] = Err(error);
         }
-        let created: Vec<_> = prepared.iter().flatten().filter_map(|one| one.span.context()).collect();
-        prepared.iter_mut().flatten().for_each(|one| one.span.end(None, None));
-        let (queue, messages) = (&self.name, prepared.len());
-        self.observers().span(|| Step::Send { queue, id: None, messages, created: &created })
     }
-
-    async fn store_all(
-        &self,
-        mut prepared: Vec<Result<Prepared, Error>>,
-        started: Instant,
-    ) -> Vec<Result<Sent, Error>> {
-        for one in &mut prepared {
-            // A message must not be stored without its blob.
-            if let Ok(ready) = one
-                && ready.blob.is_some()
-                && let Err(error) = self.store_blob(ready, started).await
-            {
-                *one = Err(error);
-            }
-        }
-        if prepared.iter().flatten().any(|one| one.announcement.is_some()) {
-            return Box::pin(self.dispatch_all_in_order(prepared, started)).await;
-        }
-        let ready: Vec<&Prepared> = prepared.iter().flatten().collect();
-        let mut stored = put_all(self, &ready, started).await.into_iter();
-        let answers = prepared.into_iter().map(|one| {
-            let one = one?;
+    fifo::retract(core, &retract).await;
+    let mut stored = stored.into_iter();
+    let answers = announced.into_iter().map(|one| match one? {
+        (one, false) => Ok(one.sent(None)),
+        (one, true) => {
             stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
-        });
-        answers.collect()
-    }
-
-    /// Like [`dispatch_all`](Self::dispatch_all), for a list with messages of FIFO groups: their positions are
-    /// announced before any message is put, and confirmed when all are.
-    async fn dispatch_all_in_order(
-        &self,
-        prepared: Vec<Result<Prepared, Error>>,
-        started: Instant,
-    ) -> Vec<Result<Sent, Error>> {
-        // `false` for jobs that are done already.
-        let announced = self.announce_all(prepared).await;
-        let ready: Vec<&Prepared> =
-            announced.iter().flatten().filter(|(_, to_put)| *to_put).map(|(one, _)| one).collect();
-        let mut stored = put_all(self, &ready, started).await;
-        let ends = || ready.iter().zip(&stored).enumerate();
-        let confirm = ends().filter_map(|(at, (one, put))| Some((at, one.announcement?, put.as_ref().ok()?)));
-        let confirm: Vec<_> = confirm.map(|(at, one, stored)| (at, (one, !stored.perhaps_twice))).collect();
-        let refused = ends().filter(|(_, (_, put))| put.as_ref().is_err_and(Error::is_rejected));
-        let retract: Vec<_> = refused.filter_map(|(_, (one, _))| one.announcement).collect();
-        let (places, confirm): (Vec<_>, Vec<_>) = confirm.into_iter().unzip();
-        for (at, confirmed) in places.into_iter().zip(self.confirm(&confirm).await) {
-            if let Err(error) = confirmed {
-                stored[at] = Err(error);
-            }
         }
-        self.retract(&retract).await;
-        let mut stored = stored.into_iter();
-        let answers = announced.into_iter().map(|one| match one? {
-            (one, false) => Ok(one.sent(None)),
-            (one, true) => {
-                stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
-            }
-        });
-        answers.collect()
-    }
+    });
+    answers.collect()
+}
 
-    /// Announces the positions of FIFO messages. Returns `true` for each message that must be put.
-    async fn announce_all(
-        &self,
-        prepared: Vec<Result<Prepared, Error>>,
-    ) -> Vec<Result<(Prepared, bool), Error>> {
-        let announcements: Vec<_> = prepared.iter().flatten().filter_map(|one| one.announcement).collect();
-        let mut answers = self.announce(&announcements).await.into_iter();
-        let mut announced = Vec::with_capacity(prepared.len());
-        for one in prepared {
-            let answer = match &one {
-                Ok(ready) if ready.announcement.is_some() => answers.next().transpose(),
-                _ => Ok(Some(Announced::Entered)),
-            };
-            if let (Ok(ready), Ok(Some(Announced::AlreadyDone)) | Err(_)) = (&one, &answer) {
-                remove_unsent(self, ready).await;
-            }
-            announced.push(one.and_then(|one| Ok((one, answer? == Some(Announced::Entered)))));
+/// Announces the positions of FIFO messages. Returns `true` for each message that must be put.
+async fn announce_all(
+    core: &QueueCore,
+    prepared: Vec<Result<Prepared, Error>>,
+) -> Vec<Result<(Prepared, bool), Error>> {
+    let announcements: Vec<_> = prepared.iter().flatten().filter_map(|one| one.announcement).collect();
+    let mut answers = fifo::announce(core, &announcements).await.into_iter();
+    let mut announced = Vec::with_capacity(prepared.len());
+    for one in prepared {
+        let answer = match &one {
+            Ok(ready) if ready.announcement.is_some() => answers.next().transpose(),
+            _ => Ok(Some(Announced::Entered)),
+        };
+        if let (Ok(ready), Ok(Some(Announced::AlreadyDone)) | Err(_)) = (&one, &answer) {
+            remove_unsent(core, ready).await;
         }
-        announced
+        announced.push(one.and_then(|one| Ok((one, answer? == Some(Announced::Entered)))));
     }
+    announced
 }

@@ -10,6 +10,7 @@ use super::leased_job::{Content, LeasedJob, Rendered};
 use crate::claim_check::PayloadError;
 use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
+use crate::fifo;
 use crate::job::outcome::printable;
 use crate::job::retry::MAX_DELAY;
 use crate::lease::{LeaseError, delete_all};
@@ -87,7 +88,7 @@ impl LeasedJob {
     async fn put_back(&self, delay: Duration, change: impl FnOnce(&mut Envelope)) -> Result<(), Error> {
         let _saving = self.saving.lock().await;
         let delay = delay.min(MAX_DELAY);
-        self.note_absence(delay).await;
+        fifo::note_absence(self, delay).await;
         let Some(mut envelope) = self.envelope().filter(|_| !self.is_unwritable) else {
             return Ok(self.lease.release(delay, None).await?);
         };

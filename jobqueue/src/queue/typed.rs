@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::dead_letter::dead_letter_by_hand;
 use super::dead_letters::DeadLetters;
-use super::decode::{Decoded, Incoming, Kinds, Rejection};
-use super::deferral::{Cause, Deferred};
+use super::decode::{Decoded, Incoming, Kinds, Rejection, decode};
+use super::deferral::{Cause, Deferred, defer};
 use super::delivery::Delivery;
 use super::leased_job::LeasedJob;
 use super::queue_core::{QueueCore, QueueCoreOptions};
@@ -18,6 +19,7 @@ use super::send::Sent;
 use crate::clock::WITHOUT_END;
 use crate::codec::decode_any_version;
 use crate::error::{Error, ErrorKind};
+use crate::fifo;
 use crate::job::outcome::{Reason, chain};
 use crate::message::{DecodeError, QueueMessage};
 use crate::name::QueueName;
@@ -108,7 +110,7 @@ impl<M: QueueMessage> Queue<M> {
     /// deleted later.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
         let Some(stored) = &sent.stored else { return Ok(false) };
-        self.core.cancel_message(sent.position, stored).await.map_err(|not| not.error)
+        fifo::cancel_message(&self.core, sent.position, stored).await.map_err(|not| not.error)
     }
 
     /// Waits up to `wait` for a message and leases it. Returns `None` if none arrived. Dead-letters unreadable
@@ -150,10 +152,10 @@ impl<M: QueueMessage> Queue<M> {
 
     /// Returns the delivery of a message of this type; settles any other.
     async fn open(&self, incoming: Incoming) -> Result<Option<Delivery<M>>, Error> {
-        let (leased_job, decoded) = self.core.decode(incoming, &KindsOf::<M>(PhantomData)).await;
+        let (leased_job, decoded) = decode(&self.core, incoming, &KindsOf::<M>(PhantomData)).await;
         match decoded {
             Decoded::Ready(data) => return self.read_payload(leased_job, &data).await,
-            Decoded::Rejected(rejection) => leased_job.dead_letter_by_hand(rejection).await?,
+            Decoded::Rejected(rejection) => dead_letter_by_hand(&leased_job, rejection).await?,
             Decoded::NotYet(wait) => leased_job.release_uncounted(wait).await?,
             Decoded::UnknownKind => {
                 self.leave(&leased_job, Cause::UnknownKind, "it is of another kind").await?
@@ -172,13 +174,13 @@ impl<M: QueueMessage> Queue<M> {
             (Ok((version, message)), Some(mut info)) => {
                 info.version = version;
                 leased_job.end_wait();
-                leased_job.keep_expected();
+                fifo::keep_expected(&leased_job);
                 return Ok(Some(Delivery::new(message, info, leased_job)));
             }
             (Err(error), _) if error.is_newer_version() => {
                 self.leave(&leased_job, Cause::NewerVersion, &chain(&error)).await?;
             }
-            (Err(error), _) => leased_job.dead_letter_by_hand(Rejection::undecodable(&error)).await?,
+            (Err(error), _) => dead_letter_by_hand(&leased_job, Rejection::undecodable(&error)).await?,
             // A text that is not an event has no payload.
             (Ok(_), None) => {}
         }
@@ -187,14 +189,14 @@ impl<M: QueueMessage> Queue<M> {
 
     /// Leaves a message to other programs, or to a time when it can be read.
     async fn leave(&self, leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
-        match leased_job.defer(cause, detail).await? {
+        match defer(leased_job, cause, detail).await? {
             Deferred::PutBack(_) => Ok(()),
             // Only workers judge whether anybody knows a message: a program that receives by hand may know one kind
             // of many.
             Deferred::Over(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
                 leased_job.release_uncounted(NOT_MINE).await
             }
-            Deferred::Over(rejection) => leased_job.dead_letter_by_hand(rejection).await,
+            Deferred::Over(rejection) => dead_letter_by_hand(leased_job, rejection).await,
         }
     }
 

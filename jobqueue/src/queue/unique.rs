@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 #[cfg(feature = "sqlite")]
 use super::prepare::Prepared;
-use super::prepare::{Draft, Purpose};
+use super::prepare::{Draft, Purpose, render_draft};
 use super::queue_core::QueueCore;
-use super::send::Sent;
+use super::send::{Sent, dispatch};
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "sqlite")]
 use crate::json_blob::ExclusiveBlobs;
@@ -82,91 +82,94 @@ impl Draft {
     }
 }
 
-impl QueueCore {
-    /// Sends a draft that [`Draft::unique_for`] has checked, unless another message of its key was sent within the
-    /// window.
-    pub(crate) async fn send_unique<M: QueueMessage>(
-        &self,
-        draft: Draft,
-        window: Duration,
-    ) -> Result<SendUniqueOutcome, Error> {
-        // Mistakes in the message show before the key is claimed.
-        self.render::<M>(draft.clone(), Purpose::Check)?;
-        let records = Records::new(self, M::KIND, draft.key().unwrap_or_default())?;
-        let id = draft.id().unwrap_or_default().to_owned();
-        let claim = match self.claim_unique(&records, id, window).await? {
-            Claim::Joined { id } => return Ok(SendUniqueOutcome::Joined { id }),
-            Claim::Owned(claim) => claim,
-        };
-        let prepared = self.render::<M>(draft.with_id(&claim.value.id)?, Purpose::One)?;
-        let taken_over = claim.value.taken_over;
-        match self.dispatch(prepared).await {
-            Ok(mut sent) => {
-                if let Some(stored) = &mut sent.stored {
-                    stored.perhaps_twice |= taken_over;
-                }
-                let stored = |record: Record| record.at(sent.position).into_sent(sent.stored.as_ref());
-                records.finish(claim, stored).await;
-                Ok(SendUniqueOutcome::Sent(sent))
+/// Sends a draft that [`Draft::unique_for`] has checked, unless another message of its key was sent within the
+/// window.
+pub(crate) async fn send_unique<M: QueueMessage>(
+    core: &QueueCore,
+    draft: Draft,
+    window: Duration,
+) -> Result<SendUniqueOutcome, Error> {
+    // Mistakes in the message show before the key is claimed.
+    render_draft::<M>(core, draft.clone(), Purpose::Check)?;
+    let records = Records::new(core, M::KIND, draft.key().unwrap_or_default())?;
+    let id = draft.id().unwrap_or_default().to_owned();
+    let claim = match claim_unique(core, &records, id, window).await? {
+        Claim::Joined { id } => return Ok(SendUniqueOutcome::Joined { id }),
+        Claim::Owned(claim) => claim,
+    };
+    let prepared = render_draft::<M>(core, draft.with_id(&claim.value.id)?, Purpose::One)?;
+    let taken_over = claim.value.taken_over;
+    match dispatch(core, prepared).await {
+        Ok(mut sent) => {
+            if let Some(stored) = &mut sent.stored {
+                stored.perhaps_twice |= taken_over;
             }
-            Err(error) => {
-                // An earlier sender's message may be stored: then the id stays.
-                if error.is_rejected() && !taken_over {
-                    records.finish(claim, Record::into_void).await;
-                }
-                Err(error)
+            let stored = |record: Record| record.at(sent.position).into_sent(sent.stored.as_ref());
+            records.finish(claim, stored).await;
+            Ok(SendUniqueOutcome::Sent(sent))
+        }
+        Err(error) => {
+            // An earlier sender's message may be stored: then the id stays.
+            if error.is_rejected() && !taken_over {
+                records.finish(claim, Record::into_void).await;
             }
+            Err(error)
         }
     }
+}
 
-    /// Sends unique work in a transaction of the caller's. `send` stores the message in the same transaction.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn send_unique_exclusively<M: QueueMessage>(
-        &self,
-        draft: Draft,
-        window: Duration,
-        blobs: &dyn ExclusiveBlobs,
-        send: impl FnOnce(Prepared) -> Result<Sent, Error>,
-    ) -> Result<SendUniqueOutcome, Error> {
-        let draft = draft.unique_for(window)?;
-        // Mistakes in the message show before the key is claimed.
-        self.render::<M>(draft.clone(), Purpose::Check)?;
-        let records = Records::new(self, M::KIND, draft.key().unwrap_or_default())?;
-        let now = self.options.clock.now();
-        let mine = Record::pending(draft.id().unwrap_or_default().to_owned(), now, PENDING, window);
-        let record = match records.claim_exclusively(blobs, &mine, now)? {
-            Exclusive::Owned(record) => record,
-            Exclusive::Joined(id) => return Ok(SendUniqueOutcome::Joined { id }),
-            Exclusive::Busy => {
-                let text = "another sender holds the key of this unique work, and cannot finish while this transaction is \
-                            open; roll it back and try again";
-                return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
-            }
-        };
-        let mut sent = send(self.render::<M>(draft.with_id(&record.id)?, Purpose::One)?)?;
-        if let Some(stored) = &mut sent.stored {
-            stored.perhaps_twice |= record.taken_over;
+/// Sends unique work in a transaction of the caller's. `send` stores the message in the same transaction.
+#[cfg(feature = "sqlite")]
+pub(crate) fn send_unique_exclusively<M: QueueMessage>(
+    core: &QueueCore,
+    draft: Draft,
+    window: Duration,
+    blobs: &dyn ExclusiveBlobs,
+    send: impl FnOnce(Prepared) -> Result<Sent, Error>,
+) -> Result<SendUniqueOutcome, Error> {
+    let draft = draft.unique_for(window)?;
+    // Mistakes in the message show before the key is claimed.
+    render_draft::<M>(core, draft.clone(), Purpose::Check)?;
+    let records = Records::new(core, M::KIND, draft.key().unwrap_or_default())?;
+    let now = core.options.clock.now();
+    let mine = Record::pending(draft.id().unwrap_or_default().to_owned(), now, PENDING, window);
+    let record = match records.claim_exclusively(blobs, &mine, now)? {
+        Exclusive::Owned(record) => record,
+        Exclusive::Joined(id) => return Ok(SendUniqueOutcome::Joined { id }),
+        Exclusive::Busy => {
+            let text = "another sender holds the key of this unique work, and cannot finish while this transaction is \
+                        open; roll it back and try again";
+            return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
         }
-        records.write_exclusively(blobs, record.at(sent.position).into_sent(sent.stored.as_ref()))?;
-        Ok(SendUniqueOutcome::Sent(sent))
+    };
+    let mut sent = send(render_draft::<M>(core, draft.with_id(&record.id)?, Purpose::One)?)?;
+    if let Some(stored) = &mut sent.stored {
+        stored.perhaps_twice |= record.taken_over;
     }
+    records.write_exclusively(blobs, record.at(sent.position).into_sent(sent.stored.as_ref()))?;
+    Ok(SendUniqueOutcome::Sent(sent))
+}
 
-    /// Claims the key. Waits while another sender is about to send.
-    async fn claim_unique(&self, records: &Records, id: String, window: Duration) -> Result<Claim, Error> {
-        let give_up = Instant::now() + PENDING * 2;
-        let mut pause = Duration::from_millis(20);
-        loop {
-            let now = self.options.clock.now();
-            let mine = Record::pending(id.clone(), now, PENDING, window);
-            if let Some(claim) = records.claim(mine, now).await? {
-                return Ok(claim);
-            }
-            if Instant::now() >= give_up {
-                let text = "another sender holds the key of this unique work; try again later";
-                return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(1));
+/// Claims the key. Waits while another sender is about to send.
+async fn claim_unique(
+    core: &QueueCore,
+    records: &Records,
+    id: String,
+    window: Duration,
+) -> Result<Claim, Error> {
+    let give_up = Instant::now() + PENDING * 2;
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let now = core.options.clock.now();
+        let mine = Record::pending(id.clone(), now, PENDING, window);
+        if let Some(claim) = records.claim(mine, now).await? {
+            return Ok(claim);
         }
+        if Instant::now() >= give_up {
+            let text = "another sender holds the key of this unique work; try again later";
+            return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
     }
 }

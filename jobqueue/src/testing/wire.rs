@@ -9,7 +9,7 @@ use crate::queue::{Purpose, Queue, SendOptions, read_text};
 /// # Errors
 /// Those of [`Queue::send`], except for the storage's.
 pub fn text_of<M: QueueMessage>(queue: &Queue<M>, message: &M) -> Result<String, Error> {
-    Ok(queue.core().prepare(message, SendOptions::new(), Purpose::Check)?.put.text)
+    Ok(crate::queue::prepare(queue.core(), message, SendOptions::new(), Purpose::Check)?.put.text)
 }
 
 /// Returns the message in a text of the queue, decoded and validated. Asks the storage only if the payload is in a

@@ -17,7 +17,7 @@ use crate::handler::{ExtractError, FromJob, Job};
 use crate::job::JobInfo;
 use crate::message::QueueMessage;
 use crate::presence::Run;
-use crate::queue::{LeasedJob, Queue, from_json, to_json};
+use crate::queue::{self, LeasedJob, Queue, from_json, to_json};
 use crate::storage::Storage;
 use crate::sync::lock;
 
@@ -144,7 +144,7 @@ impl Context {
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
     pub async fn checkpoint<T: Serialize + ?Sized>(&self, progress: &T) -> Result<(), Error> {
-        self.inner.leased_job.save_progress(to_json(progress)?).await
+        queue::save_progress(&self.inner.leased_job, to_json(progress)?).await
     }
 
     /// Returns the last value that [`checkpoint`](Self::checkpoint) saved in this or an earlier attempt; `None` if
@@ -157,7 +157,7 @@ impl Context {
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        self.inner.leased_job.saved().await?.progress().map(from_json).transpose()
+        queue::load_saved(&self.inner.leased_job).await?.progress().map(from_json).transpose()
     }
 
     /// Opens the queue of `N`, to send messages that follow from this job. They belong to the job's trace.

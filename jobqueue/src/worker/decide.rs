@@ -13,7 +13,7 @@ use crate::entropy;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::{Reason, chain};
-use crate::queue::{Cause, Decoded, LeasedJob, Rejection};
+use crate::queue::{self, Cause, Decoded, LeasedJob, Rejection};
 
 /// The arguments of a handler's call.
 pub(super) struct Ready<'w> {
@@ -133,14 +133,14 @@ async fn admit<'w>(
     ready: Ready<'w>,
     place: &Place,
 ) -> Decided<'w> {
-    if let Err(error) = leased_job.read_stored_checkpoint().await {
+    if let Err(error) = queue::read_stored_checkpoint(leased_job).await {
         return end(Ending::Deferred(Cause::PayloadUnreadable, chain(&error)));
     }
     let (shared, job) = (&worker.shared, &ready.job);
     let waiting = Waiting { stop: &worker.stop, until_idle: worker.until_idle, place };
     match hooks::admit(shared, leased_job, job, waiting).await {
         Ok(decision) => {
-            leased_job.runs();
+            queue::note_running(leased_job);
             match decision {
                 Decision::Run => match HandlerOutput::kept_with(leased_job) {
                     // It may have been cancelled while it waited for its turn.

@@ -13,7 +13,7 @@ use super::run::{self, Ran};
 use super::{completion, settle};
 use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Outcome};
-use crate::queue::{Incoming, LeasedJob};
+use crate::queue::{self, Incoming, LeasedJob};
 
 /// The progress of a delivery.
 pub(super) enum Delivered {
@@ -43,7 +43,7 @@ async fn travel(
     place: &Place,
     leased: &OnceLock<Arc<LeasedJob>>,
 ) -> Delivered {
-    let (leased_job, decoded) = worker.core.decode(incoming, &*worker.handlers).await;
+    let (leased_job, decoded) = queue::decode(&worker.core, incoming, &*worker.handlers).await;
     let leased_job = Arc::clone(leased.get_or_init(|| Arc::new(leased_job)));
     place.ends(&leased_job.lease);
     let decided = decide::decide(worker, &leased_job, decoded, place).await;
@@ -76,7 +76,7 @@ async fn after_panic(worker: &QueueWorker, leased_job: Option<Arc<LeasedJob>>, t
 
 /// Puts back a message that was leased by a request under way when the worker was told to stop.
 pub(super) async fn put_back(worker: &QueueWorker, incoming: Incoming) {
-    let leased_job = worker.core.take(incoming, &*worker.handlers);
+    let leased_job = queue::lease_only(&worker.core, incoming, &*worker.handlers);
     let ending = Ending::Released(Duration::ZERO);
     let finished = settle::settle(&worker.shared, &leased_job, Ran::not(ending)).await;
     worker.shared.report().count(&finished.outcome);

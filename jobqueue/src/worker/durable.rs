@@ -14,7 +14,7 @@ use crate::claim_check::EXPIRES;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::JobError;
 use crate::name::{BlobName, ContainerName, QueueName};
-use crate::queue::{EventDigest, Identity, from_json, to_json};
+use crate::queue::{self, EventDigest, Identity, from_json, to_json};
 use crate::settings::metadata::Metadata;
 use crate::storage::{BlobStore, PutBlob, StoreErrorKind};
 
@@ -68,11 +68,11 @@ impl Context {
             let text = format!("the name of a step has 1 to {MAX_STEP_NAME} bytes");
             return Err(Error::new(ErrorKind::Invalid, text).into());
         }
-        if let Some(saved) = self.leased_job().saved().await?.step(name) {
+        if let Some(saved) = queue::load_saved(self.leased_job()).await?.step(name) {
             return Ok(from_json(saved)?);
         }
         let result = work().await.map_err(Into::into)?;
-        match self.leased_job().save_step(name, to_json(&result)?).await {
+        match queue::save_step(self.leased_job(), name, to_json(&result)?).await {
             // Let the handler finish: its completion will be remembered.
             Err(error) if error.is_lease_uncertain() => Ok(result),
             Err(error) => Err(error.into()),

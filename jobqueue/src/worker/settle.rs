@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason, Verdict, chain};
 use crate::job::retry::MAX_DELAY;
-use crate::queue::{Cause, DEAD_LETTER_RETRY, Deferred, LeasedJob, Rejection};
+use crate::queue::{self, Cause, DEAD_LETTER_RETRY, Deferred, LeasedJob, Rejection};
 use crate::trace::{Step, TraceContext};
 
 /// Settles a delivery, in a span of the tracer if there is one.
@@ -145,7 +145,7 @@ async fn defer(
     cause: Cause,
     detail: &str,
 ) -> Result<Outcome, Error> {
-    match leased_job.defer(cause, detail).await? {
+    match queue::defer(leased_job, cause, detail).await? {
         Deferred::PutBack(wait) => Ok(Outcome::Released(wait)),
         // The hook has failed for long enough.
         Deferred::Over(rejection) if cause == Cause::BrokenHook => {
@@ -171,10 +171,10 @@ async fn dead_letter(
 ) -> Result<Outcome, Error> {
     let job = leased_job.info();
     let Some(told) = job.as_ref().filter(|job| hooks::concern(shared, job)) else {
-        leased_job.record_end(&mut rejection).await?;
+        queue::record_end(leased_job, &mut rejection).await?;
         return copy(shared, leased_job, job, rejection).await;
     };
-    match leased_job.record_end_for_others(&mut rejection).await {
+    match queue::record_end_for_others(leased_job, &mut rejection).await {
         // Waiting will not help: the event has no room, or the storage refuses for good.
         Err(error) if error.kind() == ErrorKind::LeaseLost => return Err(error),
         Err(error) if error.kind() != ErrorKind::LeaseUncertain && !error.is_retryable() => {
@@ -189,7 +189,7 @@ async fn dead_letter(
             leased_job.lease.abandon();
             return Ok(Outcome::LeaseLost);
         };
-        if let Deferred::PutBack(wait) = leased_job.defer(cause, &detail).await? {
+        if let Deferred::PutBack(wait) = queue::defer(leased_job, cause, &detail).await? {
             return Ok(Outcome::Released(wait));
         }
         tracing::error!(queue = %told.queue, detail, "dead-lettered although a hook of the job failed");
@@ -205,7 +205,7 @@ async fn copy(
     job: Option<JobInfo>,
     rejection: Rejection,
 ) -> Result<Outcome, Error> {
-    match leased_job.dead_letter(&rejection).await {
+    match queue::dead_letter(leased_job, &rejection).await {
         Ok(_) => {
             let Rejection { reason, detail, .. } = rejection;
             let dead = || DeadLettered {

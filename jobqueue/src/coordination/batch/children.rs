@@ -15,7 +15,7 @@ use super::roster::{self, ChildDigest};
 use super::{Batch, OnDeadLetters, SOURCE};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue::{Draft, Purpose, QueueCore, SendItem, SendOptions, SendRequest, SendUniqueOutcome};
+use crate::queue::{self, Draft, Purpose, QueueCore, SendItem, SendOptions, SendRequest, SendUniqueOutcome};
 
 /// The number of children that are sent with one request and one update of the cursor.
 const CHUNK: usize = 100;
@@ -163,14 +163,15 @@ impl Batch {
     ) -> Result<(), Error> {
         let (digests, drafts): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
         let new = (self.next..).zip(drafts).filter(|(index, _)| *index >= self.sent_before);
-        let prepare = |(index, draft)| Ok((index, core.render::<M>(draft, Purpose::OneOfMany)?));
+        let prepare =
+            |(index, draft)| Ok((index, queue::render_draft::<M>(core, draft, Purpose::OneOfMany)?));
         // Mistakes show before the children are announced.
         let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
         let (_, end) = self.announce(&digests).await?;
         if !prepared.is_empty() {
             let (indices, prepared): (Vec<_>, Vec<_>) =
                 prepared.into_iter().map(|(index, one)| (index, Ok(one))).unzip();
-            for (index, sent) in indices.into_iter().zip(core.dispatch_all(prepared).await) {
+            for (index, sent) in indices.into_iter().zip(queue::dispatch_all(core, prepared).await) {
                 if sent?.was_done() {
                     self.end_unsent(index).await?;
                 }
@@ -188,11 +189,11 @@ impl Batch {
         window: Duration,
     ) -> Result<(), Error> {
         let draft = draft.unique_for(window)?;
-        core.render::<M>(draft.clone(), Purpose::Check)?;
+        queue::render_draft::<M>(core, draft.clone(), Purpose::Check)?;
         let (index, end) = self.announce(&[digest]).await?;
         if index >= self.sent_before && !self.ledger().is_done(index).await? {
             let own = draft.id().unwrap_or_default().to_owned();
-            let is_elsewhere = match core.send_unique::<M>(draft, window).await? {
+            let is_elsewhere = match queue::send_unique::<M>(core, draft, window).await? {
                 // An earlier start may have sent this child itself.
                 SendUniqueOutcome::Joined { id } => id != own,
                 SendUniqueOutcome::Sent(sent) => sent.was_done(),

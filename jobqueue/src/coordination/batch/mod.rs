@@ -50,7 +50,7 @@ pub use sweep::{BatchSweepOptions, sweep_batches};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
-use crate::queue::{Purpose, Queue, QueueCore, SendOptions};
+use crate::queue::{self, Purpose, Queue, QueueCore, SendOptions};
 use crate::storage::Storage;
 use crate::worker::Context;
 use ledger::{Ledger, Plan};
@@ -229,7 +229,8 @@ impl Batch {
         let core = self.core::<C>().await?;
         core.fresh_settings().await;
         let token = self.token().await?;
-        let prepared = core.prepare(continuation, self.continuation_options(&token), Purpose::OneOfMany)?;
+        let prepared =
+            queue::prepare(&core, continuation, self.continuation_options(&token), Purpose::OneOfMany)?;
         if prepared.blob.is_some() {
             let text = "the continuation of a batch must fit into one message; keep what is large in a blob";
             return Err(Error::new(ErrorKind::TooLarge, text));

@@ -15,6 +15,7 @@ use crate::queue::blobs::{copy_blobs, remove_blobs};
 use crate::queue::dead_letter::{UNREADABLE_KIND, unwrap_unreadable};
 use crate::queue::errors::send_error;
 use crate::queue::history_trim::HistoryTrim;
+use crate::queue::prepare::fit;
 use crate::queue::read::payload_error;
 use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreErrorKind, Tries};
 
@@ -177,7 +178,7 @@ impl DeadLetterQueue {
         loop {
             let payload = envelope.payload.clone();
             let data = self.core.claim_checks.inline(&payload).transpose().map_err(payload_error)?;
-            match self.core.fit(envelope, data.unwrap_or_default(), encoding) {
+            match fit(&self.core, envelope, data.unwrap_or_default(), encoding) {
                 Err(error)
                     if error.kind() == ErrorKind::TooLarge && trim.next_step(&mut envelope.history) =>
                 {

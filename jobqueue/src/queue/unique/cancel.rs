@@ -2,6 +2,7 @@
 
 use super::record::{ClaimState, Record, Records};
 use crate::error::{Error, ErrorKind};
+use crate::fifo;
 use crate::message::QueueMessage;
 use crate::queue::typed::Queue;
 
@@ -60,7 +61,7 @@ impl<M: QueueMessage> Queue<M> {
                 return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
             }
         };
-        match core.cancel_message(claim.value.position, &stored).await {
+        match fifo::cancel_message(core, claim.value.position, &stored).await {
             Ok(true) => {
                 records.finish(claim, Record::into_void).await;
                 Ok(true)
