@@ -6,6 +6,7 @@
 mod attempts;
 mod bounds;
 mod dead_letters;
+mod deletions;
 mod delivery;
 mod durable;
 mod identity;

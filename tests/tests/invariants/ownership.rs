@@ -62,22 +62,8 @@ async fn expired_lease_is_lost_unless_late_completion_is_on() {
     assert!(store.delete(&tasks(), &message, ExpiredReceipt::Allow).await.is_err(), "accepted once");
 }
 
-/// Returns the fault of a throttled change that was not applied, which the storage does not tell.
-fn not_applied(seconds: u64) -> Fault {
-    Fault::ThrottleInDoubt { retry_after: Duration::from_secs(seconds), applied: false }
-}
-
-/// A storage whose workers delete messages together and one whose workers do not, with the operation that they use.
-fn deletions() -> [(Faulty, Operation); 2] {
-    let storage = memory::open;
-    [
-        (Faulty::new(&storage()), Operation::DeleteAll),
-        (Faulty::deleting_one_by_one(&storage()), Operation::Delete),
-    ]
-}
-
 /// Runs one task of `seconds` under `faults`. Returns the outcomes, and whether the handler was cancelled.
-async fn run_one(faulty: &Faulty, seconds: u64, for_seconds: u64) -> (Vec<String>, Log) {
+pub(super) async fn run_one(faulty: &Faulty, seconds: u64, for_seconds: u64) -> (Vec<String>, Log) {
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     if queue.is_empty().await.unwrap() {
         let _ = queue.send(&task("a")).await.unwrap();
@@ -241,36 +227,6 @@ async fn late_success_counts_if_accepted_and_unclaimed() {
     }
 }
 
-// I9
-#[tokio::test(start_paused = true)]
-async fn refused_deletion_is_not_repeated() {
-    for (faulty, deletion) in deletions() {
-        faulty.plan_always(deletion, Fault::Refuse(StoreErrorKind::Unauthorized));
-        assert_eq!(run_one(&faulty, 1, 20).await.0, ["completed_uncertain"]);
-        let calls = faulty.calls_of(Operation::Delete) + faulty.calls_of(Operation::DeleteAll);
-        assert_eq!(calls, 1, "{deletion:?}");
-    }
-    // The storage asks for more patience than the lease has.
-    for (faulty, deletion) in deletions() {
-        faulty.plan(deletion, 1, not_applied(1000));
-        assert_eq!(run_one(&faulty, 1, 60).await.0, ["completed"], "{deletion:?}");
-    }
-    // It was applied: nobody else can have deleted the message, which the lease still hides when the deletion is tried again.
-    for (faulty, deletion) in deletions() {
-        let retry_after = Duration::from_secs(1000);
-        faulty.plan(deletion, 1, Fault::ThrottleInDoubt { retry_after, applied: true });
-        assert_eq!(run_one(&faulty, 1, 60).await.0, ["completed"], "{deletion:?}");
-    }
-    let faulty = Faulty::new(&memory::open());
-    faulty.plan(Operation::Update, 1, not_applied(1000));
-    assert_eq!(run_one(&faulty, 25, 60).await.0, ["completed"]);
-    // A renewal that was applied has taken the receipt with it.
-    let faulty = Faulty::new(&memory::open());
-    let retry_after = Duration::from_secs(1000);
-    faulty.plan(Operation::Update, 1, Fault::ThrottleInDoubt { retry_after, applied: true });
-    assert_eq!(run_one(&faulty, 25, 1300).await.0, ["completed_uncertain", "duplicate"]);
-}
-
 // I9, F35
 #[tokio::test(start_paused = true)]
 async fn message_taken_by_another_is_not_settled() {
@@ -280,37 +236,6 @@ async fn message_taken_by_another_is_not_settled() {
     assert_eq!(*runs.lock().unwrap(), ["started", "cancelled"]);
     assert_eq!(log, ["lease_lost"]);
     assert_eq!((faulty.calls_of(Operation::Delete), faulty.calls_of(Operation::DeleteAll)), (0, 0));
-}
-
-// F9
-#[tokio::test(start_paused = true)]
-async fn delete_without_answer_then_not_found_is_success() {
-    for (faulty, deletion) in deletions() {
-        faulty.plan(deletion, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
-        assert_eq!(run_one(&faulty, 1, 120).await.0, ["completed"]);
-    }
-}
-
-// F9
-#[tokio::test(start_paused = true)]
-async fn unanswered_delete_is_retried_once_in_time() {
-    for fault in [Fault::Hang, Fault::HangAfter] {
-        for (faulty, deletion) in deletions() {
-            faulty.plan(deletion, 1, fault);
-            assert_eq!(run_one(&faulty, 1, 60).await.0, ["completed"], "{fault:?}");
-        }
-    }
-}
-
-// F10, F11
-#[tokio::test(start_paused = true)]
-async fn first_delete_refused_is_a_lost_lease() {
-    for kind in [StoreErrorKind::MessageNotFound, StoreErrorKind::PopReceiptMismatch] {
-        for (faulty, deletion) in deletions() {
-            faulty.plan(deletion, 1, Fault::Refuse(kind));
-            assert_eq!(run_one(&faulty, 1, 20).await.0, ["lease_lost"], "{kind:?}");
-        }
-    }
 }
 
 // I7, F28

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 mod azurite;
+mod flow;
 mod processes;
 mod records;
 mod storages;

@@ -1,0 +1,145 @@
+//! Answers that arrive and are wrong: refusals, redirects, huge, malformed, and pages of a gateway.
+
+use jobqueue::QueueName;
+use jobqueue::storage::{ExpiredReceipt, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue_tests::azurite::Azurite;
+use jobqueue_tests::proxy::{Fault, Proxy};
+
+use crate::{Bench, change, open};
+
+/// F12: an expired signature is reported apart from every error that a retry could fix, and is not quoted.
+#[tokio::test]
+async fn expired_signature_is_unauthorized() {
+    let azurite = Azurite::shared();
+    let sas = jobqueue_tests::sas::account_sas("raup", "2021-01-01T00:00:00Z");
+    let string =
+        jobqueue_tests::sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
+    let storage = open(&string).await;
+    let queue = QueueName::new("orders").unwrap();
+    let error = storage.queues().put(&queue, PutMessage::new("x")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unauthorized, "{error}");
+    assert!(!error.is_retryable() && !error.is_ambiguous());
+    let signature = sas.split_once("sig=").unwrap().1;
+    assert!(!format!("{error} {error:?}").contains(signature));
+}
+
+/// F16: a redirect is not followed, so that no signature goes to the host it names.
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let bench = Bench::new().await;
+    let trap = Proxy::start(Azurite::shared().queue_endpoint()).await;
+    let to = trap.endpoint(Azurite::shared().queue_endpoint());
+    for status in ["301 Moved", "307 Temporary", "308 Permanent"] {
+        let answer =
+            format!("HTTP/1.1 {status}\r\nLocation: {to}/orders/messages\r\nContent-Length: 0\r\n\r\n");
+        bench.queue_proxy.plan("POST", Fault::Answer(answer.into_bytes()));
+        let error = bench.put("x").await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Protocol, "{error}");
+        assert!(error.to_string().contains("redirect"), "{error}");
+    }
+    assert_eq!(trap.seen(), Vec::<String>::new());
+}
+
+/// F18: an answer that is too long, declared or not, is not read to its end.
+// F105
+#[tokio::test]
+async fn huge_answers_are_cut_off() {
+    let bench = Bench::new().await;
+    let declared = "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\nETag: \"1\"\r\n\r\n";
+    let open_end = "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nLast-Modified: Fri, 20 Nov 2026 20:37:46 GMT\r\n\r\n";
+    let error_page = "HTTP/1.1 500 Broken\r\n\r\n";
+    for head in [declared, open_end, error_page] {
+        let endless = || Fault::Endless(head.as_bytes().to_vec(), vec![b'x'; 64 * 1024]);
+        bench.queue_proxy.plan("GET", endless());
+        let error = bench.get(&bench.storage).await.unwrap_err();
+        assert!(error.is_ambiguous() && error.kind() == StoreErrorKind::Protocol, "{error}");
+        bench.blob_proxy.plan("GET", endless());
+        let error = bench.storage.blobs().get_blob(&bench.blob("b"), 1024).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::TooLarge, "{error}");
+    }
+}
+
+/// F19: a message without a receipt is skipped. One without a count was delivered once, and keeps its text.
+#[tokio::test]
+async fn malformed_message_spoils_no_others() {
+    let bench = Bench::new().await;
+    for text in ["one", "two"] {
+        bench.put(text).await.unwrap();
+    }
+    let count = || {
+        Fault::Replace(
+            "<DequeueCount>1</DequeueCount><MessageText>one".into(),
+            "<New/><MessageText>one".into(),
+        )
+    };
+    bench.queue_proxy.plan("GET", count());
+    let got = bench.get(&bench.storage).await.unwrap();
+    assert_eq!(got.len(), 2);
+    assert_eq!((got[0].text.as_deref(), got[0].dequeue_count), (Ok("one"), 1), "{got:?}");
+    assert_eq!(got[1].text.as_deref(), Ok("two"));
+}
+
+/// A gateway that answers every request with 200 and a page of its own: W-http.
+fn page() -> Fault {
+    let body = "<html><body>Please sign in.</body></html>";
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    Fault::Answer(format!("{head}{body}").into_bytes())
+}
+
+#[tokio::test]
+async fn a_page_of_html_is_never_an_empty_result() {
+    let bench = Bench::new().await;
+    bench.put("x").await.unwrap();
+    let container = bench.blob("b").container().clone();
+    let (queues, blobs) = (bench.storage.queues(), bench.storage.blobs());
+    bench.queue_proxy.plan("GET", page());
+    assert!(bench.get(&bench.storage).await.unwrap_err().is_ambiguous());
+    bench.queue_proxy.plan("GET", page());
+    queues.peek(&bench.queue, 1).await.unwrap_err();
+    bench.queue_proxy.plan("GET", page());
+    queues.list_queues("").await.unwrap_err();
+    bench.queue_proxy.plan("GET", page());
+    queues.queue_properties(&bench.queue).await.unwrap_err();
+    bench.blob_proxy.plan("GET", page());
+    let error = blobs.list_blobs(&container, "", None).await.unwrap_err();
+    assert!(error.to_string().contains("proxy or gateway"), "{error}");
+    bench.blob_proxy.plan("GET", page());
+    blobs.get_blob(&bench.blob("b"), 1024).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_change_answered_by_a_page_of_html_stays_open() {
+    let bench = Bench::new().await;
+    let message = bench.leased().await;
+    let queues = bench.storage.queues();
+    let mut errors = Vec::new();
+    bench.queue_proxy.plan("POST", page());
+    errors.push(bench.put("x").await.unwrap_err());
+    bench.queue_proxy.plan("PUT", page());
+    errors.push(queues.update(&bench.queue, &message, change(Some("y"))).await.unwrap_err());
+    bench.queue_proxy.plan("DELETE", page());
+    errors.push(queues.delete(&bench.queue, &message, ExpiredReceipt::Refuse).await.unwrap_err());
+    bench.blob_proxy.plan("PUT", page());
+    let put = bench.storage.blobs().put_blob(&bench.blob("b"), "x".into(), PutBlob::default()).await;
+    errors.push(put.unwrap_err());
+    assert!(errors.iter().all(jobqueue::storage::StoreError::is_ambiguous), "{errors:?}");
+}
+
+/// F38: a receipt with characters that have a meaning in URLs reaches the service unchanged.
+#[tokio::test]
+async fn receipts_with_special_characters_round_trip() {
+    let bench = Bench::new().await;
+    let mut message = bench.leased().await;
+    message.receipt = jobqueue::storage::PopReceipt::new("AgA+/= %2B&é?#");
+    bench.storage.queues().delete(&bench.queue, &message, ExpiredReceipt::Refuse).await.unwrap_err();
+    let seen = bench.queue_proxy.seen();
+    let line = seen.iter().find(|line| line.starts_with("DELETE")).unwrap();
+    let target = line.split(' ').nth(1).unwrap();
+    let url = url::Url::parse(&format!("http://x{target}")).unwrap();
+    let receipt = url.query_pairs().find(|(name, _)| name == "popreceipt").unwrap().1;
+    assert_eq!(receipt, "AgA+/= %2B&é?#");
+    assert!(target.contains("%20") && !target.contains('+'), "{target}");
+}
