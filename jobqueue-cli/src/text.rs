@@ -1,6 +1,6 @@
 //! Texts on a terminal: escaped, shortened, and in units that people read.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The most characters of a cell of a table.
 const CELL: usize = 60;
@@ -80,6 +80,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let span: jiff::Span = text.parse().map_err(|_| problem())?;
     let signed = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| problem())?;
     Duration::try_from(signed).map_err(|_| problem())
+}
+
+/// Reads a time such as `2026-11-22T15:00:00Z`.
+pub(crate) fn moment(text: &str) -> Result<SystemTime, String> {
+    let problem = |_| format!("`{}` is not a time; write for example 2026-11-22T15:00:00Z", clean(text));
+    text.parse::<jiff::Timestamp>().map(SystemTime::from).map_err(problem)
 }
 
 #[cfg(test)]

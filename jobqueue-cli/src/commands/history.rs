@@ -10,7 +10,7 @@ use crate::args::Global;
 use crate::exit::Failure;
 use crate::output::{Output, say, table};
 use crate::session::{Need, Session};
-use crate::text::{cell, duration, optional};
+use crate::text::{cell, duration, moment, optional};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -32,6 +32,9 @@ pub(crate) struct Arguments {
     /// Only jobs that ended at least this long ago
     #[arg(long, value_name = "TIME", value_parser = duration)]
     older_than: Option<Duration>,
+    /// Only jobs that ended at this time or earlier, to go on where a search has ended
+    #[arg(long, value_name = "RFC 3339", value_parser = moment, conflicts_with = "older_than")]
+    until: Option<SystemTime>,
     /// The most jobs to list: the newest
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
@@ -44,8 +47,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Fai
         Output::Json => global.output.value(&page, String::new)?,
         _ => global.output.list(&page.jobs, || overview(&page.jobs))?,
     }
-    if !page.complete {
-        say("there are more; raise --limit, or narrow the search by --younger-than");
+    if let Some(time) = &page.searched_to {
+        say(&format!("all that ended after {time} was searched; for more, add --until {time}"));
     }
     Ok(())
 }
@@ -69,6 +72,9 @@ fn filter(arguments: &Arguments) -> HistoryFilter {
         filter = filter.since(since);
     }
     if let Some(until) = arguments.older_than.and_then(|age| now.checked_sub(age)) {
+        filter = filter.until(until);
+    }
+    if let Some(until) = arguments.until {
         filter = filter.until(until);
     }
     filter

@@ -1,7 +1,7 @@
 //! The values that a request carries: of its path, its query or its form.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::http::StatusCode;
 
@@ -38,6 +38,14 @@ impl Fields {
         let Some(text) = self.text(name) else { return Ok(None) };
         let problem = |_| PageError::invalid(format!("`{name}` is not a number that can be used"));
         text.parse().map(Some).map_err(problem)
+    }
+
+    /// Returns a time such as `2026-11-22T15:00:00Z`.
+    pub(crate) fn time(&self, name: &str) -> Result<Option<SystemTime>, PageError> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let problem =
+            |_| PageError::invalid(format!("`{name}` is not a time; write for example 2026-11-22T15:00:00Z"));
+        text.parse::<jiff::Timestamp>().map(|time| Some(time.into())).map_err(problem)
     }
 
     /// Returns a length of time such as `90s`, `2h 30m` or `7d`.

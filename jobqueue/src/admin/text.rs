@@ -14,6 +14,11 @@ pub(super) fn time(time: SystemTime) -> String {
     jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
 }
 
+/// Returns a time as RFC 3339 in UTC with all its digits, from which the same time can be read.
+pub(super) fn exact_time(time: SystemTime) -> String {
+    Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
+
 pub(super) fn rfc3339<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&time(*at))
 }

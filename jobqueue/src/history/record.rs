@@ -1,15 +1,11 @@
-//! A line of the journal.
-
-use std::time::{Duration, SystemTime};
+//! A job that has ended, as operators see it.
 
 use serde::{Deserialize, Serialize};
 
+use super::chunk::{OUTCOMES, time};
+use super::segment::{Chunk, Entry};
 use crate::clock::rfc3339;
-use crate::job::JobInfo;
-use crate::job::outcome::{Outcome, printable};
-
-/// The most characters of an error in the journal.
-const MAX_ERROR: usize = 500;
+use crate::trace::TraceContext;
 
 /// A job that has ended. Times are RFC 3339, by the worker's clock unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,33 +43,25 @@ pub struct HistoryRecord {
 }
 
 impl HistoryRecord {
-    /// Returns the line of a delivery with which its job has ended; `None` if the job goes on.
-    pub(crate) fn of(
-        job: &JobInfo,
-        outcome: &Outcome,
-        (ran, now): (Duration, SystemTime),
-        error: Option<&str>,
-        worker: &str,
-    ) -> Option<Self> {
-        let reason = match outcome {
-            Outcome::Completed | Outcome::CompletedUncertain => None,
-            Outcome::DeadLettered(reason) => Some(reason.to_string()),
-            _ => return None,
-        };
+    /// Returns the record of an entry of this chunk; `None` if its origin is not in the chunk.
+    pub(super) fn of(chunk: &Chunk<'_>, entry: &Entry<'_>) -> Option<Self> {
+        let origin = chunk.origins.get(entry.origin)?;
+        let (trace, span, flags) = entry.trace;
+        let inserted = time(entry.inserted.saturating_mul(1000));
         Some(Self {
-            queue: job.queue.to_string(),
-            id: job.id.to_string(),
-            source: job.source.to_string(),
-            kind: job.kind.to_string(),
-            outcome: outcome.name().to_owned(),
-            reason,
-            attempt: job.attempt,
-            inserted: rfc3339(job.inserted).unwrap_or_default(),
-            ended: rfc3339(now).unwrap_or_default(),
-            run_seconds: (ran.as_secs_f64() * 1e3).round() / 1e3,
-            error: error.map(|error| printable(error, MAX_ERROR)),
-            worker: worker.to_owned(),
-            trace: Some(job.trace.traceparent()),
+            queue: origin.queue.to_owned(),
+            id: entry.id.to_string(),
+            source: origin.source.to_owned(),
+            kind: origin.kind.to_owned(),
+            outcome: OUTCOMES.get(entry.outcome).copied()?.to_owned(),
+            reason: entry.reason.map(str::to_owned),
+            attempt: entry.attempt,
+            inserted: rfc3339(inserted).unwrap_or_default(),
+            ended: rfc3339(time(entry.ended)).unwrap_or_default(),
+            run_seconds: entry.run_millis as f64 / 1e3,
+            error: entry.error.map(str::to_owned),
+            worker: chunk.worker.to_owned(),
+            trace: TraceContext::new(trace, span, flags).map(|trace| trace.traceparent()),
         })
     }
 }

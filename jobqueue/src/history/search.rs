@@ -2,98 +2,147 @@
 
 use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
 
+use super::MAX_BYTES;
+use super::chunk::time;
+use super::names::{Segment, parse_stamp, segments, stamp};
+use super::query::{Hit, Query};
 use super::record::HistoryRecord;
-use super::{CONTAINER, MAX_BYTES};
-use crate::clock::rfc3339;
+use super::summary::may_hold;
 use crate::error::Error;
-use crate::name::ContainerName;
-use crate::storage::{Storage, StoreErrorKind, list_all};
+use crate::name::BlobName;
+use crate::storage::{BlobStore, Storage, StoreErrorKind};
 
-/// The most blobs that a search reads.
-const MOST_BLOBS: usize = 500;
-/// The time after the beginning of a blob at which its last line may have ended, and a little more.
-const SPAN: Duration = Duration::from_secs(2 * 3600);
+/// The most segments that a search reads.
+const MOST_SEGMENTS: usize = 1_000;
+/// The time after which a search stops, and tells how far it has come.
+const MOST_TIME: Duration = Duration::from_secs(5);
+/// The number of summaries that are read at once.
+const SUMMARIES: usize = 32;
+/// The number of segments that are read at once.
+const SEGMENTS: usize = 4;
+/// The number by which clocks of senders and workers may differ: a job may have ended so long before its id says that it was made.
+const SKEW: Duration = Duration::from_secs(86_400);
 
-/// The ended jobs that are meant.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Query {
-    pub(crate) queue: Option<String>,
-    pub(crate) id: Option<String>,
-    pub(crate) kind: Option<String>,
-    pub(crate) outcome: Option<String>,
-    pub(crate) since: Option<SystemTime>,
+/// The jobs that a search has found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The jobs, the newest first.
+    pub(crate) jobs: Vec<HistoryRecord>,
+    /// The time back to which these are all; `None` if there are no more at all.
     pub(crate) until: Option<SystemTime>,
-    pub(crate) limit: usize,
 }
 
-impl Query {
-    /// Returns the texts that the line of each selected job has, as the journal writes them. To look for them costs far less than to
-    /// read a line.
-    fn marks(&self) -> Vec<String> {
-        let wanted = [&self.id, &self.kind, &self.outcome, &self.queue];
-        wanted.into_iter().flatten().filter_map(|text| serde_json::to_string(text).ok()).collect()
-    }
-
-    fn selects(&self, record: &HistoryRecord, since: &str, until: &str) -> bool {
-        let is =
-            |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
-        is(&self.queue, &record.queue)
-            && is(&self.id, &record.id)
-            && is(&self.kind, &record.kind)
-            && is(&self.outcome, &record.outcome)
-            && *record.ended >= *since
-            && *record.ended <= *until
-    }
-}
-
-/// Returns the newest ended jobs that the query selects, and whether all blobs that may hold such were read.
-pub(crate) async fn search(storage: &Storage, query: &Query) -> Result<(Vec<HistoryRecord>, bool), Error> {
-    let (since, until) = (query.since.unwrap_or(SystemTime::UNIX_EPOCH), query.until);
-    let first = stamp(since.checked_sub(SPAN).unwrap_or(SystemTime::UNIX_EPOCH));
-    let last = until.map_or_else(|| "9".repeat(20), stamp);
-    let (since, until) =
-        (rfc3339(since).unwrap_or_default(), until.and_then(rfc3339).unwrap_or_else(|| "9".repeat(4)));
-    let container = ContainerName::new(CONTAINER)?;
-    let mut blobs = list_all(&**storage.blobs(), &container, "").await?;
-    blobs.retain(|(blob, _)| *blob.name() >= *first && *blob.name() <= *format!("{last}~"));
-    blobs.reverse();
-    let marks = query.marks();
-    let (mut found, mut complete) = (Vec::new(), blobs.len() <= MOST_BLOBS);
-    for (read, (blob, _)) in blobs.iter().take(MOST_BLOBS).enumerate() {
-        let data = match storage.blobs().get_blob(blob, MAX_BYTES).await {
-            Ok(blob) => blob.data,
-            Err(e) if matches!(e.kind(), StoreErrorKind::BlobNotFound | StoreErrorKind::TooLarge) => continue,
-            Err(e) => return Err(e.into()),
+/// Returns the newest ended jobs that the query selects.
+pub(crate) async fn search(storage: &Storage, query: &Query) -> Result<Found, Error> {
+    let blobs = &**storage.blobs();
+    let mut segments = segments(blobs).await?;
+    segments.retain(|segment| is_in_span(query, segment));
+    segments.sort_by(|one, two| (&two.last, &two.blob.name()).cmp(&(&one.last, &one.blob.name())));
+    let mut search = Search { blobs, query, hits: Vec::new(), is_cut: false, read: 0, began: Instant::now() };
+    let mut unread = None;
+    for group in segments.chunks(SUMMARIES) {
+        unread = match &group[0].last {
+            last if search.is_over(last) => Some(last.clone()),
+            _ => search.read(group).await?,
         };
-        let text = String::from_utf8_lossy(&data);
-        let may_be_in = |text: &str| marks.iter().all(|mark| text.contains(mark.as_str()));
-        if !may_be_in(&text) {
-            continue;
-        }
-        let lines = text.split('\n').filter(|line| may_be_in(line));
-        let records = lines.filter_map(|line| serde_json::from_str(line).ok());
-        found.extend(records.filter(|record: &HistoryRecord| query.selects(record, &since, &until)));
-        // Blobs of several workers overlap: enough are read once the next begins well before those that were found end.
-        let is_enough = found.len() >= query.limit.saturating_mul(2).saturating_add(1_000);
-        if is_enough && read + 1 < blobs.len() {
-            complete = false;
+        if unread.is_some() {
             break;
         }
     }
-    found.sort_by(|one: &HistoryRecord, two| two.ended.cmp(&one.ended));
-    complete &= found.len() <= query.limit;
-    found.truncate(query.limit);
-    Ok((found, complete))
+    let oldest = search.hits.last().filter(|_| search.is_cut).map(|(ended, _)| time(*ended));
+    let until = oldest.max(unread.as_deref().and_then(parse_stamp));
+    Ok(Found { jobs: search.hits.into_iter().map(|(_, record)| record).collect(), until })
 }
 
-/// Returns the text with which the name of a blob begins: day and time in UTC.
-pub(super) fn stamp(time: SystemTime) -> String {
-    zoned(time).strftime("%Y%m%d/%H%M%S%3f").to_string()
+/// Returns whether a segment may hold jobs of the times that are meant.
+fn is_in_span(query: &Query, segment: &Segment) -> bool {
+    let made = query.id().and_then(|id| id.made()).and_then(|made| made.checked_sub(SKEW));
+    let is_new_enough = |since: SystemTime| segment.last >= stamp(since);
+    query.since.is_none_or(is_new_enough)
+        && made.is_none_or(is_new_enough)
+        && query.until.is_none_or(|until| segment.first() <= &*stamp(until))
 }
 
-fn zoned(time: SystemTime) -> jiff::Zoned {
-    Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned(TimeZone::UTC)
+struct Search<'a> {
+    blobs: &'a dyn BlobStore,
+    query: &'a Query,
+    /// The newest, at most as many as are wanted.
+    hits: Vec<Hit>,
+    /// True if some were found that are older.
+    is_cut: bool,
+    read: usize,
+    began: Instant,
+}
+
+impl Search<'_> {
+    /// Reads those of these segments that may hold something. Returns the last moment of the first that was not read, if the search ends.
+    async fn read(&mut self, segments: &[Segment]) -> Result<Option<String>, Error> {
+        let candidates = self.candidates(segments).await?;
+        let reads: Vec<_> = candidates.into_iter().map(|segment| read(self.blobs, segment)).collect();
+        let mut reads = std::pin::pin!(stream::iter(reads).buffered(SEGMENTS));
+        while let Some(read) = reads.next().await {
+            let (segment, data) = read?;
+            if self.is_over(&segment.last) {
+                return Ok(Some(segment.last.clone()));
+            }
+            self.read += 1;
+            self.add(&data.unwrap_or_default());
+        }
+        Ok(None)
+    }
+
+    /// Returns the segments that may hold something, as their summaries tell.
+    async fn candidates<'s>(&self, segments: &'s [Segment]) -> Result<Vec<&'s Segment>, Error> {
+        if !self.query.is_narrow() {
+            return Ok(segments.iter().collect());
+        }
+        let looks: Vec<_> = segments.iter().map(|segment| self.look(segment)).collect();
+        let looks: Vec<_> = stream::iter(looks).buffered(SUMMARIES).collect().await;
+        looks.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    async fn look<'s>(&self, segment: &'s Segment) -> Result<Option<&'s Segment>, Error> {
+        let Some(summary) = &segment.summary else { return Ok(Some(segment)) };
+        let summary = get(self.blobs, summary).await?;
+        let may_hold = summary.is_none_or(|summary| may_hold(&summary, self.query));
+        Ok(may_hold.then_some(segment))
+    }
+
+    /// Returns whether the search ends before a segment with this last moment.
+    fn is_over(&self, last: &str) -> bool {
+        let oldest = self.hits.last().map_or(i64::MIN, |(ended, _)| *ended);
+        let is_full = self.hits.len() >= self.query.limit && *stamp(time(oldest)) > *last;
+        is_full || self.read >= MOST_SEGMENTS || self.began.elapsed() >= MOST_TIME
+    }
+
+    /// Adds the jobs of a segment that are meant.
+    fn add(&mut self, data: &[u8]) {
+        let limit = self.query.limit;
+        let least = self.hits.get(limit.saturating_sub(1)).map_or(i64::MIN, |(ended, _)| *ended);
+        let (hits, is_cut) = self.query.select(data, least);
+        self.hits.extend(hits);
+        self.hits.sort_by_key(|(ended, _)| std::cmp::Reverse(*ended));
+        self.is_cut |= is_cut || self.hits.len() > limit;
+        self.hits.truncate(limit);
+    }
+}
+
+async fn read<'s>(
+    blobs: &dyn BlobStore,
+    segment: &'s Segment,
+) -> Result<(&'s Segment, Option<Bytes>), Error> {
+    Ok((segment, get(blobs, &segment.blob).await?))
+}
+
+/// Returns the content of a blob; `None` if it was removed meanwhile.
+async fn get(blobs: &dyn BlobStore, blob: &BlobName) -> Result<Option<Bytes>, Error> {
+    match blobs.get_blob(blob, MAX_BYTES).await {
+        Ok(blob) => Ok(Some(blob.data)),
+        Err(e) if matches!(e.kind(), StoreErrorKind::BlobNotFound | StoreErrorKind::TooLarge) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }

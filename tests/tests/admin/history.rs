@@ -15,8 +15,13 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// Runs jobs, every third of which dies, on a worker with a journal.
 async fn run(storage: &Storage, jobs: u32) {
+    run_numbers(storage, 0..jobs).await;
+}
+
+async fn run_numbers(storage: &Storage, numbers: std::ops::Range<u32>) {
+    let jobs = numbers.end - numbers.start;
     let queue = storage.queue::<Task>().await.unwrap();
-    for n in 0..jobs {
+    for n in numbers {
         let _ = queue.send(&task(format!("{n}"))).id(format!("job-{n}")).await.unwrap();
     }
     let handler = async |task: Task| match task.name.parse::<u32>().unwrap() % 3 {
@@ -82,4 +87,98 @@ async fn history_that_could_not_be_written_is_written_later() {
     }
     run(&storage, 20).await;
     assert_eq!(found(&storage, HistoryFilter::new()).await.len(), 20);
+}
+
+/// Returns a storage with the journals of 40 runs of a worker, each of which had ten jobs.
+async fn with_forty_journals() -> Faulty {
+    let faulty = Faulty::new(&in_memory());
+    for run in 0..40 {
+        run_numbers(&faulty.storage(), run * 10..run * 10 + 10).await;
+    }
+    faulty
+}
+
+#[tokio::test(start_paused = true)]
+async fn search_by_id_opens_few_journals() {
+    let faulty = with_forty_journals().await;
+    let storage = faulty.storage();
+    let (reads, lists) = (faulty.calls_of(Operation::GetBlob), faulty.calls_of(Operation::ListBlobs));
+    let [job] = &found(&storage, HistoryFilter::new().id("job-137")).await[..] else { panic!("one job") };
+    assert_eq!(job.id, "job-137");
+    assert_eq!(faulty.calls_of(Operation::ListBlobs) - lists, 1);
+    // A summary of each journal, and the one that has the job.
+    assert!(
+        faulty.calls_of(Operation::GetBlob) - reads <= 42,
+        "{}",
+        faulty.calls_of(Operation::GetBlob) - reads
+    );
+    let reads = faulty.calls_of(Operation::GetBlob);
+    assert!(found(&storage, HistoryFilter::new().kind("other")).await.is_empty());
+    assert_eq!(faulty.calls_of(Operation::GetBlob) - reads, 40, "no journal has this kind");
+    // An id that says when it was made leaves the journals out that were closed long before.
+    let made = clock().now() + DAY * 2;
+    let millis = made.duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let id = uuid::Builder::from_unix_timestamp_millis(millis, &[7; 10]).into_uuid().to_string();
+    let reads = faulty.calls_of(Operation::GetBlob);
+    assert!(found(&storage, HistoryFilter::new().id(id)).await.is_empty());
+    assert_eq!(faulty.calls_of(Operation::GetBlob) - reads, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn newest_page_reads_few_journals_and_later_pages_go_on() {
+    let faulty = with_forty_journals().await;
+    let admin = operator(&faulty.storage());
+    let reads = faulty.calls_of(Operation::GetBlob);
+    let mut page = admin.history(&HistoryFilter::new().limit(15)).await.unwrap();
+    assert!(faulty.calls_of(Operation::GetBlob) - reads <= 8);
+    let mut ids = std::collections::BTreeSet::new();
+    let mut pages = 1;
+    loop {
+        assert!(page.jobs.windows(2).all(|pair| pair[0].ended >= pair[1].ended));
+        ids.extend(page.jobs.iter().map(|job| job.id.clone()));
+        assert_eq!(page.complete, page.searched_to.is_none());
+        let Some(until) = &page.searched_to else { break };
+        let until = until.parse::<jiff::Timestamp>().unwrap().into();
+        page = admin.history(&HistoryFilter::new().limit(15).until(until)).await.unwrap();
+        pages += 1;
+        assert!(pages < 100, "the search comes to an end");
+    }
+    assert_eq!(ids.len(), 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn journal_of_a_killed_worker_is_searched_and_removed() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let killed = worker(&storage).history(DAY).handle(handler).build().unwrap();
+    let killed = tokio::spawn(killed.run_until(std::future::pending::<()>()));
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("a")).id("a").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    killed.abort();
+    let _ = killed.await;
+    assert_eq!(found(&storage, HistoryFilter::new().id("a")).await.len(), 1);
+    assert!(found(&storage, HistoryFilter::new().id("a").since(clock().now() + DAY)).await.is_empty());
+    tokio::time::sleep(DAY * 3).await;
+    run(&storage, 1).await;
+    assert!(found(&storage, HistoryFilter::new().id("a")).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn journal_costs_the_stated_requests() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let before = faulty.calls_of(Operation::PutBlob);
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let worker = worker(&storage).presence(None).history(DAY * 2).handle(handler).build().unwrap();
+    let worker = tokio::spawn(worker.run_until(after(86_400)));
+    for n in 0..86_400 / 20 {
+        let _ = queue.send(&task(format!("{n}"))).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    let _ = worker.await.unwrap().unwrap();
+    let puts = faulty.calls_of(Operation::PutBlob) - before;
+    // Every 15 seconds in which a job has ended, and a summary every hour.
+    assert!((4_320..=5_760 + 26).contains(&puts), "{puts}");
 }

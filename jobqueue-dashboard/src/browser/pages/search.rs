@@ -12,7 +12,7 @@ use crate::browser::app::Visit;
 use crate::browser::fields::Fields;
 use crate::browser::poller::Look;
 use crate::browser::redact::Field;
-use crate::browser::text::{When, line};
+use crate::browser::text::{When, encoded, line};
 
 /// The most lines of the journal on the page.
 const SHOWN: usize = 200;
@@ -31,7 +31,8 @@ struct Search {
     younger: String,
     found: Option<Vec<Found>>,
     ended: Vec<Ended>,
-    complete: bool,
+    /// The time back to which the jobs are shown, and the page with older ones, if there may be any.
+    older: Option<(When, String)>,
     requests: u64,
     /// The page that explains where the job could be, if its queue is known.
     explain: Option<String>,
@@ -79,10 +80,18 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         explain: id.zip(queue).map(|(id, queue)| job_path(queue, "", id)),
         found,
         ended: journal.jobs.iter().map(|record| ended(&visit, record)).collect(),
-        complete: journal.complete,
+        older: journal.searched_to.as_deref().map(|time| (When::read(time), older(&fields, time))),
         requests: 3 * look.queues().len() as u64,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns the path of the page that continues the search from this time back.
+fn older(fields: &Fields, time: &str) -> String {
+    let kept = ["id", "queue", "kind", "outcome", "younger"];
+    let kept = kept.into_iter().filter_map(|name| Some((name, fields.exact(name)?)));
+    let values = kept.chain([("until", time)]).map(|(name, value)| format!("{name}={}", encoded(value)));
+    format!("search?{}", values.collect::<Vec<_>>().join("&"))
 }
 
 fn filter(fields: &Fields, id: Option<&str>) -> Result<HistoryFilter, PageError> {
@@ -101,6 +110,9 @@ fn filter(fields: &Fields, id: Option<&str>) -> Result<HistoryFilter, PageError>
     }
     if let Some(since) = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age)) {
         filter = filter.since(since);
+    }
+    if let Some(until) = fields.time("until")? {
+        filter = filter.until(until);
     }
     Ok(filter)
 }
