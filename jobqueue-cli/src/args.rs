@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use jobqueue::admin::JobReference;
 
 use crate::commands::{
-    backup, batches, cancel, dead, doctor, documents, explain, groups, history, peek, queue, queues,
-    schedules, send, serve, sweep, workers,
+    backup, batches, cancel, dead, doctor, documents, groups, history, peek, queue, queues, schedules, send,
+    serve, sweep, workers,
 };
 use crate::output::Output;
 
@@ -69,7 +70,7 @@ pub(crate) enum Command {
     /// Lists the workers that are present, and what they run
     Workers(workers::Arguments),
     /// Says where a job stands, and why it does not run
-    Explain(explain::Arguments),
+    Explain(JobArguments),
     /// Lists, pauses, resumes or triggers schedules
     #[command(subcommand)]
     Schedules(schedules::Command),
@@ -95,4 +96,26 @@ pub(crate) enum Command {
     Completions(documents::CompletionArguments),
     /// Prints the manual page, or writes those of all commands
     Man(documents::ManArguments),
+}
+
+#[derive(Args)]
+pub(crate) struct JobArguments {
+    /// The name of the queue
+    queue: String,
+    /// The id of the job
+    id: String,
+    /// The sender, to tell jobs of several senders with one id apart
+    #[arg(long)]
+    source: Option<String>,
+}
+
+impl JobArguments {
+    /// Returns the job that the arguments name.
+    pub(crate) fn reference(self) -> JobReference {
+        let job = JobReference::new(self.queue, self.id);
+        match self.source {
+            Some(source) => job.with_source(source),
+            None => job,
+        }
+    }
 }

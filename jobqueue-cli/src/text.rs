@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+pub(crate) use jobqueue::admin::short_duration as age;
+
 /// The most characters of a cell of a table.
 const CELL: usize = 60;
 
@@ -34,18 +36,6 @@ pub(crate) fn cell(text: &str) -> String {
 /// Returns a text for a cell, or a dash if there is none.
 pub(crate) fn optional(text: Option<&str>) -> String {
     text.map_or_else(|| "-".to_owned(), cell)
-}
-
-/// Returns a length of time with its two largest units, such as `3h 12m`.
-pub(crate) fn age(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m {}s", seconds % 60),
-        (0, ..) => format!("{hours}h {minutes}m"),
-        _ => format!("{days}d {hours}h"),
-    }
 }
 
 /// Returns a number rounded, with its thousands apart. It is never "-0".
@@ -112,11 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_time_are_read_and_shown() {
+    fn lengths_of_time_are_read() {
         assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
         assert_eq!(duration("2h 30m"), Ok(Duration::from_secs(9_000)));
         assert!(duration("-1s").is_err() && duration("soon").is_err());
-        assert_eq!(age(Duration::from_secs(11_530)), "3h 12m");
-        assert_eq!(age(Duration::from_secs(59)), "59s");
     }
 }

@@ -14,6 +14,7 @@ pub mod python;
 pub mod running;
 pub mod sas;
 mod seed;
+pub mod sqlite_file;
 
 pub use jobqueue_test_support::azurite;
 pub use seed::seed;

@@ -6,25 +6,13 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use jobqueue::QueueName;
-use jobqueue::settings::Metadata;
-use jobqueue::sqlite::Options;
-use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
+use jobqueue_tests::sqlite_file::{open, queue};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rusqlite::Connection;
-
-fn queue() -> QueueName {
-    "queue".parse().unwrap()
-}
-
-async fn open(path: &Path) -> Storage {
-    let storage = Options::new(path).open().await.unwrap();
-    storage.queues().create_queue(&queue(), &Metadata::new()).await.unwrap();
-    storage
-}
 
 // A part of the next test: puts and deletes until killed, and says what was acknowledged.
 #[tokio::test(flavor = "multi_thread")]

@@ -9,26 +9,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use jobqueue::QueueName;
-use jobqueue::settings::Metadata;
 use jobqueue::sqlite::{Options, put_blob_in, put_in};
 use jobqueue::storage::BlobName;
-use jobqueue::storage::{
-    ExpiredReceipt, GetMessages, PutBlob, PutMessage, Storage, StoreErrorKind, UpdateMessage,
-};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, PutBlob, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
+use jobqueue_tests::sqlite_file::{open, queue};
 use rusqlite::{Connection, TransactionBehavior};
-
-fn queue() -> QueueName {
-    "queue".parse().unwrap()
-}
-
-async fn open(path: &Path) -> Storage {
-    let storage = Options::new(path).open().await.unwrap();
-    storage.queues().create_queue(&queue(), &Metadata::new()).await.unwrap();
-    storage
-}
 
 fn get(count: u32) -> GetMessages {
     GetMessages::new(count, Duration::from_secs(600))

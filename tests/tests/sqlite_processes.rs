@@ -8,24 +8,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use jobqueue::QueueName;
-use jobqueue::settings::Metadata;
 use jobqueue::sqlite::{Options, backup};
 use jobqueue::storage::{GetMessages, PutMessage, Storage, StoreError, StoreErrorKind};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::fork::fork;
 use jobqueue_tests::say;
+use jobqueue_tests::sqlite_file::{open, queue};
 use rusqlite::{Connection, TransactionBehavior};
-
-fn queue() -> QueueName {
-    "queue".parse().unwrap()
-}
-
-async fn open(path: &Path) -> Storage {
-    let storage = Options::new(path).open().await.unwrap();
-    storage.queues().create_queue(&queue(), &Metadata::new()).await.unwrap();
-    storage
-}
 
 async fn count(storage: &Storage) -> u64 {
     storage.queues().queue_properties(&queue()).await.unwrap().approximate_count

@@ -1,10 +1,10 @@
 //! `cancel`: a job that waits or runs, by its id.
 
 use clap::Args;
-use jobqueue::admin::{Cancellation, JobReference};
+use jobqueue::admin::Cancellation;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::Global;
+use crate::args::{Global, JobArguments};
 use crate::confirm;
 use crate::exit::Failure;
 use crate::session::{Need, Session};
@@ -12,13 +12,8 @@ use crate::text::clean;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The name of the queue
-    queue: String,
-    /// The id of the job
-    id: String,
-    /// The sender, to tell jobs of several senders with one id apart
-    #[arg(long)]
-    source: Option<String>,
+    #[command(flatten)]
+    job: JobArguments,
     /// Only tells what came of an earlier request
     #[arg(long)]
     status: bool,
@@ -29,12 +24,8 @@ pub(crate) async fn run(
     arguments: Arguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let Arguments { queue, id, source, status } = arguments;
-    let mut job = JobReference::new(queue, id);
-    if let Some(source) = source {
-        job = job.with_source(source);
-    }
-    if status {
+    let job = arguments.job.reference();
+    if arguments.status {
         let session = Session::open(global, Need::Read).await?;
         let cancellation = session.admin.cancellation(&job).await?;
         return global.output.value(&cancellation, || text(&cancellation));

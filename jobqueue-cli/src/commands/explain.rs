@@ -1,31 +1,15 @@
 //! `explain`: where a job stands, and why it does not run.
 
-use clap::Args;
-use jobqueue::admin::{Explanation, JobPlace, JobReference};
+use jobqueue::admin::{Explanation, JobPlace};
 
-use crate::args::Global;
+use crate::args::{Global, JobArguments};
 use crate::exit::Failure;
 use crate::session::{Need, Session};
 use crate::text::clean;
 
-#[derive(Args)]
-pub(crate) struct Arguments {
-    /// The name of the queue
-    queue: String,
-    /// The id of the job
-    id: String,
-    /// The sender, to tell jobs of several senders with one id apart
-    #[arg(long)]
-    source: Option<String>,
-}
-
-pub(crate) async fn run(global: &Global, arguments: Arguments) -> Result<(), Failure> {
-    let mut job = JobReference::new(arguments.queue, arguments.id);
-    if let Some(source) = arguments.source {
-        job = job.with_source(source);
-    }
+pub(crate) async fn run(global: &Global, arguments: JobArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
-    let explanation = session.admin.explain(&job).await?;
+    let explanation = session.admin.explain(&arguments.reference()).await?;
     global.output.value(&explanation, || text(&explanation))
 }
 

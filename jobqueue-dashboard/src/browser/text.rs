@@ -1,9 +1,10 @@
 //! Texts for a page: visible, bounded, and in units that people read. Anybody may have written them.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use askama::Template;
 use jiff::Timestamp;
+pub(crate) use jobqueue::admin::short_duration as age;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The most characters of a text in one line.
@@ -110,18 +111,6 @@ fn new_line(out: &mut String, depth: usize) {
     }
 }
 
-/// Returns a length of time with its two largest units, such as `3h 12m`.
-pub(crate) fn age(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m {}s", seconds % 60),
-        (0, ..) => format!("{hours}h {minutes}m"),
-        _ => format!("{days}d {hours}h"),
-    }
-}
-
 /// Returns an amount with thin gaps between the thousands.
 pub(crate) fn amount(number: u64) -> String {
     let digits = number.to_string();
@@ -190,12 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn amounts_and_ages_are_short() {
+    fn amounts_have_gaps_between_the_thousands() {
         assert_eq!(
             (amount(999), amount(1_234_567)),
             ("999".to_owned(), "1\u{202f}234\u{202f}567".to_owned())
         );
-        assert_eq!(age(Duration::from_secs(11_530)), "3h 12m");
     }
 
     #[test]

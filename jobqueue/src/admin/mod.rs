@@ -73,6 +73,7 @@ pub use queues::QueueOverview;
 pub use schedules::ScheduleOverview;
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
+pub use text::short_duration;
 pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
 

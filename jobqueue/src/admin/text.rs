@@ -1,4 +1,4 @@
-//! Writes times, durations and bytes into JSON: RFC 3339 in UTC, seconds, base64.
+//! Writes times, durations and bytes: into JSON as RFC 3339 in UTC, seconds and base64; for people in short.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,6 +6,26 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::Serializer;
+
+/// Returns a length of time with its two largest units, as the command line and the dashboard show it.
+///
+/// ```
+/// use jobqueue::admin::short_duration;
+/// use std::time::Duration;
+///
+/// assert_eq!(short_duration(Duration::from_secs(11_530)), "3h 12m");
+/// assert_eq!(short_duration(Duration::from_secs(59)), "59s");
+/// ```
+pub fn short_duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m {}s", seconds % 60),
+        (0, ..) => format!("{hours}h {minutes}m"),
+        _ => format!("{days}d {hours}h"),
+    }
+}
 
 /// Returns a time as RFC 3339 in UTC with milliseconds; the ends of the calendar for a time outside it.
 pub(super) fn time(time: SystemTime) -> String {

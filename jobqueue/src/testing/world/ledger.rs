@@ -127,6 +127,23 @@ pub enum Fact {
     Noted(String),
 }
 
+impl Fact {
+    /// Returns the id of the job that the fact concerns; `None` if it concerns no single job.
+    pub fn job(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::SendBegan { id, .. }
+            | Self::Sent { id, .. }
+            | Self::RunBegan { id, .. }
+            | Self::RunEnded { id, .. }
+            | Self::Settled { id, .. }
+            | Self::Effect { id, .. }
+            | Self::Redriven { id }
+            | Self::TakenAway { id, .. } => Some(id),
+            Self::Fault { .. } | Self::Incident(_) | Self::Noted(_) => None,
+        }
+    }
+}
+
 /// A fact, with its time and its process.
 #[derive(Debug, Clone)]
 pub struct Entry {

@@ -22,10 +22,10 @@ pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
         !subject.is_empty() && findings.iter().any(|finding| finding.subject.contains(subject))
     };
     let of_jobs: Vec<&Entry> =
-        history.iter().filter(|entry| job(entry).is_some_and(|id| concerns(id))).collect();
+        history.iter().filter(|entry| entry.fact.job().is_some_and(|id| concerns(id))).collect();
     let nodes: BTreeSet<&Arc<str>> = of_jobs.iter().map(|entry| &entry.node).collect();
     let first = of_jobs.first().map_or(0, |entry| entry.number);
-    let is_kept = |entry: &&Entry| match job(entry) {
+    let is_kept = |entry: &&Entry| match entry.fact.job() {
         Some(id) => concerns(id),
         None => match &entry.fact {
             Fact::Fault { operation, .. } => {
@@ -44,21 +44,6 @@ pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
         let _ = writeln!(text, "… and {} more", kept.len() - MOST);
     }
     text
-}
-
-/// Returns the job that an entry concerns.
-fn job(entry: &Entry) -> Option<&Arc<str>> {
-    match &entry.fact {
-        Fact::SendBegan { id, .. }
-        | Fact::Sent { id, .. }
-        | Fact::RunBegan { id, .. }
-        | Fact::RunEnded { id, .. }
-        | Fact::Settled { id, .. }
-        | Fact::Effect { id, .. }
-        | Fact::Redriven { id }
-        | Fact::TakenAway { id, .. } => Some(id),
-        Fact::Fault { .. } | Fact::Incident(_) | Fact::Noted(_) => None,
-    }
 }
 
 /// Returns whether failures of this operation are worth showing. Those of polling and of background work are many,

@@ -31,25 +31,11 @@ impl Evidence {
     pub(super) fn by_job(&self) -> BTreeMap<Arc<str>, Vec<&Entry>> {
         let mut jobs: BTreeMap<Arc<str>, Vec<&Entry>> = BTreeMap::new();
         for entry in &self.history {
-            if let Some(id) = id_of(&entry.fact) {
+            if let Some(id) = entry.fact.job() {
                 jobs.entry(Arc::clone(id)).or_default().push(entry);
             }
         }
         jobs
-    }
-}
-
-fn id_of(fact: &Fact) -> Option<&Arc<str>> {
-    match fact {
-        Fact::SendBegan { id, .. }
-        | Fact::Sent { id, .. }
-        | Fact::RunBegan { id, .. }
-        | Fact::RunEnded { id, .. }
-        | Fact::Settled { id, .. }
-        | Fact::Effect { id, .. }
-        | Fact::Redriven { id }
-        | Fact::TakenAway { id, .. } => Some(id),
-        Fact::Fault { .. } | Fact::Incident(_) | Fact::Noted(_) => None,
     }
 }
 

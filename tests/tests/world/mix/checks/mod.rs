@@ -25,7 +25,7 @@ struct Evidence {
 impl Evidence {
     /// Returns the first entry of a job for which `is` returns true.
     fn first(&self, id: &str, is: impl Fn(&Fact) -> bool) -> Option<usize> {
-        let of_job = |fact: &Fact| job(fact).is_some_and(|job| job == id);
+        let of_job = |fact: &Fact| fact.job().is_some_and(|job| **job == *id);
         self.history.iter().find(|entry| of_job(&entry.fact) && is(&entry.fact)).map(|entry| entry.number)
     }
 
@@ -70,19 +70,6 @@ impl Evidence {
 
     fn is_redriven(&self, id: &str) -> bool {
         self.first(id, |fact| matches!(fact, Fact::Redriven { .. })).is_some()
-    }
-}
-
-fn job(fact: &Fact) -> Option<&str> {
-    match fact {
-        Fact::SendBegan { id, .. }
-        | Fact::Sent { id, .. }
-        | Fact::RunBegan { id, .. }
-        | Fact::RunEnded { id, .. }
-        | Fact::Settled { id, .. }
-        | Fact::TakenAway { id, .. }
-        | Fact::Redriven { id } => Some(id),
-        _ => None,
     }
 }
 

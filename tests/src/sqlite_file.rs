@@ -1,0 +1,20 @@
+//! A SQLite storage with one queue, for tests of its file.
+
+use std::path::Path;
+
+use jobqueue::QueueName;
+use jobqueue::settings::Metadata;
+use jobqueue::sqlite::Options;
+use jobqueue::storage::Storage;
+
+/// Returns the name of the queue.
+pub fn queue() -> QueueName {
+    "queue".parse().unwrap()
+}
+
+/// Opens the storage, and creates its queue if it is missing.
+pub async fn open(path: &Path) -> Storage {
+    let storage = Options::new(path).open().await.unwrap();
+    storage.queues().create_queue(&queue(), &Metadata::new()).await.unwrap();
+    storage
+}
