@@ -70,13 +70,14 @@ pub(super) fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
 
 /// Returns whether JSON fits into a message in this encoding.
 pub(crate) fn fits(json: &str, encoding: MessageEncoding) -> bool {
-    // A byte becomes six at most, so that short texts need no counting.
-    encoding == MessageEncoding::Plain && json.len() <= MAX_ESCAPED / 6 || fits_with_room(json, 0, encoding)
+    fits_with_room(json, 0, encoding)
 }
 
 /// Returns whether JSON and `room` more bytes, of which every fifth is escaped, fit into a message in this encoding.
 pub(crate) fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> bool {
     match encoding {
+        // A byte becomes six at most, so that short texts need no counting.
+        MessageEncoding::Plain if 6 * json.len() + 2 * room <= MAX_ESCAPED.min(MAX_TEXT) => true,
         MessageEncoding::Plain => {
             json.len() + room <= MAX_TEXT && escaped_len(json) + 2 * room <= MAX_ESCAPED
         }

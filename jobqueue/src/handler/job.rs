@@ -1,7 +1,6 @@
 //! The request that goes through tower's layers to the handler.
 
-use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -42,13 +41,14 @@ use crate::job::JobInfo;
 pub struct Job {
     info: Arc<JobInfo>,
     states: Arc<States>,
-    extensions: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    /// At most one value of each type; a few values are found sooner than hashed.
+    extensions: Vec<Box<dyn Any + Send + Sync>>,
     message: Option<Box<dyn Any + Send>>,
 }
 
 impl Job {
     pub(crate) fn new(info: Arc<JobInfo>, states: Arc<States>, message: Box<dyn Any + Send>) -> Self {
-        Self { info, states, extensions: HashMap::new(), message: Some(message) }
+        Self { info, states, extensions: Vec::new(), message: Some(message) }
     }
 
     /// Returns the properties of the job besides its message.
@@ -63,12 +63,15 @@ impl Job {
 
     /// Adds a value for this delivery; it replaces a former one of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.extensions.insert(TypeId::of::<T>(), Box::new(value));
+        match self.extensions.iter_mut().find_map(|former| former.downcast_mut::<T>()) {
+            Some(former) => *former = value,
+            None => self.extensions.push(Box::new(value)),
+        }
     }
 
     /// Returns a value that was added for this delivery.
     pub fn get<T: 'static>(&self) -> Option<&T> {
-        self.extensions.get(&TypeId::of::<T>())?.downcast_ref()
+        self.extensions.iter().find_map(|value| value.downcast_ref())
     }
 
     pub(super) fn take_message<M: 'static>(&mut self) -> Option<M> {

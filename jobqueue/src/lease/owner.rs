@@ -102,7 +102,7 @@ pub(crate) struct LeasedQueue {
 impl Lease {
     /// Takes over a message whose request was sent at `requested`. The renewer renews it from now on.
     pub(crate) fn start(
-        queue: &LeasedQueue,
+        queue: LeasedQueue,
         leased: &LeasedMessage,
         requested: Instant,
         terms: LeaseTerms,
@@ -110,7 +110,7 @@ impl Lease {
         let granted = leased.granted.map_or(terms.visibility, |granted| granted.min(terms.visibility));
         let deadline = requested + granted;
         let lease = Arc::new_cyclic(|this| Self {
-            queue: queue.name.clone(),
+            queue: queue.name,
             id: leased.message.id.clone(),
             run_until: requested + terms.max_run_time,
             // The storage's clock set both times; ours count from before the request.
@@ -119,10 +119,10 @@ impl Lease {
                 deadline.checked_add(beyond)
             }),
             terms,
-            store: Arc::clone(&queue.store),
-            renewer_store: Arc::clone(&queue.renewer_store),
-            renewer: queue.renewer.clone(),
-            observers: Arc::clone(&queue.observers),
+            store: queue.store,
+            renewer_store: queue.renewer_store,
+            renewer: queue.renewer,
+            observers: queue.observers,
             turn: tokio::sync::Mutex::new(()),
             state: Mutex::new(State {
                 receipt: leased.message.receipt.clone(),

@@ -30,7 +30,7 @@ async fn leased_since(
     let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
     let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
     let lease = Lease::start(
-        &LeasedQueue {
+        LeasedQueue {
             name: queue.clone(),
             store,
             renewer_store: apart,

@@ -76,18 +76,21 @@ impl Rejection {
 }
 
 /// Starts the lease of a message, and reads the message.
-pub(crate) async fn decode(
+pub(crate) fn decode(
     core: &Arc<QueueCore>,
     incoming: Incoming,
     kinds: &dyn Kinds,
-) -> (LeasedJob, Decoded) {
+) -> impl Future<Output = (LeasedJob, Decoded)> + Send + use<> {
+    // Before the future begins, so that it holds the results only.
     let (leased_job, inspected) = inspect(core, incoming, kinds);
-    let decoded = match inspected {
-        Inspected::Done(decoded) => decoded,
-        // Boxed, because most payloads are inside their messages.
-        Inspected::Stored(payload) => Box::pin(fetch(core, &payload)).await,
-    };
-    (leased_job, decoded)
+    async move {
+        let decoded = match inspected {
+            Inspected::Done(decoded) => decoded,
+            // Boxed, because most payloads are inside their messages.
+            Inspected::Stored(payload) => Box::pin(fetch(&leased_job.core, &payload)).await,
+        };
+        (leased_job, decoded)
+    }
 }
 
 /// Starts the lease of a message that will only be put back.
@@ -136,7 +139,7 @@ fn new_lease(
         renewer: core.renewer().clone(),
         observers: Arc::clone(core.observers()),
     };
-    Lease::start(&queue, leased, requested, core.terms(settings))
+    Lease::start(queue, leased, requested, core.terms(settings))
 }
 
 fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {

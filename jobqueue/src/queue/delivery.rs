@@ -1,6 +1,7 @@
 //! A message that an application receives by hand.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -200,7 +201,7 @@ async fn traced(
         process: None,
         messages_of: sender.as_slice(),
     });
-    let settled = span.run(settling).await;
+    let settled = span.run(pin!(settling)).await;
     match &settled {
         Ok(()) => span.end(Some(outcome.name()), None),
         Err(error) => span.end(None, Some(error.kind().as_str())),

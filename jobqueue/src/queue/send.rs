@@ -1,5 +1,6 @@
 //! Stores a prepared message: its blob, its position in a FIFO group, and the message.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -62,7 +63,7 @@ impl Sent {
 pub(crate) async fn dispatch(core: &QueueCore, mut prepared: Prepared) -> Result<Sent, Error> {
     let mut span = std::mem::replace(&mut prepared.span, OpenSpan::none());
     let (started, kind) = (Instant::now(), Arc::clone(&prepared.kind));
-    let sent = span.run(store_prepared(core, prepared, started)).await;
+    let sent = span.run(pin!(store_prepared(core, prepared, started))).await;
     let error = sent.as_ref().err().map(|error| error.kind().as_str());
     span.end(None, error);
     tell_sent(core, Some(kind), (1, sent.is_err().into()), started, error);

@@ -1,5 +1,6 @@
 //! Sends many messages with as few requests and commits as the storage allows.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -155,7 +156,7 @@ pub(crate) async fn dispatch_all(
     let started = Instant::now();
     let kind = prepared.iter().flatten().next().map(|one| Arc::clone(&one.kind));
     let mut span = span_of_all(core, &mut prepared);
-    let answers = span.run(store_all(core, prepared, started)).await;
+    let answers = span.run(pin!(store_all(core, prepared, started))).await;
     let error = answers.iter().find_map(|answer| answer.as_ref().err()).map(|error| error.kind().as_str());
     span.end(None, error);
     let failed = answers.iter().filter(|answer| answer.is_err()).count();

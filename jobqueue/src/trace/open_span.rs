@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::Pin;
 use std::task::Poll;
 
 use super::TraceContext;
@@ -41,10 +41,9 @@ impl OpenSpan {
     }
 
     /// Runs a future inside the span.
-    pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
-        let Some(span) = self.0.as_deref() else { return future.await };
-        let mut future = pin!(future);
-        std::future::poll_fn(|cx| {
+    pub(crate) fn run<F: Future>(&self, mut future: Pin<&mut F>) -> impl Future<Output = F::Output> {
+        std::future::poll_fn(move |cx| {
+            let Some(span) = self.0.as_deref() else { return future.as_mut().poll(cx) };
             let mut polled = None;
             let mut work = || {
                 // Once, whatever the tracer does.
@@ -61,7 +60,6 @@ impl OpenSpan {
                 None => Poll::Pending,
             }
         })
-        .await
     }
 
     /// Ends the span.

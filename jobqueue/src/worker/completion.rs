@@ -3,6 +3,7 @@
 //! Where one request for many messages costs less than many requests, the messages of jobs that finish at about the
 //! same time are deleted together: while one request is under way, the next gathers.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ impl Completions {
             };
             let done = completions.iter().map(|one| (&*one.leased_job, &*one.job));
             let mut span = span_of(shared, &completions);
-            let settled = span.run(complete_all(shared, done)).await;
+            let settled = span.run(pin!(complete_all(shared, done))).await;
             span.end(Some(Outcome::Completed.name()), settled.iter().find_map(settle_error));
             for (Completion { leased_job, job, ran, place }, settled) in completions.into_iter().zip(settled)
             {

@@ -31,7 +31,7 @@ impl Deliveries {
 
     /// Runs a delivery to its end in a task of its own. After the worker was told to stop, puts the message back
     /// instead.
-    pub(super) fn start(self: &Arc<Self>, incoming: Incoming, place: Place) {
+    pub(super) fn start(self: &Arc<Self>, incoming: Box<Incoming>, place: Place) {
         let (deliveries, stopped) = (Arc::clone(self), self.worker.stop.is_cancelled());
         task::spawn_tracked(&self.worker.tasks, async move {
             let worker = &deliveries.worker;

@@ -25,7 +25,7 @@ pub(super) enum Delivered {
 
 /// Runs a delivery to its end, or until only the deletion of its message is left. It does not panic: if application
 /// code panics while the message is read, validated, run or settled, the attempt has failed.
-pub(super) async fn deliver(worker: &QueueWorker, incoming: Incoming, place: &Place) -> Delivered {
+pub(super) async fn deliver(worker: &QueueWorker, incoming: Box<Incoming>, place: &Place) -> Delivered {
     let leased = OnceLock::new();
     let road = AssertUnwindSafe(travel(worker, incoming, place, &leased)).catch_unwind();
     match road.await {
@@ -39,17 +39,20 @@ pub(super) async fn deliver(worker: &QueueWorker, incoming: Incoming, place: &Pl
 
 async fn travel(
     worker: &QueueWorker,
-    incoming: Incoming,
+    incoming: Box<Incoming>,
     place: &Place,
     leased: &OnceLock<Arc<LeasedJob>>,
 ) -> Delivered {
-    let (leased_job, decoded) = queue::decode(&worker.core, incoming, &*worker.handlers).await;
-    let leased_job = Arc::clone(leased.get_or_init(|| Arc::new(leased_job)));
+    let (leased_job, decoded) = queue::decode(&worker.core, *incoming, &*worker.handlers).await;
+    let leased_job = Arc::new(leased_job);
+    // It is empty: this is the only delivery.
+    drop(leased.set(Arc::clone(&leased_job)));
     place.ends(&leased_job.lease);
     let decided = decide::decide(worker, &leased_job, decoded, place).await;
     worker.unknown.note(decided.seen());
     let ran = match decided {
-        Decided::Run(ready) => match run::run(worker, &leased_job, ready, place).await {
+        // Boxed, so that neither this future nor that of the run is too large for the allocator's fast path.
+        Decided::Run(ready) => match Box::pin(run::run(worker, &leased_job, ready, place)).await {
             Ran { ending: Ending::Done(job), ran, .. } if completion::together(worker, &leased_job) => {
                 return Delivered::Done { leased_job, job, ran };
             }
@@ -57,7 +60,8 @@ async fn travel(
         },
         Decided::End(ending) => Ran::not(*ending),
     };
-    Delivered::Finished(settle::settle(&worker.shared, &leased_job, ran).await)
+    // Boxed, because most deliveries end above.
+    Delivered::Finished(Box::pin(settle::settle(&worker.shared, &leased_job, ran)).await)
 }
 
 /// Settles a delivery whose application code panicked, without calling such code again.
@@ -75,8 +79,8 @@ async fn after_panic(worker: &QueueWorker, leased_job: Option<Arc<LeasedJob>>, t
 }
 
 /// Puts back a message that was leased by a request under way when the worker was told to stop.
-pub(super) async fn put_back(worker: &QueueWorker, incoming: Incoming) {
-    let leased_job = queue::lease_only(&worker.core, incoming, &*worker.handlers);
+pub(super) async fn put_back(worker: &QueueWorker, incoming: Box<Incoming>) {
+    let leased_job = queue::lease_only(&worker.core, *incoming, &*worker.handlers);
     let ending = Ending::Released(Duration::ZERO);
     let finished = settle::settle(&worker.shared, &leased_job, Ran::not(ending)).await;
     worker.shared.report().count(&finished.outcome);

@@ -192,7 +192,8 @@ impl Poller {
         activity.started(messages.len());
         for (leased, requested) in messages {
             let Some(slot) = slots.pop() else { break };
-            let incoming = Incoming { leased, requested, settings: Arc::clone(settings) };
+            // Boxed, so that the futures through which it goes stay small.
+            let incoming = Box::new(Incoming { leased, requested, settings: Arc::clone(settings) });
             let place = Place::new(activity, self.slots.occupied(slot), probe.take());
             self.deliveries.start(incoming, place);
         }

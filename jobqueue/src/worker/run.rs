@@ -1,7 +1,8 @@
 //! Runs a handler until it returns or must stop.
 
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,18 +64,20 @@ pub(super) async fn run(
     let shown = shared.show(&info);
     let run = shown.as_ref().map(|shown| Arc::clone(&shown.run));
     let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), worker, token.clone(), run.clone());
-    let mut job = Job::new(Arc::clone(&info), Arc::clone(&shared.states), message);
-    job.insert(context.clone());
-
     shared.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
     let number = shared.enter(leased_job);
     let started = Instant::now();
-    let handler = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
-    let handler = crate::queue::trace::scope(info.trace, handler);
+    let called = call(registration, (&info, message), shared, context.clone());
     let is_logged = process.is_none() || shared.events.log_spans();
-    // The span is made inside that of the tracer, so that it becomes its child.
-    let handler = async { handler.instrument(if is_logged { span(&info) } else { Span::none() }).await };
-    let ended = supervise(shared, leased_job, (&token, run.as_deref()), traced.run(handler)).await;
+    let ended = {
+        // Each is pinned here: a future that is moved into another one lies in this one twice.
+        let handler = pin!(crate::queue::trace::scope(info.trace, called));
+        // The span is made inside that of the tracer, so that it becomes its child.
+        let logged = async { handler.instrument(if is_logged { span(&info) } else { Span::none() }).await };
+        let logged = pin!(logged);
+        let traced = pin!(traced.run(logged));
+        supervise(shared, leased_job, (&token, run.as_deref()), traced).await
+    };
     let ran = started.elapsed();
     traced.end(None, ended.error());
     drop(shown);
@@ -89,6 +92,18 @@ pub(super) async fn run(
     }
     let ending = conclude(shared, leased_job, (info, registration), &context, ended).await;
     Ran { ending, ran, process }
+}
+
+/// Calls the handler through its layers.
+fn call(
+    registration: &Registration,
+    (info, message): (&Arc<JobInfo>, Box<dyn Any + Send>),
+    shared: &Shared,
+    context: Context,
+) -> impl Future<Output = Returned> + Send + use<> {
+    let mut job = Job::new(Arc::clone(info), Arc::clone(&shared.states), message);
+    job.insert(context);
+    AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind()
 }
 
 /// Returns the ending of a delivery whose handler has ended. After a success it calls the hooks.
@@ -242,9 +257,8 @@ async fn supervise(
     shared: &Shared,
     leased_job: &LeasedJob,
     (token, run): (&CancellationToken, Option<&Run>),
-    handler: impl Future<Output = Returned>,
+    mut handler: Pin<&mut impl Future<Output = Returned>>,
 ) -> Ended {
-    tokio::pin!(handler);
     let cancelled = async {
         match run {
             Some(run) => run.cancelled().cancelled().await,
@@ -265,7 +279,8 @@ async fn supervise(
         () = cancelled => Interruption::Cancelled,
     };
     token.cancel();
-    let returned = in_grace(leased_job, shared.options.cancel_grace, handler).await;
+    // Boxed, because most handlers are not interrupted.
+    let returned = Box::pin(in_grace(leased_job, shared.options.cancel_grace, handler)).await;
     let interruption = match (interruption, leased_job.lease.loss()) {
         // The lease was held when the handler was interrupted, and is lost since.
         (Interruption::Shutdown | Interruption::Cancelled, Some(Loss::Taken | Loss::Expired)) => {

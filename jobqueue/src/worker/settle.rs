@@ -1,6 +1,7 @@
 //! Settles a delivery: decides what happens to its message.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ async fn settle_traced(
         process,
         messages_of: sender.as_slice(),
     });
-    let finished = span.run(settle_untraced(shared, leased_job, ending, ran)).await;
+    let finished = span.run(pin!(settle_untraced(shared, leased_job, ending, ran))).await;
     span.end(Some(finished.outcome.name()), finished.settle_error());
     finished
 }

@@ -58,7 +58,7 @@ impl Scene {
         let requested = Instant::now() - ago;
         let (name, renewer) = (self.queue.clone(), self.renewer.clone());
         let queue = LeasedQueue { name, store, renewer_store: apart, renewer, observers: Arc::default() };
-        Lease::start(&queue, &message, requested, terms)
+        Lease::start(queue, &message, requested, terms)
     }
 
     async fn waiting(&self) -> u64 {

@@ -35,7 +35,7 @@ async fn many_leased(
         let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
         let (name, renewer) = (queue.clone(), renewer.clone());
         let queue = LeasedQueue { name, store, renewer_store: apart, renewer, observers: Arc::default() };
-        Lease::start(&queue, message, requested, terms.clone())
+        Lease::start(queue, message, requested, terms.clone())
     };
     let leases = received.iter().map(lease).collect();
     (faulty, queue, renewer, leases)
