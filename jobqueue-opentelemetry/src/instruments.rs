@@ -1,7 +1,10 @@
 //! The instruments of the metrics.
 
-use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter, UpDownCounter};
+use std::sync::Arc;
 
+use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter, ObservableGauge};
+
+use crate::cells::Cells;
 use crate::conventions as names;
 
 #[derive(Debug)]
@@ -10,15 +13,14 @@ pub(crate) struct Instruments {
     pub(crate) sent: Counter<u64>,
     pub(crate) consumed: Counter<u64>,
     pub(crate) process_duration: Histogram<f64>,
-    pub(crate) in_flight: UpDownCounter<i64>,
     pub(crate) wait: Histogram<f64>,
-    pub(crate) attempts: Counter<u64>,
     pub(crate) dead_letters: Counter<u64>,
     pub(crate) lost: Counter<u64>,
     pub(crate) renewals: Counter<u64>,
-    pub(crate) circuit: Gauge<u64>,
     pub(crate) transactions: Counter<u64>,
     pub(crate) throttled: Counter<u64>,
+    /// The state of circuits. When it is read, the numbers of all jobs are told.
+    _circuit: ObservableGauge<u64>,
 }
 
 /// Name, unit and description of an instrument.
@@ -39,15 +41,13 @@ const THROTTLED: About =
     (names::STORAGE_THROTTLED, "{answer}", "Number of answers by which the storage asked to slow down.");
 
 impl Instruments {
-    pub(crate) fn new(meter: &Meter) -> Self {
+    pub(crate) fn new(meter: &Meter, cells: &Arc<Cells>) -> Self {
         let seconds = |name: &'static str, boundaries: &[f64], about: &'static str| {
             let histogram = meter.f64_histogram(name).with_unit("s").with_boundaries(boundaries.to_vec());
             histogram.with_description(about).build()
         };
         let operation = "Duration of messaging operation initiated by a producer or consumer client.";
         let wait = "Time from the insertion of a message until its first attempt.";
-        let in_flight = meter.i64_up_down_counter(names::QUEUE_IN_FLIGHT).with_unit("{job}");
-        let circuit = meter.u64_gauge(names::CIRCUIT_STATE).with_unit("1");
         Self {
             operation_duration: seconds(names::OPERATION_DURATION, names::DURATIONS, operation),
             sent: counter(meter, SENT),
@@ -57,17 +57,32 @@ impl Instruments {
                 names::DURATIONS,
                 "Duration of processing operation.",
             ),
-            in_flight: in_flight.with_description("Number of handlers that run in this process.").build(),
             wait: seconds(names::JOB_WAIT, names::WAITS, wait),
-            attempts: counter(meter, ATTEMPTS),
             dead_letters: counter(meter, DEAD_LETTERS),
             lost: counter(meter, LOST),
             renewals: counter(meter, RENEWALS),
-            circuit: circuit.with_description("1 while nothing is fetched because every job fails.").build(),
             transactions: counter(meter, TRANSACTIONS),
             throttled: counter(meter, THROTTLED),
+            _circuit: circuit(meter, Arc::clone(cells)),
         }
     }
+}
+
+/// Returns the gauge of circuits, which also tells the numbers that are added up between two readings. They go through counters of their
+/// own: of two observable ones with equal attributes, one would be lost.
+fn circuit(meter: &Meter, cells: Arc<Cells>) -> ObservableGauge<u64> {
+    let attempts = counter(meter, ATTEMPTS);
+    let in_flight = meter.i64_up_down_counter(names::QUEUE_IN_FLIGHT).with_unit("{job}");
+    let in_flight = in_flight.with_description("Number of handlers that run in this process.").build();
+    let circuit = meter.u64_observable_gauge(names::CIRCUIT_STATE).with_unit("1");
+    let circuit = circuit.with_description("1 while nothing is fetched because every job fails.");
+    let told = move |observer: &dyn AsyncInstrument<u64>| {
+        cells.tell(&attempts, &in_flight);
+        for (queue, is_open) in cells.circuits() {
+            observer.observe(u64::from(is_open), &[queue]);
+        }
+    };
+    circuit.with_callback(told).build()
 }
 
 fn counter(meter: &Meter, (name, unit, about): About) -> Counter<u64> {

@@ -1,10 +1,10 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod cells;
 mod contexts;
 mod conventions;
 mod instruments;
-mod kinds;
 mod listener;
 mod queues;
 mod span;

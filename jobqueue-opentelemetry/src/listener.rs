@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::{Event, JobInfo, Outcome, QueueName, Reason};
+use jobqueue::{Event, JobInfo, QueueName, Reason};
 use opentelemetry::{KeyValue, StringValue};
 
 use crate::conventions as names;
@@ -33,7 +33,8 @@ impl Listener {
             }
             Event::Started { job, waited } => self.started(instruments, job, *waited),
             Event::Finished { job, queue, outcome, .. } => {
-                self.finished(instruments, job.as_deref(), queue, outcome);
+                let kind = job.as_ref().map(|job| &*job.kind);
+                self.shared.cells.of(queue, kind).count(outcome.name());
             }
             Event::DeadLettered { queue, reason, .. } => {
                 let reason = KeyValue::new(names::REASON, known(reason));
@@ -50,9 +51,9 @@ impl Listener {
                 instruments.lost.add(1, &[destination(queue), cause]);
             }
             Event::Listening { queue } | Event::CircuitClosed { queue } => {
-                instruments.circuit.record(0, &[destination(queue)]);
+                self.shared.cells.circuit(queue, false);
             }
-            Event::CircuitOpened { queue, .. } => instruments.circuit.record(1, &[destination(queue)]),
+            Event::CircuitOpened { queue, .. } => self.shared.cells.circuit(queue, true),
             Event::Throttled { .. } => instruments.throttled.add(1, std::slice::from_ref(&self.system)),
             Event::StorageRequest { operation, queue, requests, error, .. } => {
                 let (queue, error) = (queue.as_ref().map(destination), error.map(error_type));
@@ -101,21 +102,9 @@ impl Listener {
     fn started(&self, instruments: &Instruments, job: &JobInfo, waited: Duration) {
         // Later deliveries have waited for their turn, and for the attempts before.
         if job.attempt == 1 && job.dequeue_count <= 1 {
-            let kind = KeyValue::new(names::KIND, self.shared.kinds.own(&job.kind));
-            instruments.wait.record(waited.as_secs_f64(), &[destination(&job.queue), kind]);
+            let cell = self.shared.cells.own(&job.queue, &job.kind);
+            instruments.wait.record(waited.as_secs_f64(), cell.attributes());
         }
-    }
-
-    fn finished(
-        &self,
-        instruments: &Instruments,
-        job: Option<&JobInfo>,
-        queue: &QueueName,
-        outcome: &Outcome,
-    ) {
-        let kind = job.map_or(StringValue::from(names::OTHER), |job| self.shared.kinds.of(&job.kind));
-        let kind = KeyValue::new(names::KIND, kind);
-        instruments.attempts.add(1, &[destination(queue), kind, outcome_of(outcome.name())]);
     }
 }
 
@@ -129,7 +118,8 @@ pub(crate) fn error_type(code: &'static str) -> KeyValue {
     KeyValue::new(names::ERROR_TYPE, code)
 }
 
-fn outcome_of(name: &'static str) -> KeyValue {
+/// Returns the attribute for an outcome.
+pub(crate) fn outcome_of(name: &'static str) -> KeyValue {
     KeyValue::new(names::OUTCOME, name)
 }
 

@@ -8,6 +8,7 @@ use jobqueue::trace::{Span, TraceContext};
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
 
+use crate::cells::Cell;
 use crate::contexts::trace_context;
 use crate::conventions as names;
 use crate::listener::{destination, error_type};
@@ -160,27 +161,17 @@ impl Span for JobSpan {
 }
 
 /// A handler that counts as running until this is dropped, whatever happens to its worker.
-pub(crate) struct InFlight {
-    shared: Arc<Shared>,
-    attributes: [KeyValue; 2],
-}
+pub(crate) struct InFlight(Arc<Cell>);
 
 impl InFlight {
-    pub(crate) fn enter(shared: &Arc<Shared>, attributes: [KeyValue; 2]) -> Self {
-        let this = Self { shared: Arc::clone(shared), attributes };
-        this.add(1);
-        this
-    }
-
-    fn add(&self, jobs: i64) {
-        if let Some(instruments) = &self.shared.instruments {
-            instruments.in_flight.add(jobs, &self.attributes);
-        }
+    pub(crate) fn enter(cell: Arc<Cell>) -> Self {
+        cell.add_in_flight(1);
+        Self(cell)
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.add(-1);
+        self.0.add_in_flight(-1);
     }
 }

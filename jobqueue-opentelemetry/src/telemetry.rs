@@ -9,10 +9,10 @@ use opentelemetry::metrics::{Meter, MeterProvider};
 use opentelemetry::trace::TraceContextExt;
 use opentelemetry::{Context, InstrumentationScope};
 
+use crate::cells::Cells;
 use crate::contexts::span_context;
 use crate::conventions::{JOBQUEUE, SCHEMA, SERVICE_BUS};
 use crate::instruments::Instruments;
-use crate::kinds::Kinds;
 use crate::listener::Listener;
 use crate::tracer::JobTracer;
 
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     /// The instruments; `None` if nothing is measured.
     pub(crate) instruments: Option<Instruments>,
     pub(crate) options: Options,
-    pub(crate) kinds: Kinds,
+    pub(crate) cells: Arc<Cells>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -202,12 +202,13 @@ impl TelemetryBuilder {
     pub fn build(self) -> Telemetry {
         let meter = self.meter.unwrap_or_else(|| global::meter_with_scope(scope()));
         let tracer = || self.tracer.unwrap_or_else(|| global::tracer_with_scope(scope()));
+        let cells = Arc::new(Cells::default());
         let shared = Shared {
             tracer: self.spans.then(tracer),
-            instruments: self.metrics.then(|| Instruments::new(&meter)),
+            instruments: self.metrics.then(|| Instruments::new(&meter, &cells)),
             meter,
             options: self.options,
-            kinds: Kinds::default(),
+            cells,
         };
         Telemetry { shared: Arc::new(shared) }
     }

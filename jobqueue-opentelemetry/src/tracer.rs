@@ -47,7 +47,8 @@ impl JobTracer {
                 attributes.push(KeyValue::new(names::MESSAGE_COUNT, messages as i64));
             }
             attributes.extend(more.into_iter().flatten());
-            let mut builder = SpanBuilder::from_name(format!("{operation} {queue}")).with_kind(kind);
+            let mut builder =
+                SpanBuilder::from_name([operation, " ", queue.as_str()].concat()).with_kind(kind);
             builder.attributes = Some(attributes);
             builder.links = (!links.is_empty()).then_some(links);
             let parent = parent.unwrap_or_else(Context::current);
@@ -81,6 +82,7 @@ impl JobTracer {
         sender: Option<(TraceContext, Option<&str>)>,
         is_first: bool,
     ) -> JobSpan {
+        let sender = sender.filter(|_| self.shared.tracer.is_some());
         let sender = sender.map(|(context, state)| span_context(context, state, true));
         let is_child = is_first && !self.shared.options.always_linked;
         // The worker's own context, if it was started in a span, is not the job's.
@@ -89,11 +91,9 @@ impl JobTracer {
             Some(sender) => (Context::new(), vec![Link::with_context(sender)]),
             None => (Context::new(), Vec::new()),
         };
-        let kind = self.shared.kinds.own(&job.kind);
-        let more = [
-            Some(KeyValue::new(names::KIND, kind.clone())),
-            Some(KeyValue::new(names::ATTEMPT, i64::from(job.attempt))),
-        ];
+        let cell = self.shared.cells.own(&job.queue, &job.kind);
+        let [_, kind] = cell.attributes();
+        let more = [Some(kind.clone()), Some(KeyValue::new(names::ATTEMPT, i64::from(job.attempt)))];
         let shape = Shape {
             parent: Some(parent),
             links,
@@ -101,9 +101,8 @@ impl JobTracer {
             more,
             ..Shape::of(SpanKind::Consumer)
         };
-        let in_flight =
-            InFlight::enter(&self.shared, [destination(&job.queue), KeyValue::new(names::KIND, kind)]);
-        self.span(names::PROCESS, &job.queue, shape).measuring(Measured::Process).holding(in_flight)
+        let span = self.span(names::PROCESS, &job.queue, shape).measuring(Measured::Process);
+        span.holding(InFlight::enter(cell))
     }
 
     fn settle(

@@ -17,19 +17,25 @@ pub(crate) fn read_hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     if pairs.len() != BYTES || !rest.is_empty() {
         return None;
     }
+    let mut all = 0;
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = value(*high)? << 4 | value(*low)?;
+        let (high, low) = (VALUES[usize::from(*high)], VALUES[usize::from(*low)]);
+        all |= high | low;
+        *byte = high << 4 | low & 15;
     }
-    Some(bytes)
+    (all < 16).then_some(bytes)
 }
 
-fn value(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+/// The value of each digit; 255 for what is none.
+const VALUES: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut value = 0;
+    while value < HEX.len() {
+        values[HEX[value] as usize] = value as u8;
+        value += 1;
     }
-}
+    values
+};
 
 #[cfg(test)]
 mod tests {

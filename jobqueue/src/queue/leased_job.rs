@@ -235,7 +235,11 @@ impl LeasedJob {
 
     /// Returns whether the event refers to blobs.
     pub(crate) fn has_blobs(&self) -> bool {
-        !self.references().is_empty()
+        let refers = |envelope: &Envelope| {
+            matches!(envelope.payload, Payload::Stored(_))
+                || matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)))
+        };
+        self.with_envelope(refers).unwrap_or(false)
     }
 
     /// Returns the blobs that the event refers to.

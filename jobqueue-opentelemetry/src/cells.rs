@@ -1,0 +1,159 @@
+//! The numbers of each kind of job in each queue.
+//!
+//! An instrument hashes all attributes of every record, and a job would pay that several times. So what can be added up is added up here,
+//! and given to the instruments when somebody reads them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use jobqueue::QueueName;
+use opentelemetry::metrics::{Counter, UpDownCounter};
+use opentelemetry::{KeyValue, StringValue};
+
+use crate::conventions as names;
+use crate::listener::{destination, outcome_of};
+
+/// The greatest number of kinds, in all queues. A program has few, and they do not grow while it runs.
+const MOST: usize = 200;
+
+/// The names of outcomes.
+const OUTCOMES: [&str; 7] =
+    ["completed", "retried", "dead_lettered", "released", "lease_lost", "completed_uncertain", "duplicate"];
+
+/// The jobs of one kind in one queue.
+pub(crate) struct Cell {
+    queue: QueueName,
+    kind: Arc<str>,
+    /// The queue and the kind.
+    attributes: [KeyValue; 2],
+    /// The handlers that run, and how many of them the instrument knows.
+    in_flight: AtomicI64,
+    told_in_flight: AtomicI64,
+    /// The deliveries that have ended by outcome, and that the instrument does not know yet.
+    attempts: [AtomicU64; OUTCOMES.len()],
+}
+
+impl Cell {
+    fn new(queue: &QueueName, kind: &str) -> Self {
+        let kind = Arc::<str>::from(kind);
+        let value = StringValue::from(Arc::clone(&kind));
+        Self {
+            queue: queue.clone(),
+            kind,
+            attributes: [destination(queue), KeyValue::new(names::KIND, value)],
+            in_flight: AtomicI64::default(),
+            told_in_flight: AtomicI64::default(),
+            attempts: Default::default(),
+        }
+    }
+
+    /// Returns the attributes for the queue and the kind.
+    pub(crate) fn attributes(&self) -> &[KeyValue; 2] {
+        &self.attributes
+    }
+
+    /// Counts a delivery that has ended.
+    pub(crate) fn count(&self, outcome: &str) {
+        if let Some(place) = OUTCOMES.iter().position(|one| *one == outcome) {
+            self.attempts[place].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Changes the number of handlers that run.
+    pub(crate) fn add_in_flight(&self, jobs: i64) {
+        self.in_flight.fetch_add(jobs, Ordering::Relaxed);
+    }
+
+    fn tell(&self, attempts: &Counter<u64>, in_flight: &UpDownCounter<i64>) {
+        let now = self.in_flight.load(Ordering::Relaxed);
+        in_flight.add(now - self.told_in_flight.swap(now, Ordering::Relaxed), &self.attributes);
+        for (count, outcome) in self.attempts.iter().zip(OUTCOMES) {
+            let count = count.swap(0, Ordering::Relaxed);
+            if count > 0 {
+                let [queue, kind] = self.attributes.clone();
+                attempts.add(count, &[queue, kind, outcome_of(outcome)]);
+            }
+        }
+    }
+}
+
+/// All kinds that this process has run, and the state of its circuits.
+#[derive(Default)]
+pub(crate) struct Cells {
+    cells: RwLock<Vec<Arc<Cell>>>,
+    circuits: Mutex<BTreeMap<QueueName, bool>>,
+}
+
+impl Cells {
+    /// Returns the cell of a kind that this process runs.
+    pub(crate) fn own(&self, queue: &QueueName, kind: &str) -> Arc<Cell> {
+        if let Some(cell) = self.find(queue, kind) {
+            return cell;
+        }
+        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
+        let kind = if cells.len() < MOST { kind } else { names::OTHER };
+        if let Some(cell) = find(&cells, queue, kind) {
+            return cell;
+        }
+        let cell = Arc::new(Cell::new(queue, kind));
+        cells.push(Arc::clone(&cell));
+        cell
+    }
+
+    /// Returns the cell of a kind that a message names. A message of somebody else can name any kind: those count as one.
+    pub(crate) fn of(&self, queue: &QueueName, kind: Option<&str>) -> Arc<Cell> {
+        kind.and_then(|kind| self.find(queue, kind)).unwrap_or_else(|| self.own(queue, names::OTHER))
+    }
+
+    fn find(&self, queue: &QueueName, kind: &str) -> Option<Arc<Cell>> {
+        find(&self.cells.read().unwrap_or_else(PoisonError::into_inner), queue, kind)
+    }
+
+    /// Takes note of the state of a queue's circuit.
+    pub(crate) fn circuit(&self, queue: &QueueName, is_open: bool) {
+        self.circuits.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone(), is_open);
+    }
+
+    /// Returns the queues with a circuit, and whether it is open.
+    pub(crate) fn circuits(&self) -> Vec<(KeyValue, bool)> {
+        let circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
+        circuits.iter().map(|(queue, is_open)| (destination(queue), *is_open)).collect()
+    }
+
+    /// Gives the numbers to the instruments.
+    pub(crate) fn tell(&self, attempts: &Counter<u64>, in_flight: &UpDownCounter<i64>) {
+        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner).clone();
+        cells.iter().for_each(|cell| cell.tell(attempts, in_flight));
+    }
+}
+
+fn find(cells: &[Arc<Cell>], queue: &QueueName, kind: &str) -> Option<Arc<Cell>> {
+    cells.iter().find(|cell| *cell.kind == *kind && cell.queue == *queue).map(Arc::clone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(cell: &Cell) -> &str {
+        &cell.kind
+    }
+
+    #[test]
+    fn kinds_of_strangers_are_one_value() {
+        let (cells, queue) = (Cells::default(), QueueName::new("orders").unwrap());
+        let other = QueueName::new("mails").unwrap();
+        assert_eq!(kind_of(&cells.of(&queue, Some("order"))), names::OTHER);
+        assert_eq!(kind_of(&cells.own(&queue, "order")), "order");
+        assert_eq!(kind_of(&cells.of(&queue, Some("order"))), "order");
+        assert_eq!(kind_of(&cells.of(&queue, Some("<script>"))), names::OTHER);
+        assert_eq!(kind_of(&cells.of(&queue, None)), names::OTHER);
+        assert_eq!(kind_of(&cells.of(&other, Some("order"))), names::OTHER);
+        for number in 0..2 * MOST {
+            cells.own(&queue, &number.to_string());
+        }
+        assert_eq!(kind_of(&cells.own(&queue, "new")), names::OTHER);
+        assert!(cells.cells.read().unwrap().len() <= MOST + 2);
+    }
+}
