@@ -175,7 +175,7 @@ pub(crate) fn prepare_envelope(
     let hidden = delay.min(MAX_VISIBILITY);
     let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
     let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
-    let put = put.with_shard_key(envelope.key).with_job(envelope.id.to_string());
+    let put = put.with_shard_key(envelope.key).with_job(Arc::clone(&envelope.id));
     let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
     let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));
     Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })

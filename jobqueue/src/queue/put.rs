@@ -66,7 +66,7 @@ pub(super) async fn put_all(
     ready: &[&Prepared],
     started: Instant,
 ) -> Vec<Result<Stored, Error>> {
-    let mut answers: Vec<_> = ready.iter().map(|_| Err(unanswered())).collect();
+    let mut answers: Vec<_> = ready.iter().map(|_| None).collect();
     let mut open: Vec<_> = ready.iter().map(|one| Putting::new(one, started)).enumerate().collect();
     while !open.is_empty() {
         wait_until_ready(core, started).await;
@@ -75,13 +75,13 @@ pub(super) async fn put_all(
         let (mut failed, mut longest) = (Vec::new(), Duration::ZERO);
         for (place, mut putting) in open {
             match outcomes.next() {
-                Some(Ok(outcome)) => answers[place] = Ok(putting.stored(outcome)),
+                Some(Ok(outcome)) => answers[place] = Some(Ok(putting.stored(outcome))),
                 Some(Err(error)) => match put_failed(core, &mut putting, error, started).await {
                     Ok(wait) => {
                         longest = longest.max(wait);
                         failed.push((place, putting));
                     }
-                    Err(error) => answers[place] = Err(error),
+                    Err(error) => answers[place] = Some(Err(error)),
                 },
                 // A storage that answers for fewer messages has said nothing about the rest.
                 None => {}
@@ -90,7 +90,7 @@ pub(super) async fn put_all(
         open = failed;
         tokio::time::sleep(longest).await;
     }
-    answers
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect()
 }
 
 /// Records a failed attempt. Returns how long to wait before the next.

@@ -1,6 +1,7 @@
 //! The arguments and the answers of the operations on messages.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::{DeadLetterCause, MessageRef, PopReceipt};
@@ -19,7 +20,7 @@ pub struct PutMessage {
     pub shard_key: Option<String>,
     /// The identity of the job, if this put may be repeated without harm. A storage that detects duplicates keeps one of
     /// the messages that have the same identity; other storages ignore it.
-    pub job: Option<String>,
+    pub job: Option<Arc<str>>,
 }
 
 impl PutMessage {
@@ -51,8 +52,8 @@ impl PutMessage {
 
     /// Sets the identity of the job, for storages that detect duplicates.
     #[must_use]
-    pub fn with_job(mut self, id: impl Into<Option<String>>) -> Self {
-        self.job = id.into();
+    pub fn with_job(mut self, id: impl Into<Arc<str>>) -> Self {
+        self.job = Some(id.into());
         self
     }
 }

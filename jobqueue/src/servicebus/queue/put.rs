@@ -38,7 +38,7 @@ pub(super) async fn put(
     let outgoing = Outgoing {
         text: &message.text,
         id: &id,
-        message_id: message.job.clone().unwrap_or_else(|| id.clone()),
+        message_id: message.job.as_deref().map_or_else(|| id.clone(), ToOwned::to_owned),
         inserted,
         expires,
         visible: is_delayed.then_some(visible),
