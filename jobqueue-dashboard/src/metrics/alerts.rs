@@ -64,7 +64,7 @@ const ALERTS: &[Alert] = &[
     Alert {
         name: "JobqueueWorkerGone",
         metric: list::PRESENT,
-        expression: r#"increase({}{state="stale"}[15m]) > 0"#,
+        expression: r#"delta({}{state="stale"}[15m]) > 0"#,
         lasting: "0m",
         severity: "info",
         summary: "A worker has gone without a word",

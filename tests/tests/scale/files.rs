@@ -77,6 +77,23 @@ fn labels_in_the_queries_exist() {
     assert!(seen > 10, "{seen}");
 }
 
+/// A gauge that falls looks like a counter that was reset: `increase` would call it a rise.
+#[test]
+fn functions_in_the_queries_fit_the_kinds_of_the_metrics() {
+    let call = Regex::new(r"\b(rate|increase|irate|delta|deriv)\((jobqueue_[a-z_]+)").unwrap();
+    let mut seen = BTreeSet::new();
+    for text in [dashboard(), alert_rules()] {
+        for found in call.captures_iter(&text) {
+            let of_gauge = ["delta", "deriv"].contains(&&found[1]);
+            let series = ALL.iter().filter(|metric| found[2].starts_with(&*metric.series()));
+            let metric = series.max_by_key(|metric| metric.series().len()).unwrap();
+            assert_eq!(metric.kind == Kind::Gauge, of_gauge, "{}", &found[0]);
+            seen.insert(found[1].to_owned());
+        }
+    }
+    assert!(seen.contains("increase") && seen.contains("delta"), "{seen:?}");
+}
+
 #[test]
 fn promtool_accepts_the_rules_where_it_is_installed() {
     let rules = home().join("prometheus/alerts.yml");
