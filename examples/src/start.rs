@@ -1,7 +1,9 @@
 //! Starts a program: its options and its log.
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Returns the options of this process, and starts a log on standard error as `RUST_LOG` configures it.
 ///
@@ -18,9 +20,14 @@ pub fn start<Options: Parser>() -> Options {
             std::process::exit(wrong.exit_code());
         }
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines).with(wanted()).init();
     options
+}
+
+/// Returns the levels that `RUST_LOG` asks for, such as `warn,jobqueue=debug`; errors only if it is missing or wrong. `Targets` needs no
+/// regular expressions, which would take long to compile.
+fn wanted() -> Targets {
+    let told = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse().ok());
+    told.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR))
 }

@@ -131,6 +131,14 @@ fn first_lines_of_documentation_are_sentences() {
 }
 
 #[test]
+fn the_guarantees_are_twenty_statements_in_order() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../jobqueue/src/docs/guarantees.md");
+    let page = fs::read_to_string(page).unwrap();
+    let number = |line: &str| line.split_once(". **").and_then(|(number, _)| number.parse::<u32>().ok());
+    assert!(page.lines().filter_map(number).eq(1..=20), "a number of the list is missing or stands twice");
+}
+
+#[test]
 fn names_use_the_words_of_the_field() {
     let mut found = Vec::new();
     for (place, text) in &sources() {
