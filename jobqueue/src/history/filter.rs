@@ -38,7 +38,7 @@ fn probes(hash: u64, bytes: usize) -> impl Iterator<Item = (usize, u8)> {
     let bits = bytes as u64 * 8;
     (0..PROBES).map(move |probe| {
         let place = u64::from(start.wrapping_add(probe.wrapping_mul(step)));
-        let bit = place * bits >> 32;
+        let bit = (place * bits) >> 32;
         ((bit >> 3) as usize, 1 << (bit & 7))
     })
 }
