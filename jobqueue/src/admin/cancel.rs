@@ -54,7 +54,7 @@ impl Admin {
     /// cancellation up as it does the job, and the job does not run. The request stands for 30 days. Whether there is such a job is not
     /// checked. It does not concern a job that is sent under the same id later.
     ///
-    /// Costs three requests and three for each present worker. Workers that nobody asks for anything pay nothing.
+    /// Costs four requests and four for each present worker. Workers that nobody asks for anything pay nothing.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
@@ -76,7 +76,8 @@ impl Admin {
             };
             self.requests().make(&request).await?;
             let records = Records::new(Arc::clone(self.storage.blobs()));
-            let workers = records.touch(self.clock.now(), |record| record.listens_to(&job.queue)).await?;
+            let now = self.time_for(&records.all().await?).await;
+            let workers = records.touch(now, |record| record.listens_to(&job.queue)).await?;
             Ok(CancelReport { job: job.clone(), workers })
         };
         let summary = |report: &CancelReport| format!("requested; {} workers were told", report.workers);

@@ -196,11 +196,17 @@ impl Explanation {
 
     /// Finds the run on a worker that was not heard of for three intervals, as long as the lease of the job may last.
     fn find_lost_run(&mut self, gone: &[WorkerOverview], queue: &QueueOverview) {
-        let lease = queue.settings.get(crate::settings::DEFAULT_TIMEOUT);
-        let lease = lease.and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or_default();
-        let may_last =
-            |worker: &&WorkerOverview| worker.age_seconds <= worker.record.interval_seconds + lease;
-        let lost: Vec<_> = gone.iter().filter(may_last).cloned().collect();
+        let default = queue.settings.get(crate::settings::DEFAULT_TIMEOUT);
+        let default = default.and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or_default();
+        let may_last = |worker: &WorkerOverview, run: &RunningJob| {
+            // The worker may have renewed the lease until just before it would have written its record again.
+            worker.age_seconds <= worker.record.interval_seconds + run.lease_seconds.unwrap_or(default)
+        };
+        let mut lost = gone.to_vec();
+        for worker in &mut lost {
+            let running = std::mem::take(&mut worker.record.running);
+            worker.record.running = running.into_iter().filter(|run| may_last(worker, run)).collect();
+        }
         self.find_run(&lost);
         if let Some(worker) = lost.iter().find(|worker| self.worker.as_deref() == Some(&worker.record.id)) {
             let text = format!(

@@ -49,6 +49,7 @@ mod queues;
 mod schedules;
 mod send;
 mod settings;
+mod storage_clock;
 mod text;
 mod upkeep;
 mod workers;
@@ -99,6 +100,7 @@ pub struct Admin {
     operator: Arc<str>,
     listeners: Listeners,
     clock: Arc<dyn Clock>,
+    storage_clock: Arc<storage_clock::Comparison>,
 }
 
 impl Admin {
@@ -116,6 +118,7 @@ impl Admin {
                 operator: "unknown".into(),
                 listeners: Listeners::default(),
                 clock: Arc::new(SystemClock),
+                storage_clock: Arc::default(),
             },
         }
     }

@@ -37,13 +37,19 @@ impl Admin {
 
     /// Returns all workers, also those whose records are stale. Records are removed a day after their last write.
     ///
+    /// The age of a record is the time since its last write by the storage's clock. If the record seems to be stale, or to come from the
+    /// future, this process's clock may be wrong: a view that may [inspect](super::Action::Inspect) then compares it with the
+    /// storage's, which costs two requests, once in ten minutes. A view that only reads believes its own clock.
+    ///
     /// # Errors
     /// As [`workers`](Self::workers).
     ///
     /// # Cancel safety
     /// It only reads.
     pub async fn all_workers(&self) -> Result<Vec<WorkerOverview>, Error> {
-        let now = self.clock.now();
+        let records = Records::new(std::sync::Arc::clone(self.storage.blobs()));
+        let found = records.all().await?;
+        let now = self.time_for(&found).await;
         let overview = |found: Found| {
             let age = now.duration_since(found.modified).unwrap_or_default();
             WorkerOverview {
@@ -52,8 +58,7 @@ impl Admin {
                 record: found.record,
             }
         };
-        let records = Records::new(std::sync::Arc::clone(self.storage.blobs()));
-        let mut workers: Vec<_> = records.all().await?.into_iter().map(overview).collect();
+        let mut workers: Vec<_> = found.into_iter().map(overview).collect();
         workers.sort_by(|one, other| {
             let key = |worker: &WorkerOverview| {
                 let WorkerRecord { host, pid, name, id, .. } = &worker.record;

@@ -1,12 +1,16 @@
 //! Tracks the state of a worker in memory: its running jobs, its counters, and the jobs to cancel.
 
+//!
+//! A job passes here three times: it begins, it ends, it is counted. These paths allocate one run, and neither ask for the time nor copy
+//! texts; what the record shows is made when it is written.
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
 use super::requests::{Answer, StoredRequest};
@@ -20,6 +24,8 @@ const MAX_TEXT: usize = 199;
 const MAX_RUNNING: usize = 1_000;
 /// The most pairs of queue and kind that have counters. There is a limit because anybody may send messages of any kind.
 const MAX_COUNTERS: usize = 1_000;
+/// The kind under which those are counted that come when there are so many.
+const OTHER: &str = "(other)";
 
 /// The state of a worker that its record shows.
 #[derive(Debug, Default)]
@@ -27,13 +33,20 @@ pub(crate) struct Tracker {
     state: Mutex<State>,
     /// Wakes the writer when it should write the record or an answer before the interval is over.
     urgent: Notify,
+    /// Wakes those that wait for the cancellation of a run, whenever one is cancelled.
+    cancelled: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    running: BTreeMap<u64, Arc<Run>>,
-    counters: BTreeMap<(String, String), Counters>,
+    /// A run keeps its place until it ends.
+    running: Vec<Option<Arc<Run>>>,
+    /// The free places among the running.
+    free: Vec<usize>,
+    counters: Vec<Counters>,
+    /// The places of the counters by queue and kind.
+    by_kind: BTreeMap<String, BTreeMap<String, usize>>,
     open_circuits: BTreeSet<String>,
     draining: bool,
     /// By queue and id.
@@ -44,12 +57,17 @@ struct State {
 /// One run of a handler.
 #[derive(Debug)]
 pub(crate) struct Run {
+    /// The number of the run in the order of their starts.
     number: u64,
+    place: usize,
     job: Arc<JobInfo>,
-    since: SystemTime,
     started: Instant,
+    /// The length of the lease, which is renewed while the handler runs.
+    lease: Duration,
+    /// The time of the start by the worker's clock, once a record has shown it.
+    since: OnceLock<SystemTime>,
     progress: Mutex<Option<JobProgress>>,
-    cancelled: CancellationToken,
+    is_cancelled: AtomicBool,
 }
 
 impl Run {
@@ -59,13 +77,13 @@ impl Run {
         *lock(&self.progress) = Some(JobProgress { done, total, text });
     }
 
-    /// Fires when an operator has cancelled the job.
-    pub(crate) fn cancelled(&self) -> &CancellationToken {
-        &self.cancelled
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Acquire)
     }
 
-    fn shown(&self) -> RunningJob {
-        let job = &self.job;
+    fn shown(&self, now: SystemTime) -> RunningJob {
+        let (job, elapsed) = (&self.job, self.started.elapsed());
+        let since = *self.since.get_or_init(|| now.checked_sub(elapsed).unwrap_or(now));
         RunningJob {
             queue: job.queue.to_string(),
             id: job.id.to_string(),
@@ -74,11 +92,12 @@ impl Run {
             key: job.key.as_deref().map(str::to_owned),
             attempt: job.attempt,
             max_attempts: job.max_attempts,
-            since: super::store::time(self.since),
-            running_seconds: seconds(self.started.elapsed()),
+            since: super::store::time(since),
+            running_seconds: seconds(elapsed),
+            lease_seconds: Some(seconds(self.lease)),
             progress: lock(&self.progress).clone(),
             trace: Some(job.trace.traceparent()),
-            cancelling: self.cancelled.is_cancelled(),
+            cancelling: self.is_cancelled(),
         }
     }
 }
@@ -88,29 +107,42 @@ fn seconds(time: Duration) -> f64 {
 }
 
 impl Tracker {
-    /// Notes that a handler starts. Its token fires at once if an operator has already cancelled the job.
-    pub(crate) fn begin(&self, job: &Arc<JobInfo>, now: SystemTime) -> Arc<Run> {
-        let cancelled = CancellationToken::new();
+    /// Notes that a handler starts. It is cancelled at once if an operator has already cancelled the job.
+    pub(crate) fn begin(&self, job: &Arc<JobInfo>, started: Instant, lease: Duration) -> Arc<Run> {
         let mut state = lock(&self.state);
-        if state.request(job).is_some() {
-            cancelled.cancel();
-        }
+        let is_cancelled = AtomicBool::new(state.request(job).is_some());
         state.next += 1;
-        let run = Arc::new(Run {
-            number: state.next,
-            job: Arc::clone(job),
-            since: now,
-            started: Instant::now(),
-            progress: Mutex::default(),
-            cancelled,
-        });
-        state.running.insert(run.number, Arc::clone(&run));
+        let (number, place) = (state.next, state.free.pop().unwrap_or(state.running.len()));
+        let (since, progress) = (OnceLock::new(), Mutex::default());
+        let run = Run { number, place, job: Arc::clone(job), started, lease, since, progress, is_cancelled };
+        let run = Arc::new(run);
+        match state.running.get_mut(place) {
+            Some(free) => *free = Some(Arc::clone(&run)),
+            None => state.running.push(Some(Arc::clone(&run))),
+        }
         run
     }
 
     /// Notes that a handler has ended.
     pub(crate) fn end(&self, run: &Run) {
-        lock(&self.state).running.remove(&run.number);
+        let mut state = lock(&self.state);
+        let ended = state.running.get_mut(run.place).and_then(Option::take);
+        if ended.is_some() {
+            state.free.push(run.place);
+        }
+        drop(state);
+    }
+
+    /// Waits until an operator has cancelled the job of a run. Cancel-safe.
+    pub(crate) async fn cancelled(&self, run: &Run) {
+        loop {
+            let mut changed = std::pin::pin!(self.cancelled.notified());
+            changed.as_mut().enable();
+            if run.is_cancelled() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Counts a delivery that has ended, and answers the request to cancel its job if there is one.
@@ -151,10 +183,11 @@ impl Tracker {
         let key = |stored: &StoredRequest| (stored.request.queue.clone(), stored.request.id.clone());
         let mut state = lock(&self.state);
         state.requests = requests.into_iter().map(|stored| (key(&stored), stored)).collect();
-        let running: Vec<_> = state.running.values().cloned().collect();
-        for run in running.into_iter().filter(|run| state.request(&run.job).is_some()) {
-            run.cancelled.cancel();
+        for run in state.running.iter().flatten().filter(|run| state.request(&run.job).is_some()) {
+            run.is_cancelled.store(true, Ordering::Release);
         }
+        drop(state);
+        self.cancelled.notify_waiters();
     }
 
     /// Returns the next answer to store.
@@ -176,12 +209,19 @@ impl Tracker {
     }
 
     /// Returns the jobs that run and their number, the numbers so far, the queues with an open circuit, and whether the worker stops.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self, now: SystemTime) -> Snapshot {
         let state = lock(&self.state);
+        let mut running: Vec<_> = state.running.iter().flatten().collect();
+        running.sort_by_key(|run| run.number);
         Snapshot {
-            running: state.running.values().take(MAX_RUNNING).map(|run| run.shown()).collect(),
-            running_total: state.running.len() as u64,
-            counters: state.counters.values().cloned().collect(),
+            running_total: running.len() as u64,
+            running: running.into_iter().take(MAX_RUNNING).map(|run| run.shown(now)).collect(),
+            counters: state
+                .by_kind
+                .values()
+                .flat_map(BTreeMap::values)
+                .map(|place| state.counters[*place].clone())
+                .collect(),
             open_circuits: state.open_circuits.clone(),
             draining: state.draining,
         }
@@ -210,15 +250,7 @@ impl State {
     }
 
     fn count(&mut self, queue: &str, kind: &str, outcome: &Outcome, ran: Duration) {
-        let mut key = (queue.to_owned(), kind.to_owned());
-        if self.counters.len() >= MAX_COUNTERS && !self.counters.contains_key(&key) {
-            key.1 = "(other)".to_owned();
-        }
-        let new = || Counters::new(&key.0, &key.1);
-        let counters = match self.counters.get_mut(&key) {
-            Some(counters) => counters,
-            None => self.counters.entry(key.clone()).or_insert_with(new),
-        };
+        let counters = self.counters(queue, kind);
         match outcome {
             Outcome::Completed | Outcome::CompletedUncertain => counters.completed += 1,
             Outcome::Retried(_) => counters.retried += 1,
@@ -233,5 +265,19 @@ impl State {
                 *count += 1;
             }
         }
+    }
+
+    /// Returns the counters of a kind; those of all others together if there are too many.
+    fn counters(&mut self, queue: &str, kind: &str) -> &mut Counters {
+        let known = |kind: &str| self.by_kind.get(queue).and_then(|kinds| kinds.get(kind)).copied();
+        let place = known(kind).or_else(|| known(OTHER).filter(|_| self.counters.len() >= MAX_COUNTERS));
+        let place = place.unwrap_or_else(|| {
+            let kind = if self.counters.len() >= MAX_COUNTERS { OTHER } else { kind };
+            let place = self.counters.len();
+            self.counters.push(Counters::new(queue, kind));
+            self.by_kind.entry(queue.to_owned()).or_default().insert(kind.to_owned(), place);
+            place
+        });
+        &mut self.counters[place]
     }
 }

@@ -146,7 +146,9 @@ impl Writer {
     }
 
     fn record(&self) -> WorkerRecord {
-        let Snapshot { running, running_total, counters, open_circuits, draining } = self.tracker.snapshot();
+        let now = self.clock.now();
+        let Snapshot { running, running_total, counters, open_circuits, draining } =
+            self.tracker.snapshot(now);
         let queues = self
             .about
             .queues
@@ -160,7 +162,7 @@ impl Writer {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started.clone(),
-            written: store::time(self.clock.now()),
+            written: store::time(now),
             interval_seconds: self.about.interval.as_secs_f64(),
             queues: queues.collect(),
             slots: u32::try_from(self.about.slots).unwrap_or(u32::MAX),

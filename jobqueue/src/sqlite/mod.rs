@@ -51,6 +51,8 @@ mod metadata;
 mod notifiers;
 mod open;
 mod options;
+#[cfg(test)]
+mod plan;
 mod process_guard;
 mod purge;
 mod queue;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -107,12 +108,12 @@ impl Record {
 }
 
 /// A run that the record shows until this is dropped.
-pub(super) struct Entered {
-    tracker: Arc<Tracker>,
+pub(super) struct Entered<'a> {
+    pub(super) tracker: &'a Tracker,
     pub(super) run: Arc<Run>,
 }
 
-impl Drop for Entered {
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.tracker.end(&self.run);
     }
@@ -120,10 +121,9 @@ impl Drop for Entered {
 
 impl Shared {
     /// Notes that a handler starts; `None` if the worker keeps no record.
-    pub(super) fn show(&self, job: &Arc<JobInfo>) -> Option<Entered> {
-        let tracker = Arc::clone(self.tracker()?);
-        let run = tracker.begin(job, self.now());
-        Some(Entered { tracker, run })
+    pub(super) fn show(&self, job: &Arc<JobInfo>, started: Instant, lease: Duration) -> Option<Entered<'_>> {
+        let tracker = &**self.tracker()?;
+        Some(Entered { tracker, run: tracker.begin(job, started, lease) })
     }
 
     /// Shows whether the circuit of a queue is open.

@@ -16,6 +16,7 @@ use super::decide::Ready;
 use super::delivery::panic_text;
 use super::ending::{Ending, Failure};
 use super::hooks;
+use super::presence::Entered;
 use super::queue_worker::{Place, QueueWorker};
 use super::shared::Shared;
 use crate::event::Event;
@@ -23,7 +24,6 @@ use crate::handler::{Job, Registration, is_snooze, recover};
 use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Reason, chain, printable};
 use crate::lease::Loss;
-use crate::presence::Run;
 use crate::queue::{LeasedJob, Rejection};
 use crate::trace::{OpenSpan, Step, TraceContext};
 
@@ -61,12 +61,12 @@ pub(super) async fn run(
     let (mut traced, process) = open_span(shared, leased_job, &mut info);
     let token = CancellationToken::new();
     let _cancelled_when_dropped = token.clone().drop_guard();
-    let shown = shared.show(&info);
+    let started = Instant::now();
+    let shown = shared.show(&info, started, leased_job.settings.timeout);
     let run = shown.as_ref().map(|shown| Arc::clone(&shown.run));
-    let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), worker, token.clone(), run.clone());
+    let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), worker, token.clone(), run);
     shared.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
     let number = shared.enter(leased_job);
-    let started = Instant::now();
     let called = call(registration, (&info, message), shared, context.clone());
     let is_logged = process.is_none() || shared.events.log_spans();
     let ended = {
@@ -76,7 +76,7 @@ pub(super) async fn run(
         let logged = async { handler.instrument(if is_logged { span(&info) } else { Span::none() }).await };
         let logged = pin!(logged);
         let traced = pin!(traced.run(logged));
-        supervise(shared, leased_job, (&token, run.as_deref()), traced).await
+        supervise(shared, leased_job, (&token, shown.as_ref()), traced).await
     };
     let ran = started.elapsed();
     traced.end(None, ended.error());
@@ -256,12 +256,12 @@ enum Interruption {
 async fn supervise(
     shared: &Shared,
     leased_job: &LeasedJob,
-    (token, run): (&CancellationToken, Option<&Run>),
+    (token, shown): (&CancellationToken, Option<&Entered<'_>>),
     mut handler: Pin<&mut impl Future<Output = Returned>>,
 ) -> Ended {
     let cancelled = async {
-        match run {
-            Some(run) => run.cancelled().cancelled().await,
+        match shown {
+            Some(shown) => shown.tracker.cancelled(&shown.run).await,
             None => std::future::pending().await,
         }
     };

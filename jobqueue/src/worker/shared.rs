@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -178,11 +178,6 @@ impl Shared {
     /// Returns the renewer of this worker's leases.
     pub(super) fn renewer(&self) -> Option<LeaseRenewer> {
         lock(&self.channel_options).renewer.clone().or_else(|| LeaseRenewer::process().ok())
-    }
-
-    /// Returns the time by the worker's clock.
-    pub(super) fn now(&self) -> SystemTime {
-        lock(&self.channel_options).clock.now()
     }
 
     pub(super) fn channel_options(&self) -> QueueCoreOptions {

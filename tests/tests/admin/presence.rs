@@ -1,9 +1,11 @@
 //! Worker presence: who is there, what they run and how far it is; a record costs what is said and holds nothing up.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use jobqueue::admin::{AccessLevel, Admin};
+use jobqueue::admin::{AccessLevel, Admin, JobPlace, JobReference};
+use jobqueue::clock::Clock;
+use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, Storage, WorkerBuilder};
@@ -171,4 +173,67 @@ async fn no_job_notices_that_the_record_cannot_be_written() {
         let report = present(&storage).handle(handler).build().unwrap().run_until(after(120)).await.unwrap();
         assert_eq!(report.completed, 2, "{fault:?}");
     }
+}
+
+/// The clock of an operator who is ahead by so many seconds, or behind.
+#[derive(Debug)]
+struct Wrong(i64);
+
+impl Clock for Wrong {
+    fn now(&self) -> SystemTime {
+        let by = Duration::from_secs(self.0.unsigned_abs());
+        if self.0 > 0 { clock().now() + by } else { clock().now() - by }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn operators_with_a_wrong_clock_see_who_is_there() {
+    let storage = in_memory();
+    send(&storage, &["stuck"]).await;
+    let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let mut running = Box::pin(present(&storage).handle(handler).build().unwrap().run_until(after(100_000)));
+    tokio::select! {
+        _ = &mut running => panic!("it runs"),
+        () = sleep(Duration::from_secs(20)) => {}
+    }
+    let operators = [-3_600, -120, 120, 3_600].map(|seconds| {
+        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate);
+        admin.clock(Arc::new(Wrong(seconds))).build()
+    });
+    for admin in &operators {
+        let [worker] = &admin.workers().await.unwrap()[..] else { panic!("the worker is there") };
+        assert!((4.0..=6.0).contains(&worker.age_seconds), "{}", worker.age_seconds);
+    }
+    for admin in &operators {
+        assert_eq!(admin.cancel(&JobReference::new("tasks", "other")).await.unwrap().workers, 1);
+    }
+    drop(running);
+    sleep(EVERY * 4).await;
+    for admin in &operators {
+        assert!(admin.workers().await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_of_a_dead_worker_is_shown_for_the_length_of_its_own_lease() {
+    let storage = in_memory();
+    send(&storage, &["stuck"]).await;
+    let mut long = SettingOverrides::default();
+    long.timeout = Some(Duration::from_secs(600));
+    let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let worker = present(&storage).overrides(long).handle(handler).build().unwrap();
+    let mut running = Box::pin(worker.run_until(after(100_000)));
+    tokio::select! {
+        _ = &mut running => panic!("it runs"),
+        () = sleep(Duration::from_secs(20)) => {}
+    }
+    drop(running);
+    let (admin, job) = (operator(&storage), JobReference::new("tasks", "stuck"));
+    // Longer than the queue's default lease of 30 seconds.
+    sleep(Duration::from_secs(300)).await;
+    let found = admin.explain(&job).await.unwrap();
+    assert_eq!(found.place, JobPlace::Running);
+    assert!(found.reasons.iter().any(|reason| reason.code == "worker_gone"), "{found:?}");
+    sleep(Duration::from_secs(330)).await;
+    assert_eq!(admin.explain(&job).await.unwrap().place, JobPlace::Waiting);
 }

@@ -8,6 +8,8 @@ mod store;
 mod write;
 
 pub(super) use container::create as create_container;
+#[cfg(test)]
+pub(super) use read::LIST;
 pub(super) use read::content;
 pub(super) use row::BlobRow;
 pub(super) use store::check_put;

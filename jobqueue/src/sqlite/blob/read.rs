@@ -52,6 +52,10 @@ pub(super) fn holder(view: &View<'_>, blob: &BlobName) -> Applied<Option<LeaseId
     })
 }
 
+/// The blobs of a container from a name on.
+pub(in crate::sqlite) const LIST: &str =
+    select_blob!("WHERE container = ?1 AND name >= ?2 AND name > ?3 ORDER BY name");
+
 /// Returns a page of names that begin with `prefix`, after `marker`, the last name of the previous page.
 pub(super) fn list(
     view: &View<'_>,
@@ -60,9 +64,7 @@ pub(super) fn list(
     marker: Option<&str>,
 ) -> Applied<BlobListing> {
     let container = container::find(&view.connection, Operation::ListBlobs, name)?;
-    let mut statement = view
-        .connection
-        .prepare_cached(select_blob!("WHERE container = ?1 AND name >= ?2 AND name > ?3 ORDER BY name"))?;
+    let mut statement = view.connection.prepare_cached(LIST)?;
     // No name is empty, so the empty marker is less than all names.
     let mut rows = statement.query(params![container, prefix, marker.unwrap_or("")])?;
     let mut listing = BlobListing::default();

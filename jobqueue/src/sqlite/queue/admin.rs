@@ -86,17 +86,21 @@ pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProp
 }
 
 /// All messages of a queue.
-const ALL: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1";
+pub(in crate::sqlite) const ALL: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1";
 /// Those that have expired. Without statistics SQLite would take the index of the queue, and read every message.
-const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
+pub(in crate::sqlite) const EXPIRED: &str =
+    "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
     WHERE expires_at <= ?2 AND queue = ?1";
 /// Those that have expired and would be visible.
-const EXPIRED_VISIBLE: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
+pub(in crate::sqlite) const EXPIRED_VISIBLE: &str =
+    "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
     WHERE expires_at <= ?2 AND queue = ?1 AND visible_at <= ?2";
 /// Those that are not visible, expired or not. They are fewer than the visible ones when a queue is long.
-const LATER: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2";
+pub(in crate::sqlite) const LATER: &str =
+    "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2";
 /// The hidden messages that have not expired: all of them, those that nobody has received, and those that were put back.
-const HIDDEN: &str = "SELECT count(*), coalesce(sum(leased = 0), 0), coalesce(sum(leased = 2), 0)
+pub(in crate::sqlite) const HIDDEN: &str =
+    "SELECT count(*), coalesce(sum(leased = 0), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > ?2)";
 
 /// Returns the number of messages in each state. Visible messages are counted in their index alone, hidden ones in the
@@ -122,10 +126,12 @@ pub(super) fn counts(view: &View<'_>, name: &QueueName) -> Applied<StateCounts> 
     })
 }
 
+/// The names of queues from one on.
+pub(in crate::sqlite) const NAMES: &str = "SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name";
+
 /// Returns all names that begin with `prefix`.
 pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
-    let mut statement =
-        view.connection.prepare_cached("SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name")?;
+    let mut statement = view.connection.prepare_cached(NAMES)?;
     let mut rows = statement.query([prefix])?;
     let mut names = Vec::new();
     while let Some(row) = rows.next()? {

@@ -9,4 +9,8 @@ mod put;
 mod store;
 mod update;
 
+#[cfg(test)]
+pub(super) use admin::{ALL, EXPIRED, EXPIRED_VISIBLE, HIDDEN, LATER, NAMES};
+#[cfg(test)]
+pub(super) use peek::FIRST;
 pub(super) use put::{NewRow, Pending, insert_pending, put};

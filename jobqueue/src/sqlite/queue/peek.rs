@@ -11,14 +11,16 @@ use crate::sqlite::reader::View;
 use crate::sqlite::receipt::message_id;
 use crate::storage::{Operation, PeekedMessage};
 
+/// The first visible messages.
+pub(in crate::sqlite) const FIRST: &str =
+    "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
+    WHERE queue = ?1 AND visible_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
+    ORDER BY visible_at, id LIMIT ?3";
+
 /// Returns the first `count` visible messages.
 pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {
     let queue = find(view, Operation::Peek, name)?.id;
-    let mut statement = view.connection.prepare_cached(
-        "SELECT id, text, dequeue_count, inserted_at, expires_at FROM jobqueue_message
-         WHERE queue = ?1 AND visible_at <= ?2 AND (expires_at IS NULL OR expires_at > ?2)
-         ORDER BY visible_at, id LIMIT ?3",
-    )?;
+    let mut statement = view.connection.prepare_cached(FIRST)?;
     let messages = statement.query_map(params![queue, view.now, count], |row| {
         Ok(PeekedMessage {
             id: message_id(row.get(0)?),

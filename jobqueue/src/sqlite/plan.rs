@@ -1,0 +1,39 @@
+//! Shows how SQLite executes a statement, for tests.
+
+use rusqlite::types::Null;
+use rusqlite::{Connection, params_from_iter};
+
+/// Returns the plan of a statement in an empty file, without statistics, as in the files of users.
+pub(super) fn of(sql: &str) -> String {
+    let connection = Connection::open_in_memory().unwrap();
+    connection.execute_batch(include_str!("schema/v1.sql")).unwrap();
+    let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let parameters = vec![Null; plan.parameter_count()];
+    let steps = plan.query_map(params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
+    steps.map(Result::unwrap).collect::<Vec<_>>().join("; ")
+}
+
+mod tests {
+    use super::of;
+    use crate::sqlite::blob::LIST;
+    use crate::sqlite::queue::{ALL, EXPIRED, EXPIRED_VISIBLE, FIRST, HIDDEN, LATER, NAMES};
+
+    /// The statements behind the pages of operators. A scan or a sort of the messages would take longer with every message.
+    #[test]
+    fn pages_of_operators_scan_no_messages_and_sort_nothing() {
+        for (sql, index) in [
+            (ALL, "COVERING INDEX jobqueue_message_visible (queue=?)"),
+            (EXPIRED, "COVERING INDEX jobqueue_message_expiry (expires_at<?)"),
+            (EXPIRED_VISIBLE, "INDEX jobqueue_message_expiry (expires_at<?)"),
+            (LATER, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
+            (HIDDEN, "INDEX jobqueue_message_visible (queue=? AND visible_at>?)"),
+            (FIRST, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
+            (NAMES, "COVERING INDEX sqlite_autoindex_jobqueue_queue_1 (name>?)"),
+            (LIST, "INDEX jobqueue_blob_name (container=? AND name>?)"),
+        ] {
+            let plan = of(sql);
+            assert!(plan.contains(index), "{sql}: {plan}");
+            assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+        }
+    }
+}
