@@ -2,8 +2,14 @@
 //! line now and then, because `tracing` remembers for the whole process whether anybody listens to a place in the
 //! code, and asks only the first thread that reaches it.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use tracing::field::{Field, Visit};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::Writer;
 
 /// The log of a test, from [`record`] until this is dropped. Tests that record wait for each other.
 #[derive(Debug)]
@@ -24,6 +30,7 @@ pub fn record() -> Log {
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::TRACE)
             .with_ansi(false)
+            .fmt_fields(AsTheyAre)
             .with_writer(Recorder::shared);
         tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
     });
@@ -38,6 +45,37 @@ impl Log {
     /// When the log is not UTF-8.
     pub fn text(&self) -> String {
         String::from_utf8(Recorder::shared().0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+/// Writes texts as they are, like many exporters. The usual format would quote them, and so hide a line break that the
+/// library lets through.
+struct AsTheyAre;
+
+impl<'w> FormatFields<'w> for AsTheyAre {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut line = Line { writer, result: Ok(()) };
+        fields.record(&mut line);
+        line.result
+    }
+}
+
+struct Line<'w> {
+    writer: Writer<'w>,
+    result: fmt::Result,
+}
+
+impl Visit for Line<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let written = match field.name() {
+            "message" => write!(self.writer, "{value:?}"),
+            name => write!(self.writer, " {name}={value:?}"),
+        };
+        self.result = self.result.and(written);
     }
 }
 

@@ -43,14 +43,17 @@ async fn names(storage: &Storage, other: impl Future<Output = ()> + Send + 'stat
 async fn a_job_of_another_source_with_an_equal_id_is_run() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();
-    let _ = queue.send(&large("ours")).id("1").await.unwrap();
+    // Equal but for the source.
+    let equal = large("equal");
+    let _ = queue.send(&equal).id("1").await.unwrap();
     let other = storage.clone();
     let ran = names(&storage, async move {
         after(10).await;
-        put(&other, "/shop", "1", "theirs").await;
+        let _ = queue.send(&equal).id("1").source("/shop").await.unwrap();
+        put(&other, "/stock", "1", "theirs").await;
         after(60).await;
     });
-    assert_eq!(ran.await, ["ours", "theirs"]);
+    assert_eq!(ran.await, ["equal", "equal", "theirs"]);
 }
 
 // W1
@@ -58,13 +61,14 @@ async fn a_job_of_another_source_with_an_equal_id_is_run() {
 async fn a_job_with_another_payload_under_the_same_identity_is_run() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();
-    let _ = queue.send(&large("first")).id("1").await.unwrap();
+    // Equal but for the payload: the name is the key.
+    let _ = queue.send(&large("equal")).id("1").await.unwrap();
     let ran = names(&storage, async move {
         after(10).await;
-        let _ = queue.send(&task("second")).id("1").await.unwrap();
+        let _ = queue.send(&task("equal")).id("1").await.unwrap();
         after(60).await;
     });
-    assert_eq!(ran.await, ["first", "second"]);
+    assert_eq!(ran.await, ["equal", "equal"]);
 }
 
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]

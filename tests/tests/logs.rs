@@ -20,7 +20,7 @@ async fn run(storage: &Storage) {
     for (name, data) in
         [("good", SECRET), ("bad", SECRET), ("large", large.as_str()), ("no\n\u{1b}[31mFAKE log", SECRET)]
     {
-        let options = SendOptions::new().id(format!("id\n{name}"));
+        let options = SendOptions::new().id(format!("id\nERROR forged by {name}"));
         let _ = queue.send(&Task { name: name.into(), data: data.into() }).with(options).await.unwrap();
     }
     let rubbish = PutMessage::new(format!("rubbish {SECRET}"));

@@ -113,6 +113,15 @@ fn no_registry_is_named() {
     }
 }
 
+/// Checks that each undone fix of tests/mutants still has its place in the code, and that the tests that it names exist.
+#[test]
+#[cfg(target_os = "linux")] // The text of the code is the same everywhere.
+fn every_mutant_fits_the_code() {
+    let script = root().join("tests/mutants/tests.py");
+    let checked = std::process::Command::new("python3").arg(script).arg("--check").output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
 /// Returns all files of the repository except build products and files that tools write.
 fn texts(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

@@ -77,7 +77,8 @@ async fn crash_of_a_unique_send_blocks_nobody() {
 // D5
 #[tokio::test(start_paused = true)]
 async fn of_twenty_senders_of_one_explicit_id_one_sends() {
-    let storage = Storage::memory();
+    // Each call takes some time, so that all of them claim the key at once.
+    let storage = Faulty::new(&Storage::memory()).storage();
     let queue = reports(&storage).await;
     let may = may();
     let send = || queue.send(&may).unique_for(HOUR).id("may-1").into_future();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::azure::Options;
-use jobqueue::storage::PutMessage;
+use jobqueue::storage::{BlobName, ContainerName, PutBlob, PutMessage};
 use jobqueue::{Event, JobError, JobInfo, QueueMessage, QueueName, Storage, Worker};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::jobs::{after, in_memory, worker};
@@ -25,12 +25,24 @@ fn vectors() -> Vec<Value> {
     serde_json::from_str(include_str!("../../docs/wire-vectors.json")).unwrap()
 }
 
+/// Puts the payload of a vector into the blob that its text refers to.
+async fn put_payload(storage: &Storage, text: &str, payload: &str) {
+    let event: Value = serde_json::from_str(text).unwrap();
+    let container: ContainerName = "jobqueue-payloads".parse().unwrap();
+    let blob = BlobName::new(container.clone(), event["dataref"].as_str().unwrap()).unwrap();
+    storage.blobs().create_container(&container).await.unwrap();
+    let _ = storage.blobs().put_blob(&blob, payload.to_owned().into(), PutBlob::new()).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_vector_is_read_as_the_specification_says() {
     for vector in vectors() {
         let storage = in_memory();
         let queue = storage.queue::<Note>().await.unwrap();
         let text = vector["text"].as_str().unwrap();
+        if let Some(blob) = vector.get("blob") {
+            put_payload(&storage, text, blob.as_str().unwrap()).await;
+        }
         let _ = storage.queues().put(&"notes".parse().unwrap(), PutMessage::new(text)).await.unwrap();
         let found: Arc<Mutex<Vec<Value>>> = Arc::default();
         let sink = Arc::clone(&found);

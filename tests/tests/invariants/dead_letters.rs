@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
 use jobqueue::{Context, JobError, JobInfo, Storage, memory};
-use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
+use jobqueue_tests::jobs::{Task, after, clock, in_memory, outcomes, task, worker};
 
 /// Runs a worker that rejects everything.
 async fn reject(storage: &Storage, seconds: u64) {
@@ -229,8 +230,8 @@ async fn two_copies_of_a_dead_letter_are_one_job() {
 // I12
 #[tokio::test(start_paused = true)]
 async fn dead_letter_of_expiring_message_keeps_its_blobs() {
-    let storage = memory::open();
-    let queue = storage.queue::<Task>().await.unwrap();
+    let storage = in_memory();
+    let queue = storage.queue_on_virtual_time::<Task>(clock()).await.unwrap();
     let large = Task { name: "a".into(), data: "x".repeat(100_000) };
     let _ = queue.send(&large).ttl(Duration::from_secs(3600)).await.unwrap();
     let handler = |_: Task, ctx: Context| async move {
@@ -238,6 +239,9 @@ async fn dead_letter_of_expiring_message_keeps_its_blobs() {
         Err::<(), _>(JobError::dead_letter("no"))
     };
     let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    // Long after the message would have expired, and with it its blobs.
+    after(30 * 86_400).await;
+    let _ = sweep(&storage, SweepOptions::new().clock(clock())).await.unwrap();
     assert_eq!(queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap().moved.len(), 1);
     let handler = |task: Task, ctx: Context| async move {
         assert_eq!(task.data.len(), 100_000);

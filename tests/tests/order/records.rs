@@ -69,6 +69,21 @@ async fn a_job_that_died_before_its_send_returned_blocks_no_key() {
     assert!(queue.is_empty().await.unwrap());
 }
 
+// B4: it had announced its job.
+#[tokio::test(start_paused = true)]
+async fn a_sender_that_died_before_its_put_holds_up_its_key_for_a_while() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let queue = steps(&faulty.storage()).await;
+    faulty.plan(Operation::Put, 1, Fault::Hang);
+    assert!(timeout(Duration::from_secs(5), send(&queue, &step("a", 0))).await.is_err());
+    send(&queue, &step("a", 1)).await;
+    let watch = Watch::default();
+    let took = run(&storage, &watch, 1).await;
+    assert!(took < MINUTE * 3, "{took:?}");
+    assert_eq!(watch.begun("a"), [1]);
+}
+
 // B23
 #[tokio::test(start_paused = true)]
 async fn what_is_sent_again_after_an_error_runs_whatever_write_was_lost() {
@@ -81,6 +96,7 @@ async fn what_is_sent_again_after_an_error_runs_whatever_write_was_lost() {
         let faulty = Faulty::new(&storage);
         let queue = steps(&faulty.storage()).await;
         send(&queue, &step("other", 0)).await;
+        let before = faulty.calls_of(Operation::PutBlob) as u64;
         faulty.plan(Operation::PutBlob, nth, fault);
         let flaky = faulty.clone();
         let heal = tokio::spawn(async move {
@@ -91,7 +107,7 @@ async fn what_is_sent_again_after_an_error_runs_whatever_write_was_lost() {
             let faulty = faulty.clone();
             // The storage of blobs fails from the lost write on.
             move |call| {
-                if call.nth == 2 + nth {
+                if call.nth == before + nth {
                     faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
                     faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
                 }
@@ -151,14 +167,18 @@ async fn a_send_whose_answers_were_lost_is_not_called_refused() {
     faulty.plan(Operation::Put, 2, Fault::Refuse(StoreErrorKind::Unauthorized));
     let error = queue.send(&step("a", 1)).with(id("second")).await.unwrap_err();
     assert!(error.is_outcome_unknown(), "{error:?}");
+    // Stored, and its position is not confirmed.
+    faulty.plan(Operation::PutBlob, 2, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let error = queue.send(&step("a", 2)).with(id("unconfirmed")).await.unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error:?}");
     // Surely refused, it has no position.
     faulty.plan(Operation::Put, 1, Fault::Refuse(StoreErrorKind::Unauthorized));
-    let error = queue.send(&step("a", 2)).with(id("third")).await.unwrap_err();
+    let error = queue.send(&step("a", 3)).with(id("third")).await.unwrap_err();
     assert!(error.is_rejected(), "{error:?}");
-    send(&queue, &step("a", 3)).await;
+    send(&queue, &step("a", 4)).await;
     let watch = Watch::default();
-    let took = run(&storage, &watch, 3).await;
-    assert_eq!(watch.begun("a"), [0, 1, 3]);
+    let took = run(&storage, &watch, 4).await;
+    assert_eq!(watch.begun("a"), [0, 1, 2, 4]);
     assert!(took < MINUTE, "{took:?}");
 }
 

@@ -133,7 +133,10 @@ async fn key_waits_for_delayed_but_not_cancelled_messages() {
     let run = |ends: usize| {
         let seen = watch.clone();
         let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
-        worker.run_until(async move { seen.ends(ends).await })
+        let ended = worker.run_until(async move { seen.ends(ends).await });
+        async {
+            tokio::time::timeout(Duration::from_secs(7_200), ended).await.expect("nothing is waited for")
+        }
     };
     let later = SendOptions::new().in_order().delay(Duration::from_secs(3600));
     queue.send(&step("a", 0)).with(later.clone()).await.unwrap();

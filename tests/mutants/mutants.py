@@ -1,0 +1,93 @@
+"""Mutants: undone fixes, all built into one copy of the sources and switched on by the environment variable JOBQUEUE_MUTANT.
+
+An entry of a `.toml` file names the edits that undo a fix. `MUTANT` in the new text becomes the switch. A mutant whose place in the code
+is gone is an error: mend its entry, or remove it with its fix.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "tests/mutants"
+SWITCH = '''//! Switches mutants on.
+
+use std::sync::LazyLock;
+
+static NAMES: LazyLock<String> = LazyLock::new(|| std::env::var("JOBQUEUE_MUTANT").unwrap_or_default());
+
+pub(crate) fn is(name: &str) -> bool {
+    NAMES.split(',').any(|one| one == name)
+}
+'''
+
+
+def read(file):
+    return tomllib.loads((FOLDER / file).read_text())["mutant"]
+
+
+def everything():
+    """The mutants of both files, in the order in which their edits are made."""
+    return read("world.toml") + read("tests.toml")
+
+
+def mutated():
+    """The files that mutants change, by path."""
+    texts, problems = {}, []
+    for mutant in everything():
+        for edit in mutant.get("edit", []):
+            path, name = edit["file"], mutant["name"]
+            text = texts.get(path) or (ROOT / path).read_text()
+            # Other mutants may have changed the place already: the text from which this one goes on is still there.
+            if text.count(edit["from"]) != 1:
+                problems.append(f"{name}: {path} has {text.count(edit['from'])} times: {edit['from']!r}")
+                continue
+            texts[path] = text.replace(edit["from"], edit["to"].replace("MUTANT", f'crate::mutant::is("{name}")'))
+    if problems:
+        sys.exit("\n".join(problems))
+    return texts
+
+
+def tree(target):
+    """A copy of the sources with all mutants; files that are the same keep their times, for the next build."""
+    copy = target / "mutants"
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True)
+    changed = mutated()
+    library = "jobqueue/src/lib.rs"
+    changed[library] = (ROOT / library).read_text() + "\nmod mutant;\n"
+    changed["jobqueue/src/mutant.rs"] = SWITCH
+    for path in set(listed.stdout.split("\n")) | set(changed):
+        source = ROOT / path
+        if not path or not (path in changed or source.is_file()):
+            continue
+        data = changed[path].encode() if path in changed else source.read_bytes()
+        to = copy / path
+        if not to.is_file() or to.read_bytes() != data:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(data)
+    return copy
+
+
+def target_folder():
+    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+
+
+def build(programs, settings=()):
+    """Builds test programs (`lib` is the library's own) with all mutants; returns their paths by name."""
+    target = target_folder()
+    copy = tree(target)
+    command = ["cargo", "test", "--locked", "--workspace", "--all-features", "--no-run"]
+    for program in programs:
+        command += ["--lib"] if program == "lib" else ["--test", program]
+    for setting in settings:
+        command += ["--config", setting]
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
+    built = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+    found = re.findall(r"Executable .*\((.*/([a-z_0-9]+)-[0-9a-f]+)\)", built.stderr)
+    paths = {"lib" if name == "jobqueue" else name: copy / path for path, name in found}
+    if built.returncode or not set(programs) <= set(paths):
+        sys.exit(built.stderr)
+    return paths
