@@ -71,7 +71,8 @@ async fn stale_lease_operations_are_refused() {
         for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
             let deleted = first.queues().delete(&queue, &stale.message, expired).await.unwrap_err();
             assert!(deleted.is_lease_lost(), "{deleted}");
-            let change = UpdateMessage::new(Duration::ZERO).with_text("stale".to_owned()).with_late(expired);
+            let change =
+                UpdateMessage::new(Duration::ZERO).with_text("stale".to_owned()).with_expired(expired);
             let updated = first.queues().update(&queue, &stale.message, change).await.unwrap_err();
             assert!(updated.is_lease_lost(), "{updated}");
         }

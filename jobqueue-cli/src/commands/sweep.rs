@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Swept {
+struct SweepSummary {
     dry_run: bool,
     seen: u64,
     removed: u64,
@@ -56,7 +56,7 @@ pub(crate) async fn run(
         options = options.limit(limit);
     }
     let report = session.admin.sweep(options).await?;
-    let swept = Swept {
+    let swept = SweepSummary {
         dry_run: arguments.dry_run,
         seen: report.seen,
         removed: report.removed,

@@ -9,7 +9,7 @@ use jobqueue::storage::{
 
 /// Returns an update that an expired receipt may make, too.
 fn late() -> UpdateMessage {
-    UpdateMessage::new(LONG).with_late(ExpiredReceipt::Allow)
+    UpdateMessage::new(LONG).with_expired(ExpiredReceipt::Allow)
 }
 
 /// Returns a message whose lease has run out, and which nobody else has got.

@@ -145,7 +145,7 @@ impl UpdateMessage {
 
     /// Sets the treatment of an expired receipt.
     #[must_use]
-    pub fn with_late(mut self, expired: ExpiredReceipt) -> Self {
+    pub fn with_expired(mut self, expired: ExpiredReceipt) -> Self {
         self.expired = expired;
         self
     }

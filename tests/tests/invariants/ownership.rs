@@ -19,7 +19,7 @@ async fn one(storage: &Storage) -> MessageRef {
 }
 
 fn update(seconds: u64, text: Option<&str>, expired: ExpiredReceipt) -> UpdateMessage {
-    UpdateMessage::new(Duration::from_secs(seconds)).with_text(text.map(str::to_owned)).with_late(expired)
+    UpdateMessage::new(Duration::from_secs(seconds)).with_text(text.map(str::to_owned)).with_expired(expired)
 }
 
 // I5, F23, F24, F25, F39

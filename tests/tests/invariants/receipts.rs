@@ -37,7 +37,7 @@ async fn receipts_swapped_within_a_batch_are_refused() {
         let change = |text: &str| {
             UpdateMessage::new(Duration::from_secs(600))
                 .with_text(Some(text.to_owned()))
-                .with_late(ExpiredReceipt::Allow)
+                .with_expired(ExpiredReceipt::Allow)
         };
         for message in &swapped {
             assert!(queues.update(&queue, message, change("wrong")).await.unwrap_err().is_lease_lost());

@@ -100,7 +100,7 @@ impl Two {
         for (side, message) in self.sides.iter().zip(&refs) {
             let visibility = Duration::from_secs(seconds);
             let change =
-                UpdateMessage::new(visibility).with_text(text.clone()).with_late(ExpiredReceipt::Allow);
+                UpdateMessage::new(visibility).with_text(text.clone()).with_expired(ExpiredReceipt::Allow);
             let updated = side.queues().update(&self.queue, message, change).await;
             let receipt = updated.map(|updated| updated.receipt);
             answers.push(receipt.map(|receipt| MessageRef { id: message.id.clone(), receipt }));

@@ -143,7 +143,7 @@ impl Side {
                 let message = self.pick(*message);
                 let text = text.map(string);
                 let change =
-                    UpdateMessage::new(ms(*visibility)).with_text(text).with_late(lateness(*expired));
+                    UpdateMessage::new(ms(*visibility)).with_text(text).with_expired(lateness(*expired));
                 let updated = queues.update(&name(*queue), &message, change).await;
                 plain(updated.map(|updated| {
                     self.refs.push(MessageRef { id: message.id, receipt: updated.receipt });

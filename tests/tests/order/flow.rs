@@ -1,4 +1,4 @@
-//! How a key goes on: lists, long jobs, lost messages, shards, several workers. On memory, in paused time.
+//! The flow of the jobs of a key: lists, long jobs, lost messages, shards, several workers. On memory, in paused time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

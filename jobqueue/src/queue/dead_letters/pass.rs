@@ -241,7 +241,8 @@ impl DeadLetterQueue {
     /// Makes the letters visible again that were only read.
     async fn release(&self, held: Vec<MessageRef>) {
         for message in held {
-            let release = UpdateMessage::new(Duration::ZERO).with_late(ExpiredReceipt::Allow).ending_lease();
+            let release =
+                UpdateMessage::new(Duration::ZERO).with_expired(ExpiredReceipt::Allow).ending_lease();
             if let Err(error) = self.core.store().update(&self.name, &message, release).await {
                 tracing::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
