@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
@@ -30,6 +30,7 @@ fn main() {
     trials.extend(virtual_time("sharded", || Box::pin(async { sharded() })));
     trials.extend(azurite());
     trials.extend(service_bus());
+    trials.extend(service_bus_sessions());
     trials.extend(virtual_time("traced", || Box::pin(async { wrapped(|inner| traced(inner, "memory")) })));
     trials
         .extend(virtual_time("faulty", || Box::pin(async { wrapped(|inner| Faulty::new(inner).storage()) })));
@@ -160,15 +161,7 @@ fn service_bus() -> impl Iterator<Item = Trial> {
                         }
                     })
                 });
-                let subject = subject.deviating([
-                    Deviation::LockOfFixedLength,
-                    Deviation::RenewalKeepsReceipt,
-                    Deviation::PutReceiptCancelsDelayOnly,
-                    Deviation::PeekShowsLeased,
-                    Deviation::ClearKeepsLeased,
-                    Deviation::ExpiredNeverAllowed,
-                    Deviation::NextVisibleUnknown,
-                ]);
+                let subject = subject.deviating(OF_SERVICE_BUS);
                 let subject = if is_real { subject } else { subject.deviating([Deviation::ExternalClock]) };
                 promise.run(&subject).await.map_err(Failed::from)
             })
@@ -177,6 +170,42 @@ fn service_bus() -> impl Iterator<Item = Trial> {
 }
 
 const LOCK: Duration = Duration::from_secs(5);
+
+const OF_SERVICE_BUS: [Deviation; 7] = [
+    Deviation::LockOfFixedLength,
+    Deviation::RenewalKeepsReceipt,
+    Deviation::PutReceiptCancelsDelayOnly,
+    Deviation::PeekShowsLeased,
+    Deviation::ClearKeepsLeased,
+    Deviation::ExpiredNeverAllowed,
+    Deviation::NextVisibleUnknown,
+];
+
+/// Queues of Service Bus that require sessions. The delay of a message that is given back passes in the process that holds its
+/// session, so that these trials wait for the true time; their waits overlap.
+fn service_bus_sessions() -> impl Iterator<Item = Trial> {
+    static EMULATOR: OnceLock<ServiceBus> = OnceLock::new();
+    let of_queues =
+        |promise: &&Promise| promise.name().split("::").next().is_some_and(|it| OF_QUEUES.contains(&it));
+    promises().iter().filter(of_queues).map(|promise| {
+        trial("servicebus_sessions", promise, move || {
+            let emulator = EMULATOR.get_or_init(ServiceBus::start);
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let options = servicebus::Options::from_connection_string(emulator.connection_string())?;
+                let options = options.sessions(true).lock_duration(LOCK)?;
+                let wait = |by| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+                    Box::pin(tokio::time::sleep(by + LOCK))
+                };
+                let subject = Subject::new(options.storage(&Storage::memory())?, Duration::from_secs(5), wait);
+                let subject = subject.deviating(OF_SERVICE_BUS);
+                let subject =
+                    subject.deviating([Deviation::GetMayBeShort, Deviation::EndedLeaseIsExpired]);
+                promise.run(&subject).await.map_err(Failed::from)
+            })
+        })
+    })
+}
 
 fn trial(
     storage: &str,

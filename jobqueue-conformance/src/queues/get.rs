@@ -22,8 +22,10 @@ promises! { "get";
         for _ in 0..5 {
             queue.put("text").await?;
         }
-        ensure!(queue.get(2, LONG).await?.len() <= 2, "more than 2");
-        ensure_eq!(queue.get_all(LONG).await?.len(), 3, "the rest");
+        let got = queue.get(2, LONG).await?.len();
+        ensure!(got <= 2, "more than 2");
+        ensure!(got == 2 || subject.deviates(Deviation::GetMayBeShort), "fewer than 2");
+        ensure_eq!(queue.get_all(LONG).await?.len(), 5 - got, "the rest");
     }
 
     /// All messages are got, each once, by as many gets as it takes.
@@ -124,7 +126,10 @@ promises! { "get";
         for _ in 0..3 {
             queue.put("text").await?;
         }
-        let got = queue.get(3, LONG).await?;
+        let got = match subject.deviates(Deviation::GetMayBeShort) {
+            true => queue.get_all(LONG).await?,
+            false => queue.get(3, LONG).await?,
+        };
         ensure_eq!(got.len(), 3, "messages");
         let shared = got[0].message.receipt == got[1].message.receipt;
         ensure_eq!(shared, subject.deviates(Deviation::BatchSharesReceipt), "a shared receipt");

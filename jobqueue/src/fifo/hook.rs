@@ -76,7 +76,7 @@ impl Hook for FifoHook {
 
     async fn admit(&self, context: HookContext<'_>, waiting: Waiting<'_>) -> Result<Decision, Error> {
         let leased_job = context.leased_job;
-        // An event without a key has no group.
+        // An event without a key has no group, and a storage that keeps the order delivers each job in its turn.
         let Some(own) = in_order(leased_job) else { return Ok(Decision::Run) };
         let log = leased_job.core.fifo.of(&own.entry)?;
         Delivery { came: Instant::now(), leased_job, waiting, own, log }.turn(&self.parking).await

@@ -59,8 +59,11 @@ impl InOrder {
     }
 }
 
-/// Returns the entry and the turn of this delivery if it belongs to a FIFO group.
+/// Returns the entry and the turn of this delivery if it belongs to a FIFO group that has a log.
 pub(crate) fn in_order(job: &LeasedJob) -> Option<InOrder> {
+    if job.core.orders_groups {
+        return None;
+    }
     let read = || job.with_envelope(|envelope| InOrder::of(envelope, job.dequeue_count)).flatten();
     *job.in_order.get_or_init(read)
 }

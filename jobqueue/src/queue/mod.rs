@@ -38,6 +38,7 @@ mod resend;
 mod room;
 mod send;
 mod send_all;
+mod send_groups;
 mod send_options;
 mod settings;
 mod settle;

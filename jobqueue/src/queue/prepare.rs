@@ -175,6 +175,10 @@ pub(crate) fn prepare_envelope(
     let hidden = delay.min(MAX_VISIBILITY);
     let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
     let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
+    // A storage that keeps the order itself is told the key, and no position is announced.
+    let group = announcement.is_some().then(|| envelope.key.clone()).flatten();
+    let put = put.with_group(group.filter(|_| core.orders_groups));
+    let announcement = announcement.filter(|_| !core.orders_groups);
     let put = put.with_shard_key(envelope.key).with_job(Arc::clone(&envelope.id));
     let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
     let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));

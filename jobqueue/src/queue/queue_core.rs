@@ -86,6 +86,8 @@ pub(crate) struct QueueCore {
     pub(crate) options: QueueCoreOptions,
     /// The logs of the FIFO groups.
     pub(crate) fifo: GroupLogs,
+    /// True if the storage keeps the order of the FIFO groups itself: they have no logs then.
+    pub(crate) orders_groups: bool,
     settings: SettingsCache,
     renewer: LeaseRenewer,
     renewer_store: Arc<dyn QueueStore>,
@@ -101,7 +103,7 @@ impl QueueCore {
         let metadata = QueueSettings::initial_metadata(&options.defaults);
         let fifo = GroupLogs::new(Arc::clone(storage.blobs()), name.clone());
         let metadata = ensure(&**storage.queues(), &name, &metadata, Some(&fifo)).await?;
-        Self::with_metadata(storage, name, options, (metadata, fifo))
+        Self::with_metadata(storage, name, options, (metadata, fifo)).await
     }
 
     /// Opens a queue that exists, and creates none.
@@ -118,10 +120,10 @@ impl QueueCore {
             metadata => metadata?,
         };
         let fifo = GroupLogs::new(Arc::clone(storage.blobs()), name.clone());
-        Self::with_metadata(storage, name, options, (metadata, fifo))
+        Self::with_metadata(storage, name, options, (metadata, fifo)).await
     }
 
-    fn with_metadata(
+    async fn with_metadata(
         storage: &Storage,
         name: QueueName,
         options: QueueCoreOptions,
@@ -147,12 +149,14 @@ impl QueueCore {
             options.max_payload_bytes,
         )?;
         let renewer_store = storage.queues_apart();
+        let orders_groups = storage.queues().orders_groups(&name).await?;
         Ok(Arc::new(Self {
             storage: storage.clone(),
             name,
             claim_checks,
             options,
             fifo,
+            orders_groups,
             settings,
             renewer,
             renewer_store,

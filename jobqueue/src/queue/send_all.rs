@@ -192,6 +192,9 @@ async fn store_all(
     if prepared.iter().flatten().any(|one| one.announcement.is_some()) {
         return Box::pin(dispatch_all_in_order(core, prepared, started)).await;
     }
+    if prepared.iter().flatten().any(|one| one.put.group.is_some()) {
+        return Box::pin(put_by_group(core, prepared, started)).await;
+    }
     let ready: Vec<&Prepared> = prepared.iter().flatten().collect();
     let mut stored = put_all(core, &ready, started).await.into_iter();
     let answers = prepared.into_iter().map(|one| {

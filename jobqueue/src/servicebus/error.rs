@@ -67,6 +67,16 @@ impl Fault {
         matches!(self, Self::Refused { .. })
     }
 
+    /// Returns whether the service has waited for a free session in vain.
+    pub(super) fn is_no_session(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if condition == "com.microsoft:timeout")
+    }
+
+    /// Returns whether the service says that this cannot be done with the entity as it is.
+    pub(super) fn is_not_allowed(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if condition == "amqp:not-allowed")
+    }
+
     fn kind(&self) -> Kind {
         match self {
             Self::Refused { condition, .. } => kind_of(condition),

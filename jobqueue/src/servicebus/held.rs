@@ -8,6 +8,7 @@ use fe2o3_amqp::types::messaging::{ApplicationProperties, Properties};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::session::Session;
 use crate::name::QueueName;
 use crate::storage::{ETag, MessageId};
 use crate::sync::lock;
@@ -26,6 +27,12 @@ pub(super) struct Held {
     pub(super) letter: Option<Uuid>,
     pub(super) text: Arc<Result<String, String>>,
     pub(super) dequeue_count: u32,
+    /// The number of the delivery among those that write the text of the message: a later one is greater.
+    pub(super) fence: u32,
+    /// The session of the message, in a queue that requires them.
+    pub(super) session: Option<Arc<Session>>,
+    /// True once it was given back in its session: its lock ends nothing any more.
+    pub(super) is_given_back: bool,
     pub(super) inserted: SystemTime,
     pub(super) expires: Option<SystemTime>,
     /// The end of the lock by the service's clock.
@@ -81,6 +88,13 @@ impl HeldMessages {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             entry.held.text = Arc::new(Ok(text));
             entry.held.saved = Some(tag);
+        }
+    }
+
+    /// Notes that a message was given back in its session, which may hold its lock for a while.
+    pub(super) fn given_back(&self, token: Uuid) {
+        if let Some(entry) = lock(&self.entries).get_mut(&token) {
+            entry.held.is_given_back = true;
         }
     }
 

@@ -42,10 +42,20 @@
 //! while a worker waits, and a message comes at once; nothing is requested meanwhile. A message that comes when its slot was taken by another
 //! queue goes back after a second.
 //!
-//! Not yet: sessions (FIFO groups work through blobs; a queue that requires sessions is refused), and AMQP over WebSocket.
+//! **Sessions.** In a queue that requires sessions, the service keeps the order of jobs that are sent
+//! [in order](crate::SendOptions::in_order): their key is the session, and the framework writes no record of the order. A job without an order has a
+//! session of its own, named by its id. Such a queue differs further:
+//! - A worker holds a session for each slot, and gets one message of a session at a time. A get may return fewer messages than are
+//!   visible.
+//! - A message that is given back stays the first of its session. With a delay, this process holds the session until the delay is
+//!   over; after a crash, the next holder does.
+//! - A session ends with its link. Its receipts are then refused as expired, which says nothing about the message.
+//!
+//! Not yet: AMQP over WebSocket.
 
 mod amqp;
 mod connection_string;
+mod deliveries;
 mod entity;
 mod error;
 mod held;
@@ -53,6 +63,7 @@ mod options;
 mod place;
 mod queue;
 mod sas;
+mod session;
 mod settings;
 mod texts;
 mod token;

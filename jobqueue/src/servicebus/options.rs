@@ -67,7 +67,7 @@ impl Options {
             credential: key.map_or(Given::Entra(TokenSource::Automatic), Given::Key),
             trust: Trust::default(),
             trusted: Vec::new(),
-            new: NewQueues { lock: Duration::from_secs(60), duplicates: None },
+            new: NewQueues { lock: Duration::from_secs(60), duplicates: None, sessions: false },
             wait: Duration::from_millis(50),
             token_validity: None,
         })
@@ -105,6 +105,15 @@ impl Options {
         }
         self.new.duplicates = Some(window);
         Ok(self)
+    }
+
+    /// Lets queues that are created require sessions. Then the service itself keeps the order of messages that are sent
+    /// [in order](crate::SendOptions::in_order), and no record of it is written. The default is off. Queues that exist cannot be switched, and
+    /// are used as they are; only a sender whose key has no other claim than Send cannot see how they are, and believes this option. Not
+    /// on the tier Basic.
+    pub fn sessions(mut self, on: bool) -> Self {
+        self.new.sessions = on;
+        self
     }
 
     /// Sets how long a get waits for the first message. The default is 50 ms. A longer wait delivers sooner, and costs fewer

@@ -19,10 +19,10 @@ use crate::storage::{
 
 /// The container of this adapter.
 const CONTAINER: &str = "jobqueue-servicebus";
-/// A number of up to ten digits and a line break precede the text.
-const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 16;
+/// A number of up to ten digits, perhaps a time, and a line break precede the text.
+const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 40;
 /// The most rounds against others who write the same blob.
-const ROUNDS: u32 = 5;
+pub(super) const ROUNDS: u32 = 5;
 
 /// The blobs beside the queues. Clones share the store.
 #[derive(Clone)]
@@ -39,8 +39,11 @@ impl fmt::Debug for Beside {
 /// A text that was saved, with the number of the delivery that saved it.
 #[derive(Debug)]
 pub(super) struct SavedText {
-    pub(super) text: String,
+    /// The text; `None` if the delivery was only counted.
+    pub(super) text: Option<String>,
     pub(super) delivery: u32,
+    /// The time before which a message in a session must not be delivered, in milliseconds since 1970.
+    pub(super) not_before: Option<u64>,
     pub(super) tag: ETag,
 }
 
@@ -53,6 +56,11 @@ impl Beside {
         BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
     }
 
+    /// Returns the blob for a message.
+    pub(super) fn name_of(held: &Held) -> Result<BlobName, StoreError> {
+        name_of(held)
+    }
+
     /// Returns the name of the blob for a message.
     pub(super) fn name_for(held: &Held) -> Result<String, StoreError> {
         Ok(name_of(held)?.name().to_owned())
@@ -63,8 +71,14 @@ impl Beside {
         self.blobs.create_container(Self::blob("x")?.container()).await
     }
 
-    /// Returns the text that was saved for a message; `None` if there is none.
-    pub(super) async fn saved(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
+    /// Returns the text that was saved for a message, and the tag of its blob; `None` if there is none.
+    pub(super) async fn saved(&self, held: &Held) -> Result<Option<(String, ETag)>, StoreError> {
+        let saved = self.record(held).await?;
+        Ok(saved.and_then(|saved| Some((saved.text?, saved.tag))))
+    }
+
+    /// Returns what was saved for a message.
+    pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
         read(&*self.blobs, &name_of(held)?).await
     }
 
@@ -73,8 +87,13 @@ impl Beside {
     /// # Errors
     /// `LeaseExpired` when a later delivery has saved one; those of the blobs.
     pub(super) async fn save(&self, held: &Held, text: &str) -> Result<ETag, StoreError> {
+        self.write(held, &format!("{}\n{text}", held.fence)).await
+    }
+
+    /// Writes the blob of a message, unless a later delivery has written it.
+    pub(super) async fn write(&self, held: &Held, data: &str) -> Result<ETag, StoreError> {
         let name = name_of(held)?;
-        let data = Bytes::from(format!("{}\n{text}", held.dequeue_count));
+        let data = Bytes::from(data.to_owned());
         let mut tag = held.saved.clone();
         for _ in 0..ROUNDS {
             let condition = tag.take().map_or(Condition::IfAbsent, Condition::IfMatch);
@@ -88,7 +107,7 @@ impl Beside {
                 Kind::ContainerNotFound => self.create().await?,
                 Kind::BlobAlreadyExists | Kind::ConditionNotMet | Kind::BlobNotFound => {
                     let present = read(&*self.blobs, &name).await?;
-                    if present.as_ref().is_some_and(|present| present.delivery > held.dequeue_count) {
+                    if present.as_ref().is_some_and(|present| present.delivery > held.fence) {
                         return Err(StoreError::new(Kind::LeaseExpired, "update message", &held.queue));
                     }
                     tag = present.map(|present| present.tag);
@@ -160,13 +179,20 @@ async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<SavedText
         }
         Err(error) => return Err(error),
     };
-    let text = std::str::from_utf8(&blob.data).ok().and_then(|text| text.split_once('\n'));
-    let read = text.and_then(|(number, text)| Some((number.parse().ok()?, text.to_owned())));
-    let (delivery, text) = read.ok_or_else(|| {
+    let (delivery, not_before, text) = parse(&blob.data).ok_or_else(|| {
         StoreError::new(Kind::Corrupt, Operation::GetBlob.as_str(), name)
             .with_detail("the saved text of a message is not of this framework's form")
     })?;
-    Ok(Some(SavedText { text, delivery, tag: blob.properties.etag }))
+    Ok(Some(SavedText { text, delivery, not_before, tag: blob.properties.etag }))
+}
+
+/// Reads `number[ time][\ntext]`.
+fn parse(data: &[u8]) -> Option<(u32, Option<u64>, Option<String>)> {
+    let data = std::str::from_utf8(data).ok()?;
+    let (head, text) = data.split_once('\n').map_or((data, None), |(head, text)| (head, Some(text.to_owned())));
+    let (number, time) = head.split_once(' ').map_or((head, None), |(number, time)| (number, Some(time)));
+    let time = time.map(str::parse).transpose().ok()?;
+    Some((number.parse().ok()?, time, text))
 }
 
 /// The name of the blob with a queue's metadata.

@@ -304,6 +304,12 @@ impl QueueStore for ShardedQueues {
         Ok(all)
     }
 
+    /// False: the messages of a key may lie in two shards while their number changes.
+    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let _ = queue;
+        Ok(false)
+    }
+
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         for shard in self.all_shards(queue).await? {
             let (storage, physical) = self.maps.locate(queue, &shard)?;

@@ -37,7 +37,7 @@ use crate::settings::metadata::Metadata;
 ///   it needs the queue, with `InvalidInput` for an argument outside its range, and with the kinds that any storage can
 ///   return: `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`, `Full`, `Corrupt`, `Stopped`, `Protocol`.
 /// - **Cancel safety.** Dropping a future leaves the operation applied or not applied, never half.
-/// - **Order** of delivery is not promised.
+/// - **Order** of delivery is not promised, but within groups by a storage that [orders them](Self::orders_groups).
 /// - **Time.** Azure counts durations in whole seconds; storages with their own clocks count milliseconds.
 /// - **Provided methods.** An adapter must write twelve methods. The others have defaults that keep the contract; an
 ///   adapter overrides those that its storage can do better. A wrapper must forward all of them
@@ -199,6 +199,18 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// a dead letter to an ordinary queue and deletes the message.
     fn has_dead_letter_queues(&self) -> bool {
         false
+    }
+
+    /// Returns whether the storage itself keeps the order of a [group](PutMessage::group) in this queue: it delivers one message of
+    /// a group at a time, and the next one only after that message was deleted or dead-lettered. A message that is
+    /// given back stays the first of its group, whatever its delay, and however its receiver ends. The default is `false`: the
+    /// framework then keeps the order by a log in the blobs.
+    ///
+    /// # Errors
+    /// Only those of the contract.
+    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let _ = queue;
+        Ok(false)
     }
 
     /// Deletes all messages of a queue.

@@ -21,12 +21,16 @@ pub struct PutMessage {
     /// The identity of the job, if this put may be repeated without harm. A storage that detects duplicates keeps one of
     /// the messages that have the same identity; other storages ignore it.
     pub job: Option<Arc<str>>,
+    /// The group in which the message keeps its order. A storage that [orders groups](super::QueueStore::orders_groups)
+    /// delivers the messages of a group one at a time, in the order of their puts; other storages ignore it.
+    pub group: Option<String>,
 }
 
 impl PutMessage {
     /// Returns a message that is visible at once and never expires.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), visibility_delay: Duration::ZERO, ttl: None, shard_key: None, job: None }
+        let (text, visibility_delay) = (text.into(), Duration::ZERO);
+        Self { text, visibility_delay, ttl: None, shard_key: None, job: None, group: None }
     }
 
     /// Sets the time for which the message is invisible at first.
@@ -47,6 +51,13 @@ impl PutMessage {
     #[must_use]
     pub fn with_shard_key(mut self, key: impl Into<Option<String>>) -> Self {
         self.shard_key = key.into();
+        self
+    }
+
+    /// Sets the group, for storages that order groups.
+    #[must_use]
+    pub fn with_group(mut self, group: impl Into<Option<String>>) -> Self {
+        self.group = group.into();
         self
     }
 

@@ -113,6 +113,10 @@ impl QueueStore for Lenient {
         self.0.sweep(leftovers).await
     }
 
+    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.0.orders_groups(queue).await
+    }
+
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         self.0.clear(queue).await
     }

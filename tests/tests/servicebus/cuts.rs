@@ -65,14 +65,14 @@ fn audit(bench: &Bench, sent: &BTreeSet<String>, done: &BTreeSet<String>) {
 }
 
 /// A proxy that cuts each connection after a number of bytes, in the middle of whatever is under way.
-struct CuttingProxy {
+pub(super) struct CuttingProxy {
     port: u16,
     is_cutting: Arc<AtomicBool>,
     cuts: Arc<AtomicU32>,
 }
 
 impl CuttingProxy {
-    async fn start(port: u16, seed: u64) -> Self {
+    pub(super) async fn start(port: u16, seed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = Self {
             port: listener.local_addr().unwrap().port(),
@@ -98,6 +98,23 @@ impl CuttingProxy {
             }
         });
         proxy
+    }
+}
+
+impl CuttingProxy {
+    /// Returns a connection string that leads through the proxy.
+    pub(super) fn through(&self, bench: &Bench) -> String {
+        let (before, after) = (format!(":{};", bench.emulator.port()), format!(":{};", self.port));
+        bench.emulator.connection_string().replacen(&before, &after, 1)
+    }
+
+    pub(super) fn stop_cutting(&self) {
+        self.is_cutting.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the number of connections that were cut.
+    pub(super) fn cuts(&self) -> u32 {
+        self.cuts.load(Ordering::Relaxed)
     }
 }
 
@@ -147,8 +164,7 @@ async fn connections_cut_at_any_byte_lose_no_job() {
     const JOBS: u32 = 90;
     let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
     let proxy = CuttingProxy::start(bench.emulator.port(), jobqueue_tests::seed()).await;
-    let (before, after) = (format!(":{};", bench.emulator.port()), format!(":{};", proxy.port));
-    let text = bench.emulator.connection_string().replacen(&before, &after, 1);
+    let text = proxy.through(&bench);
     let open = || Options::from_connection_string(&text).unwrap().storage(&bench.blobs).unwrap();
     let done = Done::default();
     let book = Arc::clone(&done);
@@ -178,12 +194,12 @@ async fn connections_cut_at_any_byte_lose_no_job() {
             bench.emulator.advance(Duration::from_secs(5));
             rounds += 1;
             if rounds == 60 {
-                proxy.is_cutting.store(false, Ordering::Relaxed);
+                proxy.stop_cutting();
             }
         }
     };
     let waited = timeout(4 * MINUTE, over).await;
-    let cuts = proxy.cuts.load(Ordering::Relaxed);
+    let cuts = proxy.cuts();
     println!("{cuts} cuts");
     assert!(waited.is_ok(), "after {cuts} cuts not over: {}", bench.emulator.queue("work")["counts"]);
     assert!(cuts > 5, "only {cuts} cuts");

@@ -33,7 +33,7 @@ fn interpreter() -> PathBuf {
     python::environment("servicebus-python", &list).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn run(bench: &Bench, program: &str, argument: &str) -> String {
+pub(super) fn run(bench: &Bench, program: &str, argument: &str) -> String {
     let connection = bench.emulator.connection_string();
     let output = Command::new(interpreter()).args(["-c", program, connection, argument]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

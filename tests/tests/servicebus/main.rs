@@ -15,6 +15,9 @@ mod locks;
 mod namespace;
 mod opening;
 mod push;
+mod session_jobs;
+mod session_losses;
+mod sessions;
 
 use std::sync::Arc;
 use std::time::Duration;

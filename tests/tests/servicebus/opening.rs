@@ -1,7 +1,7 @@
 //! Connection strings, TLS, and settings of queues that contradict the framework.
 
 use jobqueue::servicebus::Options;
-use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind};
+use jobqueue::storage::{PutMessage, StoreErrorKind};
 use jobqueue::{ErrorKind, QueueName, Storage};
 use jobqueue_test_support::servicebus::ServiceBus;
 use jobqueue_tests::log;
@@ -87,13 +87,6 @@ async fn settings_that_contradict_the_framework_are_warned_of() {
 }
 
 #[tokio::test]
-async fn a_queue_that_requires_sessions_is_refused() {
-    let bench = Bench::with(json!({ "RequiresSession": true }), &[]);
-    let got = bench.store().get(&bench.queue, GetMessages::new(1, MINUTE)).await;
-    assert_eq!(got.unwrap_err().kind(), StoreErrorKind::Unsupported);
-}
-
-#[tokio::test]
 async fn settings_that_suit_the_framework_are_not_warned_of() {
     let log = log::record();
     let bench = Bench::with(json!({ "MaxDeliveryCount": 2000, "RequiresDuplicateDetection": true }), &[]);
@@ -108,11 +101,13 @@ async fn queues_are_created_with_the_settings_that_were_asked_for() {
     let options = Options::from_connection_string(emulator.connection_string()).unwrap();
     let minutes = std::time::Duration::from_secs(600);
     let options = options.duplicate_detection(minutes).unwrap().lock_duration(MINUTE * 2).unwrap();
-    let storage = options.storage(&Storage::memory()).unwrap();
+    let storage = options.sessions(true).storage(&Storage::memory()).unwrap();
     let queue = QueueName::new("work").unwrap();
     storage.queues().create_queue(&queue, &Default::default()).await.unwrap();
     let settings = &emulator.queue("work")["settings"];
     assert_eq!(settings["RequiresDuplicateDetection"], "true");
+    assert_eq!(settings["RequiresSession"], "true");
+    assert!(storage.queues().orders_groups(&queue).await.unwrap());
     assert_eq!((&settings["LockDuration"], &settings["MaxDeliveryCount"]), (&json!("PT2M"), &json!("2000")));
     for wrong in [minutes / 60, minutes * 6 * 24 * 8] {
         let options = Options::from_connection_string(emulator.connection_string()).unwrap();

@@ -10,7 +10,7 @@ use super::past;
 use super::untyped::DeadLetterQueue;
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
-use crate::fifo::restamp;
+use crate::fifo::{is_in_order, restamp};
 use crate::queue::blobs::{copy_blobs, remove_blobs};
 use crate::queue::dead_letter::{UNREADABLE_KIND, unwrap_unreadable};
 use crate::queue::errors::send_error;
@@ -34,6 +34,8 @@ pub(super) enum Put {
 struct Revived {
     text: String,
     key: Option<String>,
+    /// The group at whose end the job comes, where the storage keeps the order itself.
+    group: Option<String>,
     blobs: Vec<StoredReference>,
 }
 
@@ -46,11 +48,11 @@ impl DeadLetterQueue {
         let mut tries = Tries::until(Instant::now() + BUDGET, 1, 2);
         loop {
             let revived = self.revived(held).await;
-            let Revived { text, key, blobs } = revived.map_err(|error| match tries.is_in_doubt() {
+            let Revived { text, key, group, blobs } = revived.map_err(|error| match tries.is_in_doubt() {
                 true => (Put::Perhaps, error),
                 false => (Put::No, error),
             })?;
-            let put = PutMessage::new(text).with_shard_key(key);
+            let put = PutMessage::new(text).with_shard_key(key).with_group(group);
             let error = match self.core.store().put(&self.core.name, put).await {
                 Ok(_) => break,
                 Err(error) => error,
@@ -121,7 +123,8 @@ impl DeadLetterQueue {
 
     /// Returns the new message for a dead letter.
     async fn revived(&self, held: &Held) -> Result<Revived, Error> {
-        let as_it_is = |text: &str| Revived { text: text.to_owned(), key: None, blobs: Vec::new() };
+        let as_it_is =
+            |text: &str| Revived { text: text.to_owned(), key: None, group: None, blobs: Vec::new() };
         let DeadLetterEntry::Event(envelope) = &held.entry else { return Ok(as_it_is(&held.letter.text)) };
         self.check_home(envelope)?;
         if let Some(text) = self.kept_text(envelope).await? {
@@ -135,7 +138,11 @@ impl DeadLetterQueue {
             None => self.fit(&mut envelope, &mut blobs).await,
         };
         match fitted {
-            Ok(text) => Ok(Revived { text, key: envelope.key, blobs }),
+            Ok(text) => {
+                let keeps_order = self.core.orders_groups && is_in_order(&envelope);
+                let group = envelope.key.clone().filter(|_| keeps_order);
+                Ok(Revived { text, key: envelope.key, group, blobs })
+            }
             Err(error) => {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
                 Err(error)

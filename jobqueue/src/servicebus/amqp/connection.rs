@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::super::connection_string::Namespace;
 use super::super::error::Fault;
+use super::session;
 use super::stream::{self, Trust};
 use super::tap::{Seen, Tap};
 use super::values::condition_of;
@@ -26,7 +27,7 @@ use crate::{entropy, task};
 /// The longest time for one exchange with the service.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// The longest time for a farewell.
-const FAREWELL: Duration = Duration::from_secs(2);
+pub(super) const FAREWELL: Duration = Duration::from_secs(2);
 /// The time without a frame after which a connection is given up.
 const IDLE: Duration = Duration::from_secs(60);
 const MAX_FRAME: u32 = 65_536;
@@ -56,6 +57,12 @@ enum Attach {
         name: String,
         address: String,
         answers_to: Option<String>,
+        answer: oneshot::Sender<Result<Receiver, Fault>>,
+    },
+    Session {
+        name: String,
+        address: String,
+        wait: Duration,
         answer: oneshot::Sender<Result<Receiver, Fault>>,
     },
     Controller {
@@ -108,6 +115,21 @@ impl Connection {
             let (name, address, answers_to) = (self.link_name(), address.to_owned(), answers_to.clone());
             let command = Attach::Receiver { name, address, answers_to, answer };
             let attached = self.ask(command, attached).await;
+            tries -= 1;
+            if tries == 0 || !has_crossed(&attached) {
+                return attached;
+            }
+        }
+    }
+
+    /// Attaches a link that receives the next free session with messages of `address`. The service waits for one for `wait`; no
+    /// other link of this connection is attached meanwhile.
+    pub(super) async fn session_receiver(&self, address: &str, wait: Duration) -> Result<Receiver, Fault> {
+        let mut tries = TRIES;
+        loop {
+            let (answer, attached) = oneshot::channel();
+            let (name, address) = (self.link_name(), address.to_owned());
+            let attached = self.ask(Attach::Session { name, address, wait, answer }, attached).await;
             tries -= 1;
             if tries == 0 || !has_crossed(&attached) {
                 return attached;
@@ -217,6 +239,20 @@ async fn attach(session: &mut SessionHandle<()>, command: Attach) {
             };
             let attached =
                 timeout(LIMIT, attaching).await.map(|done| done.map_err(|error| of_receiver(&error)));
+            let _ = answer.send(attached.unwrap_or(Err(not_sent("no answer to the attach"))));
+        }
+        Attach::Session { name, address, wait, answer } => {
+            let receiver = Receiver::builder()
+                .name(name)
+                .source(session::next_free(&address))
+                .properties(session::patience(wait))
+                // The answer names the session.
+                .verify_incoming_source(false)
+                .sender_settle_mode(SenderSettleMode::Unsettled)
+                .receiver_settle_mode(ReceiverSettleMode::Second)
+                .credit_mode(CreditMode::Manual);
+            let attached = timeout(wait + LIMIT, receiver.attach(session)).await;
+            let attached = attached.map(|done| done.map_err(|error| of_receiver(&error)));
             let _ = answer.send(attached.unwrap_or(Err(not_sent("no answer to the attach"))));
         }
         Attach::Controller { name, answer } => {

@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::receiver::{ReceiveLink, Replacing};
 use super::requests::{Node, Request};
 use super::sender::SendLink;
+use super::session::Accepted;
 use super::stream::Trust;
 use crate::storage::Notifier;
 use crate::sync::lock;
@@ -93,6 +94,19 @@ impl Links {
         match live.receiver(queue, Arc::clone(&arrivals)).await {
             Err(fault) if fault.is_unauthorized() => {
                 self.live_anew(&live, queue).await?.receiver(queue, arrivals).await
+            }
+            attached => attached,
+        }
+    }
+
+    /// Waits for the next free session of a queue that has messages, up to `wait`. No other link is attached over the same
+    /// connection meanwhile.
+    pub(crate) async fn accept_session(&self, queue: &str, wait: Duration) -> Result<Accepted, Fault> {
+        let live = self.live(queue).await?;
+        match Accepted::attach(&live.connection, queue, wait).await {
+            Err(fault) if fault.is_unauthorized() => {
+                let live = self.live_anew(&live, queue).await?;
+                Accepted::attach(&live.connection, queue, wait).await
             }
             attached => attached,
         }

@@ -7,6 +7,7 @@ mod receive_task;
 pub(super) mod receiver;
 pub(super) mod requests;
 pub(super) mod sender;
+pub(super) mod session;
 pub(super) mod settlement;
 mod stream;
 mod tap;

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::error::Fault;
-use super::connection::{Connection, LIMIT};
+use super::connection::{Connection, FAREWELL, LIMIT};
 use super::credit::{Asked, Getting, Listening};
 use super::receiver::{Answered, Command, Replacing, Taken};
 use super::settlement::{Settlement, abandoned};
@@ -44,6 +44,8 @@ pub(super) struct ReceiveTask {
     /// The peer's delivery count when the get under way began.
     pub(super) since: u32,
     replacing: Option<Box<Replacing>>,
+    /// Answered when the link was detached because its owner wants that.
+    closing: Option<oneshot::Sender<()>>,
     /// Fires when the connection has ended.
     dead: CancellationToken,
 }
@@ -62,6 +64,7 @@ impl ReceiveTask {
             received: 0,
             since: 0,
             replacing: None,
+            closing: None,
             dead: connection.dead.clone(),
         }
     }
@@ -95,6 +98,10 @@ impl ReceiveTask {
         tracing::debug!(error = %fault, "a link from Service Bus has ended");
         commands.close();
         self.fail(&fault);
+        if let Some(answer) = self.closing.take() {
+            let _ = timeout(FAREWELL, self.receiver.close()).await;
+            let _ = answer.send(());
+        }
     }
 
     /// Serves commands; completes messages that follow each other by one frame.
@@ -171,6 +178,11 @@ impl ReceiveTask {
                 }
             }
             Command::Take(replacing) => self.replacing = Some(replacing),
+            Command::KeepAlive => self.keep_alive().await?,
+            Command::Close { answer } => {
+                self.closing = Some(answer);
+                return Err(Fault::Lost("its owner has closed it".to_owned()));
+            }
         }
         Ok(())
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fe2o3_amqp::Sender;
 use fe2o3_amqp::transaction::Controller;
 use fe2o3_amqp::types::messaging::{Data, DeliveryState, Message};
+use fe2o3_amqp::{Receiver, Sender};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +37,10 @@ pub(super) enum Command {
     Settle { lock: Uuid, how: Settlement, answer: oneshot::Sender<Option<Answered>> },
     Replace { lock: Uuid, copy: Box<Message<Data>>, answer: oneshot::Sender<Option<Result<(), Fault>>> },
     Take(Box<Replacing>),
+    /// Sends a flow that changes nothing, so that the service does not take the link for idle.
+    KeepAlive,
+    /// Detaches the link.
+    Close { answer: oneshot::Sender<()> },
 }
 
 /// A channel for the answer to a settlement that was sent, or the reason why none was sent.
@@ -57,12 +61,35 @@ impl ReceiveLink {
         address: &str,
         arrivals: Arc<Notifier>,
     ) -> Result<Self, Fault> {
-        let receiver = connection.receiver(address, None).await?;
+        Ok(Self::of(connection.receiver(address, None).await?, connection, arrivals))
+    }
+
+    /// Starts the task that owns a link.
+    pub(super) fn of(receiver: Receiver, connection: &Connection, arrivals: Arc<Notifier>) -> Self {
         let (commands, queue) = mpsc::channel(256);
         let ended = CancellationToken::new();
         let link = ReceiveTask::new(receiver, connection, arrivals);
         drop(task::spawn(link.run(queue, ended.clone())));
-        Ok(Self { commands, ended })
+        Self { commands, ended }
+    }
+
+    /// Waits until the link has ended.
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// Sends a flow that changes nothing, so that the service does not take the link for idle. Call it while the service
+    /// has no credit.
+    pub(crate) async fn keep_alive(&self) {
+        let _ = self.commands.send(Command::KeepAlive).await;
+    }
+
+    /// Detaches the link, and waits for the service's answer. What was not settled is given back.
+    pub(crate) async fn close(&self) {
+        let (answer, answered) = oneshot::channel();
+        if self.commands.send(Command::Close { answer }).await.is_ok() {
+            let _ = answered.await;
+        }
     }
 
     /// Returns whether the link has ended.

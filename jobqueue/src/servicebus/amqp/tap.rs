@@ -10,13 +10,16 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
 
-use fe2o3_amqp::types::definitions::Role;
+use fe2o3_amqp::types::definitions::{Fields, Role};
 use fe2o3_amqp::types::messaging::DeliveryState;
 use fe2o3_amqp::types::performatives::{Attach, Disposition, Flow, Transfer};
+use fe2o3_amqp::types::primitives::{Symbol, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{oneshot, watch};
 
+use super::session;
 use crate::sync::lock;
 
 const ATTACH: u8 = 0x12;
@@ -44,6 +47,8 @@ struct Inner {
 #[derive(Debug, Clone, Default)]
 struct SeenLink {
     name: String,
+    /// The end of the lock of the session that it holds, if the answer to its attach tells one.
+    locked_until: Option<SystemTime>,
     /// True if the peer sends on it.
     sends: bool,
     /// The complete deliveries.
@@ -68,6 +73,11 @@ impl Seen {
         let (sender, receiver) = oneshot::channel();
         lock(&self.inner).waiting.insert(delivery, sender);
         receiver
+    }
+
+    /// Returns the end of the lock of the session that a link holds, as the answer to its attach told it.
+    pub(super) fn locked_until(&self, link: &str) -> Option<SystemTime> {
+        lock(&self.inner).links.values().find(|seen| seen.name == link)?.locked_until
     }
 
     /// Returns what wakes when a drain has ended, of whatever link.
@@ -109,7 +119,8 @@ impl Seen {
                 let attach: Attach = serde_amqp::from_slice(body).ok()?;
                 let count = attach.initial_delivery_count.unwrap_or_default();
                 let (name, sends) = (attach.name, attach.role == Role::Sender);
-                let link = SeenLink { name, sends, count, ..SeenLink::default() };
+                let locked_until = attach.properties.as_ref().and_then(end_of_lock);
+                let link = SeenLink { name, locked_until, sends, count, ..SeenLink::default() };
                 lock(&self.inner).links.insert(attach.handle.0, link);
             }
             FLOW => return self.flow(serde_amqp::from_slice(body).ok()?),
@@ -147,6 +158,17 @@ impl Seen {
         (flow.delivery_count, flow.link_credit, flow.available) = (None, None, None);
         (flow.drain, flow.echo, flow.properties) = (false, false, None);
         serde_amqp::to_vec(&flow).ok()
+    }
+}
+
+fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
+    match properties.get(&Symbol::from(session::LOCKED_UNTIL))? {
+        Value::Long(ticks) => session::instant(*ticks),
+        Value::Timestamp(at) => {
+            let since = u64::try_from(at.milliseconds()).ok()?;
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since))
+        }
+        _ => None,
     }
 }
 

@@ -6,6 +6,8 @@ use jiff::{SignedDuration, Span};
 use quick_xml::events::Event;
 use quick_xml::reader::Reader;
 
+use super::NewQueues;
+
 /// The settings and counts of a queue that matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Description {
@@ -91,7 +93,9 @@ fn duration(text: &str) -> Option<Duration> {
 }
 
 /// Returns the document that creates a queue. The service reads the settings in this order.
-pub(super) fn new_queue(lock: Duration, window: Option<Duration>, max_delivery_count: u32) -> String {
+pub(super) fn new_queue(new: &NewQueues, max_delivery_count: u32) -> String {
+    let NewQueues { lock, duplicates: window, sessions } = new;
+    let sessions = if *sessions { "<RequiresSession>true</RequiresSession>" } else { "" };
     let detects = window.map_or("", |_| "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>");
     let window = window.map_or_else(String::new, |window| {
         let seconds = window.as_secs();
@@ -101,7 +105,7 @@ pub(super) fn new_queue(lock: Duration, window: Option<Duration>, max_delivery_c
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\
          <entry xmlns=\"http://www.w3.org/2005/Atom\"><content type=\"application/xml\">\
          <QueueDescription xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\">\
-         <LockDuration>PT{}S</LockDuration>{detects}{window}<MaxDeliveryCount>{max_delivery_count}</MaxDeliveryCount>\
+         <LockDuration>PT{}S</LockDuration>{detects}{sessions}{window}<MaxDeliveryCount>{max_delivery_count}</MaxDeliveryCount>\
          </QueueDescription></content></entry>",
         lock.as_secs()
     )

@@ -29,6 +29,8 @@ pub(crate) struct NewQueues {
     pub(crate) lock: Duration,
     /// The window in which duplicates are detected; `None` for none.
     pub(crate) duplicates: Option<Duration>,
+    /// True if they require sessions.
+    pub(crate) sessions: bool,
 }
 
 /// The queues of a namespace, as entities with settings.
@@ -56,9 +58,14 @@ impl Entities {
         Self { namespace, credential, trusted, new, client: OnceLock::new() }
     }
 
+    /// Returns whether queues that are created require sessions.
+    pub(crate) fn creates_sessions(&self) -> bool {
+        self.new.sessions
+    }
+
     /// Creates a queue; false if there is one of that name.
     pub(crate) async fn create(&self, queue: &str) -> Result<bool, Fault> {
-        let document = atom::new_queue(self.new.lock, self.new.duplicates, MAX_DELIVERY_COUNT);
+        let document = atom::new_queue(&self.new, MAX_DELIVERY_COUNT);
         match self.send(Method::PUT, queue, &[], Some(document)).await? {
             (StatusCode::CREATED | StatusCode::OK, _) => Ok(true),
             (StatusCode::CONFLICT, _) => Ok(false),

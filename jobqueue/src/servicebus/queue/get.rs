@@ -12,15 +12,15 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::message::Content;
 use super::receipt::Receipt;
-use super::{ServiceBusQueues, manage};
+use super::{ServiceBusQueues, in_session, manage};
 use crate::name::QueueName;
 use crate::storage::rules::limits;
 use crate::storage::{
-    GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, Received, StoreError, StoreErrorKind,
+    GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, Received, StoreError,
 };
 
 /// The longest lock that the service allows.
-const MAX_LOCK: Duration = Duration::from_secs(300);
+pub(super) const MAX_LOCK: Duration = Duration::from_secs(300);
 /// The messages on a page of a peek.
 const PAGE: i32 = 100;
 
@@ -31,7 +31,10 @@ pub(super) async fn get(
 ) -> Result<Received, StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Get.as_str(), queue);
     limits::check_get(queue, &options)?;
-    queues.check_settings(queue).await?;
+    queues.check_settings(queue).await;
+    if queues.requires_session(queue, Operation::Get).await? {
+        return in_session::get(queues, queue, options).await;
+    }
     let link = queues.receiver(queue).await.map_err(failed)?;
     let requested = Instant::now();
     let taken = link.get(options.count, queues.wait).await.map_err(failed)?;
@@ -62,9 +65,9 @@ async fn leased(
     // Nobody has saved a text before the first delivery.
     if content.delivered_here > 0 || is_dead {
         match queues.beside.saved(&held).await {
-            Ok(Some(saved)) => {
-                held.text = Arc::new(Ok(saved.text));
-                held.saved = Some(saved.tag);
+            Ok(Some((text, tag))) => {
+                held.text = Arc::new(Ok(text));
+                held.saved = Some(tag);
             }
             Ok(None) => {}
             Err(error) => {
@@ -125,7 +128,7 @@ async fn letter(
 ) -> Result<PeekedMessage, StoreError> {
     let held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
     let saved = queues.beside.saved(&held).await?;
-    let text = saved.map_or(content.text, |saved| Ok(saved.text));
+    let text = saved.map_or(content.text, |(text, _)| Ok(text));
     let letter = PeekedMessage::new(content.id, text, content.delivered, content.inserted);
     Ok(letter.with_dead(content.cause))
 }
@@ -154,6 +157,9 @@ impl Held {
             letter: content.letter.filter(|_| is_dead),
             text: Arc::new(content.text.clone()),
             dequeue_count: content.delivered.saturating_add(1),
+            fence: content.delivered.saturating_add(1),
+            session: None,
+            is_given_back: false,
             inserted: content.inserted,
             // Dead letters never expire.
             expires: content.expires.filter(|_| !is_dead),
@@ -166,18 +172,12 @@ impl Held {
 }
 
 impl ServiceBusQueues {
-    /// Refuses a queue that requires sessions, and warns of settings that contradict the framework; once for each queue.
-    async fn check_settings(&self, queue: &QueueName) -> Result<(), StoreError> {
+    /// Warns of settings that contradict the framework; once for each queue.
+    async fn check_settings(&self, queue: &QueueName) {
         if Place::of(queue).is_dead_letters || !self.is_first_get(queue) {
-            return Ok(());
+            return;
         }
-        let Ok(Some(description)) = self.entities.describe(queue.as_str()).await else { return Ok(()) };
-        if description.requires_session {
-            self.forget_first_get(queue);
-            return Err(StoreError::new(StoreErrorKind::Unsupported, Operation::Get.as_str(), queue)
-                .with_detail("the queue requires sessions; make one without (RequiresSession = false)"));
-        }
+        let Ok(Some(description)) = self.entities.describe(queue.as_str()).await else { return };
         super::warnings::check(&self.beside, queue, &description).await;
-        Ok(())
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Outgoing<'t> {
     pub(super) id: &'t str,
     /// The `message-id`, by which the service detects duplicates.
     pub(super) message_id: String,
+    /// The session; `None` keeps that of the message that this one replaces.
+    pub(super) group: Option<String>,
     pub(super) inserted: SystemTime,
     pub(super) expires: Option<SystemTime>,
     pub(super) visible: Option<SystemTime>,
@@ -52,6 +54,7 @@ impl Outgoing<'_> {
     ) -> Message<Data> {
         let mut properties = properties.unwrap_or_default();
         properties.message_id = Some(AmqpId::String(self.message_id.clone()));
+        properties.group_id = self.group.clone().or(properties.group_id);
         properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
         let mut fields = application.unwrap_or_default();
         // Of a dead letter that somebody has sent again as it was.

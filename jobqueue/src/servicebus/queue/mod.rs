@@ -2,11 +2,13 @@
 
 mod dead_letter;
 mod get;
+mod in_session;
 mod manage;
 mod message;
 mod put;
 mod queues;
 mod receipt;
+mod requires_session;
 mod sweep;
 mod update;
 mod warnings;
@@ -18,6 +20,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
+use self::in_session::Sessions;
 use super::amqp::Links;
 use super::amqp::receiver::ReceiveLink;
 use super::amqp::requests::Node;
@@ -30,7 +33,7 @@ use super::texts::Beside;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
-    Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage,
+    Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage,
     PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
     SweptLeftovers, UpdateMessage, Updated,
 };
@@ -42,13 +45,14 @@ const PARALLEL: usize = 64;
 /// The queues of a namespace.
 #[derive(Debug)]
 pub(super) struct ServiceBusQueues {
-    links: Links,
+    links: Arc<Links>,
     entities: Arc<Entities>,
     beside: Beside,
     wait: Duration,
     held: Arc<HeldMessages>,
     first_gets: Arc<Mutex<HashSet<QueueName>>>,
     transacting: Mutex<Transacting>,
+    sessions: Sessions,
 }
 
 /// The state of transactions with the service.
@@ -62,8 +66,9 @@ struct Transacting {
 
 impl ServiceBusQueues {
     pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside, wait: Duration) -> Self {
-        let (held, first_gets, transacting) = Default::default();
-        Self { links, entities, beside, wait, held, first_gets, transacting }
+        let (held, first_gets, transacting, sessions) = Default::default();
+        let links = Arc::new(links);
+        Self { links, entities, beside, wait, held, first_gets, transacting, sessions }
     }
 
     /// Returns the node for the management of a queue's messages.
@@ -216,6 +221,10 @@ impl QueueStore for ServiceBusQueues {
         true
     }
 
+    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.requires_session(queue, Operation::QueueProperties).await
+    }
+
     async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
         sweep::sweep(self, leftovers).await
     }
@@ -240,13 +249,14 @@ impl QueueStore for ServiceBusQueues {
 
     fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
         Arc::new(Self {
-            links: self.links.again(),
+            links: Arc::new(self.links.again()),
             entities: Arc::clone(&self.entities),
             beside: Beside { blobs: Arc::clone(&self.beside.blobs).detached() },
             wait: self.wait,
             held: Arc::clone(&self.held),
             first_gets: Arc::clone(&self.first_gets),
             transacting: Mutex::default(),
+            sessions: self.sessions.detached(),
         })
     }
 }

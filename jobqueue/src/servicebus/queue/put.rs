@@ -6,7 +6,7 @@ use super::super::error::Fault;
 use super::super::place::Place;
 use super::message::{Outgoing, instant, millis};
 use super::receipt::Receipt;
-use super::{ServiceBusQueues, manage};
+use super::{ServiceBusQueues, in_session, manage};
 use crate::entropy;
 use crate::name::QueueName;
 use crate::storage::rules::limits;
@@ -35,10 +35,17 @@ pub(super) async fn put(
     let nonce = entropy::uuid_v4();
     let id = nonce.to_string();
     let is_delayed = !message.visibility_delay.is_zero();
+    let message_id = message.job.as_deref().map_or_else(|| id.clone(), ToOwned::to_owned);
+    let group = if queues.requires_session(queue, Operation::Put).await? {
+        Some(in_session::id_for(message.group.as_ref().unwrap_or(&message_id)))
+    } else {
+        None
+    };
     let outgoing = Outgoing {
         text: &message.text,
         id: &id,
-        message_id: message.job.as_deref().map_or_else(|| id.clone(), ToOwned::to_owned),
+        message_id,
+        group,
         inserted,
         expires,
         visible: is_delayed.then_some(visible),
@@ -51,7 +58,12 @@ pub(super) async fn put(
         Receipt::Scheduled(manage::schedule(&node, &outgoing.message_id, &sent).await.map_err(failed)?)
     } else {
         let link = queues.sender(queue).await.map_err(before(failed))?;
-        link.send(sent).await.map_err(failed)?;
+        link.send(sent).await.map_err(|fault| {
+            if fault.is_not_allowed() {
+                queues.forget_sessions(queue);
+            }
+            failed(fault)
+        })?;
         Receipt::Sent(nonce)
     };
     queues.notify(queue);

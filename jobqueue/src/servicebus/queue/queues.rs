@@ -79,6 +79,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
         return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
     }
     queues.forget_first_get(queue);
+    queues.forget_sessions(queue);
     queues.beside.remove_metadata(queue).await
 }
 
@@ -179,7 +180,11 @@ pub(super) async fn check_access(
         // Dead letters come by settling messages, for which their queue's claim is enough.
         Access::Send if Place::of(queue).is_dead_letters => return Ok(()),
         Access::Send => (queues.sender(queue).await.map(drop), "Send"),
-        Access::Process => (queues.receiver(queue).await.map(drop), "Listen"),
+        Access::Process => match queues.receiver(queue).await {
+            // It requires sessions: the claim is there.
+            Err(fault) if fault.is_not_allowed() => (Ok(()), "Listen"),
+            attached => (attached.map(drop), "Listen"),
+        },
     };
     match result {
         Err(fault) if !fault.is_missing_entity() => {

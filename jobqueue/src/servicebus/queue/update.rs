@@ -16,7 +16,7 @@ use crate::name::QueueName;
 use crate::storage::rules::limits;
 use crate::storage::{MessageRef, Operation, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated};
 
-const UPDATE: &str = Operation::Update.as_str();
+pub(super) const UPDATE: &str = Operation::Update.as_str();
 const DELETE: &str = Operation::Delete.as_str();
 
 pub(super) async fn update(
@@ -30,6 +30,14 @@ pub(super) async fn update(
     let visible = instant(millis(SystemTime::now() + change.visibility));
     limits::check_before_expiry(queue, visible, held.expires)?;
     let lock = Lock { queues, queue, token, held };
+    if let Some(session) = lock.held.session.clone()
+        && (change.visibility.is_zero() || change.ends_lease)
+    {
+        let at = (!change.visibility.is_zero()).then_some(visible);
+        lock.give_back_in_session(&session, change.text.as_deref(), at).await?;
+        queues.notify(queue);
+        return Ok(Updated::new(message.receipt.clone(), visible));
+    }
     match (&change.text, change.visibility.is_zero()) {
         (None, true) => lock.abandon().await?,
         (_, false) if !change.ends_lease => {
@@ -72,6 +80,9 @@ pub(super) async fn held(
     if let Some(Receipt::Lock(token)) = receipt
         && let Some(held) = queues.held.get(queue, &message.id, token)
     {
+        if held.is_given_back {
+            return Err(StoreError::new(Kind::LeaseExpired, operation, queue));
+        }
         return Ok((token, held));
     }
     // Asks for the node, which says whether there is a queue.
@@ -102,8 +113,13 @@ impl Lock<'_> {
         asked: Duration,
     ) -> Result<Updated, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
-        let node = self.queues.node(self.queue).await.map_err(before(failed))?;
-        let until = manage::renew(&node, self.token).await.map_err(failed)?;
+        let until = match &self.held.session {
+            Some(session) => self.renew_session(session, UPDATE).await?,
+            None => {
+                let node = self.queues.node(self.queue).await.map_err(before(failed))?;
+                manage::renew(&node, self.token).await.map_err(failed)?
+            }
+        };
         let renewed = SystemTime::now();
         self.queues.held.renewed(self.token, until);
         // The lock is held: whoever comes later reads what is written now.
@@ -123,6 +139,11 @@ impl Lock<'_> {
 
     /// Settles the message on the link by which it came, or by management if that has gone.
     pub(super) async fn settle(&self, how: Settlement, operation: &'static str) -> Result<(), StoreError> {
+        if let Some(session) = &self.held.session {
+            session.settle(self.token, how).await.map_err(|fault| self.failed(fault, operation))?;
+            self.queues.held.remove(self.token);
+            return Ok(());
+        }
         let link = self.queues.present_receiver(self.queue).await;
         let by_link = match link {
             Some(link) => link.settle(self.token, how.clone()).await,
@@ -183,6 +204,7 @@ impl Lock<'_> {
             id: self.held.id.as_str(),
             // Another one, because a queue that detects duplicates would drop the copy.
             message_id: crate::entropy::uuid_v4().to_string(),
+            group: None,
             inserted: self.held.inserted,
             expires: self.held.expires,
             visible,
@@ -191,9 +213,12 @@ impl Lock<'_> {
     }
 
     /// Returns the error of a change. A lock that is lost before its time was ended by an earlier request.
-    fn failed(&self, fault: Fault, operation: &'static str) -> StoreError {
+    pub(super) fn failed(&self, fault: Fault, operation: &'static str) -> StoreError {
         if !fault.is_lock_lost() {
             return fault.of_change(operation, self.queue);
+        }
+        if self.held.session.is_some() {
+            return self.session_lost(fault, operation);
         }
         let kind = if SystemTime::now() < self.held.locked_until {
             Kind::MessageNotFound

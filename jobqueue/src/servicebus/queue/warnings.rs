@@ -27,6 +27,13 @@ pub(super) async fn check(beside: &Beside, queue: &QueueName, description: &Desc
             "a send that is repeated after a lost answer may be two jobs: make the queue with RequiresDuplicateDetection"
         );
     }
+    if description.requires_session {
+        tracing::info!(
+            %queue,
+            "the queue requires sessions: jobs that are sent in order run by them, and every other job has a session of its own, \
+             which costs more than one in a queue without sessions"
+        );
+    }
     let metadata = beside.metadata(queue).await.ok().flatten().unwrap_or_default();
     let bound = max_deliveries(&metadata);
     if let Some(count) = description.max_delivery_count.filter(|count| *count <= bound) {

@@ -128,6 +128,10 @@ impl QueueStore for Instrumented<dyn QueueStore> {
         self.inner.sweep(leftovers).await
     }
 
+    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.inner.orders_groups(queue).await
+    }
+
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         self.observe(Operation::Clear, Subject::Queue(queue), self.inner.clear(queue)).await
     }

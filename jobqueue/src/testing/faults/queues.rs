@@ -123,6 +123,10 @@ impl QueueStore for Queues {
         self.inner.sweep(leftovers).await
     }
 
+    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.inner.orders_groups(queue).await
+    }
+
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         self.plan.run(Operation::Clear, queue, self.inner.clear(queue)).await
     }

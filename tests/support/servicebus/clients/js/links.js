@@ -108,6 +108,17 @@ module.exports = {
         });
     },
 
+    async 'a second detach ends the session'(emulator) {
+        await opened(emulator, async ({ queue, raw }) => {
+            const receiver = await raw.receiver(queue);
+            receiver.close();
+            await once(receiver, 'receiver_close');
+            raw.session.output(receiver.local.detach);
+            await once(raw.session, 'session_error');
+            assert.equal(raw.session.error.condition, 'amqp:session:unattached-handle');
+        });
+    },
+
     async 'the name of a link is free again after its detach'(emulator) {
         await opened(emulator, async ({ queue, raw, sender }) => {
             for (let i = 0; i < 3; i += 1) {

@@ -118,12 +118,17 @@ Connection.prototype.on_open = function (frame) {
     onOpen.call(this, frame);
 };
 
-// Whoever detaches before the answer gets the answer first. A client on `fe2o3-amqp` detaches twice when its own detach and that
-// of the peer cross; rhea would end the connection.
+// Whoever detaches before the answer gets the answer first. A second detach of a link ends the session, as AMQP demands; rhea
+// would end the connection.
 const onDetach = Session.prototype.on_detach;
 Session.prototype.on_detach = function (frame) {
-    const link = this._get_link(frame);
-    if (!link.state.remote_open) return;
+    const { handle } = frame.performative;
+    const link = this.remote.handles[handle];
+    if (!link?.state.remote_open) {
+        const description = `The handle ${handle} is not attached.`;
+        this.close({ condition: 'amqp:session:unattached-handle', description, info: {} });
+        return;
+    }
     link.answer?.();
     onDetach.call(this, frame);
 };

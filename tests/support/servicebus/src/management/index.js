@@ -9,7 +9,7 @@ const sessions = require('./sessions.js');
 /** Returns the operations on a queue, by name. */
 function management(queue) {
     const all = { ...deferred, ...locks, ...messages, ...sessions };
-    const bound = Object.entries(all).map(([name, serve]) => [`com.microsoft:${name}`, (body) => serve(queue, body)]);
+    const bound = Object.entries(all).map(([name, serve]) => [`com.microsoft:${name}`, (body, request) => serve(queue, body, request)]);
     return Object.fromEntries(bound);
 }
 

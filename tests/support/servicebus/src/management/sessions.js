@@ -1,14 +1,19 @@
 'use strict';
 const { types } = require('rhea');
 const { number, plain } = require('../message.js');
+const { sessionLockLost } = require('../errors.js');
 const { required } = require('./fields.js');
 
 const SYMBOL_STRING = 0xb1;
 
 module.exports = {
-    'renew-session-lock': (queue, body) => ({
-        expiration: types.wrap_timestamp(queue.sessions.held(required(body, 'session-id')).renew()),
-    }),
+    // Only for the link that holds the session, if the request names one.
+    'renew-session-lock': (queue, body, request) => {
+        const session = queue.sessions.held(required(body, 'session-id'));
+        const link = plain(request.applicationProperties.get('associated-link-name'));
+        if (link !== undefined && link !== session.receiver.sender.name) throw sessionLockLost();
+        return { expiration: types.wrap_timestamp(session.renew()) };
+    },
 
     'get-session-state': (queue, body) => ({
         'session-state': queue.sessions.held(required(body, 'session-id')).state,

@@ -8,6 +8,8 @@ class Sessions {
         this.queue = queue;
         this.byId = new Map();
         this.waiting = [];
+        // The number of sessions that were locked.
+        this.turns = 0;
     }
 
     get(id) {
@@ -28,14 +30,18 @@ class Sessions {
         return session;
     }
 
-    /** Locks the first free session that has messages; returns `undefined` when there is none. */
+    /**
+     * Locks the free session with messages that nobody has held for the longest time; returns `undefined` when there is none. The
+     * service does not document its choice.
+     */
     acceptNext(receiver) {
+        let next;
         for (const session of this.byId.values()) {
             if (session.receiver || !session.lane.first()) continue;
-            session.lock(receiver);
-            return session;
+            if (!next || session.turn < next.turn) next = session;
         }
-        return undefined;
+        next?.lock(receiver);
+        return next;
     }
 
     /** Calls back when a session may have become free. */
@@ -78,11 +84,14 @@ class Session {
         this.stateSet = -Infinity;
         this.receiver = undefined;
         this.until = undefined;
+        // When it was locked last, counted in locks.
+        this.turn = 0;
         this.lane = new SessionLane(queue);
     }
 
     lock(receiver) {
         this.receiver = receiver;
+        this.turn = ++this.queue.sessions.turns;
         this.renew();
     }
 

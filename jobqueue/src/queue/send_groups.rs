@@ -1,0 +1,59 @@
+//! Sends a list of messages to a storage that keeps the order of groups by itself.
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures_util::StreamExt as _;
+use tokio::time::Instant;
+
+use super::prepare::Prepared;
+use super::put::{put_all, put_patiently, unanswered};
+use super::queue_core::QueueCore;
+use super::send::Sent;
+use super::unreceived::Stored;
+use crate::error::Error;
+
+/// The maximum number of groups whose messages are put at the same time.
+const GROUPS: usize = 32;
+
+/// Puts messages: those of a group one after the other, because the order of the puts is that of the group; the others
+/// together. Returns the answers in the order of the list.
+pub(super) async fn put_by_group(
+    core: &QueueCore,
+    prepared: Vec<Result<Prepared, Error>>,
+    started: Instant,
+) -> Vec<Result<Sent, Error>> {
+    let mut groups = BTreeMap::<&str, Vec<(usize, &Prepared)>>::new();
+    let mut others = Vec::new();
+    for (place, one) in prepared.iter().enumerate() {
+        let Ok(one) = one else { continue };
+        match one.put.group.as_deref() {
+            Some(group) => groups.entry(group).or_default().push((place, one)),
+            None => others.push((place, one)),
+        }
+    }
+    let ready: Vec<_> = others.iter().map(|(_, one)| *one).collect();
+    let groups: Vec<_> = groups.into_values().map(|group| put_group(core, group, started)).collect();
+    let in_groups = futures_util::stream::iter(groups).buffer_unordered(GROUPS).collect::<Vec<_>>();
+    let (put, in_groups) = tokio::join!(put_all(core, &ready, started), in_groups);
+    let mut stored: HashMap<usize, Result<Stored, Error>> = in_groups.into_iter().flatten().collect();
+    stored.extend(others.iter().map(|(place, _)| *place).zip(put));
+    let answers = prepared.into_iter().enumerate().map(|(place, one)| {
+        let one = one?;
+        let stored = stored.remove(&place).unwrap_or_else(|| Err(unanswered()))?;
+        Ok(one.sent(Some(stored)))
+    });
+    answers.collect()
+}
+
+/// Puts the messages of a group. A message that is refused does not keep the next ones.
+async fn put_group(
+    core: &QueueCore,
+    group: Vec<(usize, &Prepared)>,
+    started: Instant,
+) -> Vec<(usize, Result<Stored, Error>)> {
+    let mut stored = Vec::with_capacity(group.len());
+    for (place, one) in group {
+        stored.push((place, put_patiently(core, one, started).await));
+    }
+    stored
+}

@@ -1,0 +1,91 @@
+//! Links that hold a session of a queue.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fe2o3_amqp::Receiver;
+use fe2o3_amqp::types::definitions::Fields;
+use fe2o3_amqp::types::messaging::Source;
+use fe2o3_amqp::types::primitives::{Symbol, Value};
+
+use super::super::error::Fault;
+use super::connection::Connection;
+use super::receiver::ReceiveLink;
+
+const FILTER: &str = "com.microsoft:session-filter";
+const TIMEOUT: &str = "com.microsoft:timeout";
+pub(super) const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
+/// The ticks of .NET, 100 ns each, at the start of 1970.
+const EPOCH: i64 = 621_355_968_000_000_000;
+
+/// A session that was accepted, with the link that holds it: the session is free again when the link ends.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) id: String,
+    pub(crate) link: ReceiveLink,
+    /// The name of the link, which requests about the session carry.
+    pub(crate) link_name: String,
+    /// The end of the session's lock, if the service tells it.
+    pub(crate) locked_until: Option<SystemTime>,
+}
+
+/// Returns the source that stands for the next free session.
+pub(super) fn next_free(address: &str) -> Source {
+    Source::builder().address(address).add_to_filter_using_legacy_format(FILTER, Value::Null).build()
+}
+
+/// Returns the properties of an attach that tell the service how long to wait for a session.
+pub(super) fn patience(wait: Duration) -> Fields {
+    let mut properties = Fields::new();
+    let wait = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+    properties.insert(Symbol::from(TIMEOUT), Value::Uint(wait));
+    properties
+}
+
+/// Returns the instant that ticks of .NET stand for.
+pub(super) fn instant(ticks: i64) -> Option<SystemTime> {
+    let micros = u64::try_from(ticks.checked_sub(EPOCH)? / 10).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
+}
+
+impl Accepted {
+    /// Waits for the next free session with messages, up to `wait`.
+    pub(super) async fn attach(
+        connection: &Connection,
+        address: &str,
+        wait: Duration,
+    ) -> Result<Self, Fault> {
+        let receiver = connection.session_receiver(address, wait).await?;
+        let id = id_of(&receiver)
+            .ok_or_else(|| Fault::Unreadable("the answer to an attach names no session".to_owned()))?;
+        let link_name = receiver.name().to_owned();
+        let locked_until = connection.seen.locked_until(&link_name);
+        let link = ReceiveLink::of(receiver, connection, Arc::default());
+        Ok(Self { id, link, link_name, locked_until })
+    }
+}
+
+fn id_of(receiver: &Receiver) -> Option<String> {
+    match receiver.source().as_ref()?.filter.as_ref()?.get(&Symbol::from(FILTER))? {
+        Value::String(id) => Some(id.clone()),
+        Value::Described(described) => match &described.value {
+            Value::String(id) => Some(id.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_instants() {
+        assert_eq!(instant(EPOCH), Some(SystemTime::UNIX_EPOCH));
+        let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        assert_eq!(instant(EPOCH + 10_000_000), Some(second));
+        assert_eq!(instant(i64::MIN), None);
+        assert_eq!(instant(0), None);
+    }
+}

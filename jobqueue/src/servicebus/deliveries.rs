@@ -1,0 +1,100 @@
+//! Numbers the deliveries of messages in sessions, and keeps what is known of a message that was given back there.
+//!
+//! The service does not count a delivery that ended with its link, so that the message of a process that is killed again and again would always
+//! come for the first time. The blob of a message's text therefore also has a number, which grows with each delivery that may not be the
+//! first. It doubles the count: an odd number is that of a delivery which followed another message of its session, and so wrote none when it
+//! began. It loses against the even number of the delivery after it, which does not know of it.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use super::held::Held;
+use super::texts::{Beside, ROUNDS, SavedText};
+use crate::storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind};
+
+/// Whether a message may be delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    Now,
+    /// It was given back until then.
+    NotBefore(SystemTime),
+}
+
+impl Held {
+    /// Gives a delivery in a session the number of one that followed another message.
+    pub(super) fn follows(&mut self) {
+        self.fence = self.dequeue_count.saturating_mul(2).saturating_sub(1);
+    }
+
+    fn begins(&mut self, count: u32) {
+        self.dequeue_count = count;
+        self.fence = count.saturating_mul(2);
+    }
+}
+
+impl Beside {
+    /// Counts a delivery in a session of which nobody knows whether it is the first, and reads the text that was saved before.
+    pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<Begun, StoreError> {
+        let name = Self::name_of(held)?;
+        let counted = held.dequeue_count;
+        let mut present: Option<SavedText> = None;
+        for _ in 0..ROUNDS {
+            let (condition, rest) = match &present {
+                None => {
+                    held.begins(counted);
+                    (Condition::IfAbsent, String::new())
+                }
+                Some(saved) => {
+                    if let Some(at) = saved.not_before.map(since_1970).filter(|at| SystemTime::now() < *at) {
+                        return Ok(Begun::NotBefore(at));
+                    }
+                    held.begins(counted.max((saved.delivery / 2).saturating_add(saved.delivery % 2) + 1));
+                    let rest = saved.text.as_ref().map(|text| format!("\n{text}"));
+                    (Condition::IfMatch(saved.tag.clone()), rest.unwrap_or_default())
+                }
+            };
+            let data = Bytes::from(format!("{}{rest}", held.fence));
+            let error = match self.blobs.put_blob(&name, data, PutBlob::new().with_condition(condition)).await {
+                Ok(properties) => {
+                    if let Some(text) = present.and_then(|saved| saved.text) {
+                        held.text = std::sync::Arc::new(Ok(text));
+                    }
+                    held.saved = Some(properties.etag);
+                    return Ok(Begun::Now);
+                }
+                Err(error) => error,
+            };
+            match error.kind() {
+                Kind::ContainerNotFound => self.create().await?,
+                Kind::BlobAlreadyExists | Kind::ConditionNotMet | Kind::BlobNotFound => {
+                    present = self.record(held).await?;
+                }
+                _ => return Err(error),
+            }
+        }
+        Err(StoreError::new(Kind::Unavailable, "get messages", &held.queue)
+            .with_detail("others write the text of the same message all the time"))
+    }
+
+    /// Saves the text of a message that is given back, and the time before which it must not be delivered.
+    pub(super) async fn save_given_back(
+        &self,
+        held: &Held,
+        text: &str,
+        not_before: Option<SystemTime>,
+    ) -> Result<(), StoreError> {
+        let number = match not_before {
+            Some(at) => {
+                let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                format!("{} {}", held.fence, since.as_millis())
+            }
+            None => held.fence.to_string(),
+        };
+        self.write(held, &format!("{number}\n{text}")).await.map(drop)
+    }
+}
+
+fn since_1970(millis: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
+}

@@ -1,0 +1,187 @@
+//! Gets and gives back messages in a queue that requires sessions.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::super::amqp::settlement::Settlement;
+use super::super::deliveries::Begun;
+use super::super::error::Fault;
+use super::super::held::Held;
+use super::super::place::Place;
+use super::super::session::{Claimed, Pool, Session, renew};
+use super::ServiceBusQueues;
+use super::get::MAX_LOCK;
+use super::message::Content;
+use super::put::before;
+use super::receipt::Receipt;
+use super::update::Lock;
+use crate::name::QueueName;
+use crate::storage::{
+    GetMessages, LeasedMessage, MessageRef, Operation, Received, StoreError, StoreErrorKind as Kind,
+};
+use crate::sync::lock;
+
+/// The longest id of a session.
+const MAX_ID: usize = 128;
+
+/// The sessions of the queues of a handle.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    /// The queues of which it is known whether they require sessions; shared with handles that were detached.
+    pub(super) required: Arc<Mutex<HashMap<QueueName, bool>>>,
+    pub(super) pools: Mutex<HashMap<QueueName, Arc<Pool>>>,
+}
+
+impl Sessions {
+    pub(super) fn detached(&self) -> Self {
+        Self { required: Arc::clone(&self.required), pools: Mutex::default() }
+    }
+}
+
+/// Returns the id of the session for a group: the group, or the hash of one that is too long.
+pub(super) fn id_for(group: &str) -> String {
+    if group.chars().count() <= MAX_ID {
+        return group.to_owned();
+    }
+    let digest = Sha256::digest(group.as_bytes());
+    digest.iter().fold("sha256:".to_owned(), |id, byte| format!("{id}{byte:02x}"))
+}
+
+pub(super) async fn get(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    options: GetMessages,
+) -> Result<Received, StoreError> {
+    let requested = Instant::now();
+    let claimed = queues.pool(queue).get(options.count).await.map_err(|fault| {
+        if fault.is_not_allowed() || fault.is_missing_entity() {
+            queues.forget_sessions(queue);
+        }
+        fault.of_change(Operation::Get.as_str(), queue)
+    })?;
+    let waited = requested.elapsed();
+    let mut messages = Vec::with_capacity(claimed.len());
+    for claimed in claimed {
+        messages.extend(leased(queues, queue, claimed, waited, options.visibility).await);
+    }
+    Ok(Received::new(messages))
+}
+
+/// Returns a message with its receipt, and remembers it. A message whose delay is not over, and one whose saved text cannot be read,
+/// is left out.
+async fn leased(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    claimed: Claimed,
+    waited: Duration,
+    asked: Duration,
+) -> Option<LeasedMessage> {
+    let Claimed { taken, session, is_first } = claimed;
+    let (token, content) = (taken.lock, Content::read(taken.message));
+    let mut held = Held::of(queue, &content, session.locked_until());
+    held.session = Some(Arc::clone(&session));
+    held.follows();
+    if is_first || content.delivered_here > 0 {
+        match queues.beside.begin_delivery(&mut held).await {
+            Ok(Begun::Now) => {}
+            Ok(Begun::NotBefore(at)) => {
+                let _ = session.give_back_at(token, at);
+                return None;
+            }
+            Err(error) => {
+                tracing::warn!(%queue, message = %held.id, %error, "the saved text of a message cannot be read");
+                let _ = session.settle(token, Settlement::Abandon).await;
+                return None;
+            }
+        }
+    }
+    let locked_until = session.locked_until();
+    let left = locked_until.duration_since(SystemTime::now()).unwrap_or_default().min(MAX_LOCK);
+    let message = MessageRef { id: held.id.clone(), receipt: Receipt::Lock(token).write(token) };
+    let text = (*held.text).clone();
+    let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
+        .with_expires(held.expires)
+        .with_granted((left + waited < asked).then_some(left + waited));
+    queues.held.insert(token, held);
+    Some(lease)
+}
+
+impl ServiceBusQueues {
+    /// Returns the sessions of a queue.
+    fn pool(&self, queue: &QueueName) -> Arc<Pool> {
+        let mut pools = lock(&self.sessions.pools);
+        if let Some(pool) = pools.get(queue).filter(|pool| !pool.is_gone()) {
+            return Arc::clone(pool);
+        }
+        let address = Place::of(queue).address();
+        let pool = Pool::new(&address, &self.links, self.wait, self.links.arrivals(&address));
+        let pool = Arc::new(pool);
+        pools.insert(queue.clone(), Arc::clone(&pool));
+        pool
+    }
+}
+
+impl Lock<'_> {
+    /// Renews the lock of the message's session.
+    pub(super) async fn renew_session(
+        &self,
+        session: &Session,
+        operation: &'static str,
+    ) -> Result<SystemTime, StoreError> {
+        let failed = |fault: Fault| self.failed(fault, operation);
+        let node = self.queues.node(self.queue).await.map_err(before(failed))?;
+        renew(&node, session).await.map_err(failed)
+    }
+
+    /// Gives the message back, so that it stays the first of its session: at once, or at a time.
+    pub(super) async fn give_back_in_session(
+        &self,
+        session: &Session,
+        text: Option<&str>,
+        visible: Option<SystemTime>,
+    ) -> Result<(), StoreError> {
+        if text.is_some() || visible.is_some() {
+            // Says whether the session is still ours: whoever comes later reads what is written now.
+            self.renew_session(session, super::update::UPDATE).await?;
+            let present = || self.held.text.as_ref().as_ref().ok().map(String::as_str);
+            if let Some(text) = text.or_else(present) {
+                self.queues.beside.save_given_back(&self.held, text, visible).await?;
+            }
+        }
+        match visible {
+            Some(at) => self.give_back_at(session, self.token, at)?,
+            None => {
+                let settled = session.settle(self.token, Settlement::Abandon).await;
+                settled.map_err(|fault| self.failed(fault, super::update::UPDATE))?;
+            }
+        }
+        self.queues.held.given_back(self.token);
+        Ok(())
+    }
+
+    fn give_back_at(&self, session: &Session, token: Uuid, at: SystemTime) -> Result<(), StoreError> {
+        session.give_back_at(token, at).map_err(|fault| self.failed(fault, super::update::UPDATE))
+    }
+
+    /// Returns the error of a session that is lost. That says nothing about the message.
+    pub(super) fn session_lost(&self, fault: Fault, operation: &'static str) -> StoreError {
+        StoreError::new(Kind::LeaseExpired, operation, self.queue).with_source(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_groups_have_short_sessions() {
+        assert_eq!(id_for("customer-7"), "customer-7");
+        let (one, two) = (id_for(&"k".repeat(129)), id_for(&"k".repeat(130)));
+        assert!(one.len() <= MAX_ID && one != two, "{one} {two}");
+    }
+}

@@ -1,0 +1,56 @@
+//! Finds out which queues require sessions.
+
+use super::super::error::Fault;
+use super::super::place::Place;
+use super::ServiceBusQueues;
+use crate::name::QueueName;
+use crate::storage::{Operation, StoreError};
+use crate::sync::lock;
+
+impl ServiceBusQueues {
+    /// Returns whether a queue requires sessions, which never changes. By its settings; without the claim Manage, by attaching a link
+    /// without a session; without the claim Listen, by the options.
+    ///
+    /// # Errors
+    /// When the service cannot be asked. Nothing was changed.
+    pub(super) async fn requires_session(
+        &self,
+        queue: &QueueName,
+        operation: Operation,
+    ) -> Result<bool, StoreError> {
+        // The messages of a dead-letter queue come without sessions.
+        if Place::of(queue).is_dead_letters {
+            return Ok(false);
+        }
+        if let Some(known) = lock(&self.sessions.required).get(queue) {
+            return Ok(*known);
+        }
+        let found = match self.entities.describe(queue.as_str()).await {
+            Ok(description) => Ok(description.map(|description| description.requires_session)),
+            Err(fault) if fault.is_unauthorized() => self.probe(queue).await,
+            Err(fault) => Err(fault),
+        };
+        let found = found.map_err(|fault| fault.of_read(operation.as_str(), queue))?;
+        if let Some(found) = found {
+            lock(&self.sessions.required).insert(queue.clone(), found);
+        }
+        // A queue that does not exist is what the operation itself reports.
+        Ok(found.unwrap_or_default())
+    }
+
+    async fn probe(&self, queue: &QueueName) -> Result<Option<bool>, Fault> {
+        match self.receiver(queue).await {
+            Ok(_) => Ok(Some(false)),
+            Err(fault) if fault.is_not_allowed() => Ok(Some(true)),
+            Err(fault) if fault.is_missing_entity() => Ok(None),
+            Err(fault) if fault.is_unauthorized() => Ok(Some(self.entities.creates_sessions())),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Asks again with the next operation, because the queue is another one than before.
+    pub(super) fn forget_sessions(&self, queue: &QueueName) {
+        lock(&self.sessions.required).remove(queue);
+        lock(&self.sessions.pools).remove(queue);
+    }
+}

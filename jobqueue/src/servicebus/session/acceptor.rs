@@ -1,0 +1,62 @@
+//! Accepts sessions, one after the other, as long as there are free slots for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::driver::Driver;
+use super::pool::{Demand, Shared};
+use crate::sync::lock;
+use crate::task;
+
+/// The time that the service waits for a session which no get waits for.
+const LONG: Duration = Duration::from_secs(10);
+/// The shortest wait: the service reads milliseconds.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Accepts sessions until the pool is dropped.
+pub(super) async fn run(shared: Arc<Shared>) {
+    // Whoever ends this task otherwise, as the end of its runtime does, ends the pool.
+    let _stop = shared.stop.clone().drop_guard();
+    loop {
+        let demand = shared.demand(&lock(&shared.state));
+        let step = async {
+            match demand {
+                Some(demand) => accept(&shared, demand).await,
+                None => shared.demanded.notified().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shared.stop.cancelled() => return,
+            () = step => {}
+        }
+    }
+}
+
+async fn accept(shared: &Arc<Shared>, demand: Demand) {
+    let wait = if demand.is_awaited { shared.wait.max(SHORTEST) } else { LONG };
+    match shared.lines.accept(&shared.queue, wait).await {
+        Ok(accepted) => {
+            shared.change(|state| state.asking += 1);
+            drop(task::spawn(Driver::new(Arc::clone(shared), accepted).run()));
+        }
+        Err(fault) if fault.is_no_session() => shared.change(|state| {
+            if demand.is_telling {
+                state.emptied = state.emptied.max(demand.get);
+            }
+        }),
+        Err(fault) => {
+            tracing::debug!(queue = shared.queue, error = %fault, "no session of Service Bus was accepted");
+            shared.change(|state| {
+                state.failed = Some((demand.get, fault));
+                // The next get tries again.
+                state.forget_standing();
+            });
+            // Of a get that was given up nobody hears.
+            if !demand.is_awaited {
+                shared.arrivals.notify();
+            }
+            tokio::time::sleep(shared.wait.max(SHORTEST)).await;
+        }
+    }
+}

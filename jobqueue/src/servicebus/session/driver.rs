@@ -1,0 +1,202 @@
+//! Drives one session: asks for its messages one after the other, and releases it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until};
+use uuid::Uuid;
+
+use super::super::amqp::Links;
+use super::super::amqp::receiver::Taken;
+use super::super::amqp::settlement::Settlement;
+use super::super::error::Fault;
+use super::held::{Fate, Session};
+use super::lines::OnLine;
+use super::pool::{Claimed, Shared, State};
+use super::renew::renew;
+
+/// The time that a message waits for a get. Then its session is released: the slot that it came for is in use.
+const EARLY: Duration = Duration::from_secs(1);
+/// The time after which a session is released although it has messages, so that those of other keys get their turn.
+const TURN: Duration = Duration::from_secs(30);
+/// The interval at which a link on which nothing passes shows that it is in use. The service detaches idle links after ten minutes.
+const KEEP_ALIVE: Duration = Duration::from_secs(240);
+/// The time after the end of the lock in which the service detaches the link.
+const GRACE: Duration = Duration::from_secs(10);
+/// The shortest time between two renewals.
+const BREATH: Duration = Duration::from_millis(100);
+/// The pause after a lock could not be renewed.
+const RETRY: Duration = Duration::from_secs(1);
+/// A lock is renewed before the next message when less than this is left of it, or less than half.
+const LEAST: Duration = Duration::from_secs(30);
+
+/// The next step of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Its next message, which may have been delivered before if `again`.
+    Message { again: bool },
+    Release,
+}
+
+/// A session with what it needs.
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    fates: mpsc::UnboundedReceiver<Fate>,
+    /// Half of the session's lock.
+    half: Duration,
+    /// The connection of the link, which is in use as long as the session is held.
+    _line: Arc<Links>,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>, OnLine { accepted, line }: OnLine) -> Self {
+        let (session, fates) = Session::new(accepted);
+        let length = session.locked_until().duration_since(SystemTime::now()).unwrap_or_default();
+        Self { shared, session: Arc::new(session), fates, half: length / 2, _line: line }
+    }
+
+    /// Drives the session until it is released or lost. The caller has counted it as one that asks.
+    pub(super) async fn run(mut self) {
+        let begun = Instant::now();
+        let (mut again, mut is_asking) = (true, true);
+        loop {
+            if !std::mem::replace(&mut is_asking, false) {
+                self.shared.change(|state| state.asking += 1);
+            }
+            let Some(taken) = self.ask().await else { break };
+            let fate = self.offer(taken, again).await;
+            match fate {
+                Next::Message { again: delivered } if delivered || begun.elapsed() < TURN => again = delivered,
+                _ => break,
+            }
+        }
+        self.shared.change(|state| state.closing += 1);
+        self.session.link.close().await;
+        self.shared.change(|state| state.closing -= 1);
+    }
+
+    /// Asks for the next message; `None` if there is none.
+    async fn ask(&self) -> Option<Taken> {
+        let stop = self.shared.stop.clone();
+        let asked = async {
+            self.renew_if_short().await;
+            self.session.link.get(1, self.shared.wait).await
+        };
+        let answer = tokio::select! {
+            biased;
+            () = stop.cancelled() => Ok(Vec::new()),
+            answer = asked => answer,
+        };
+        match answer {
+            Ok(mut taken) if !taken.is_empty() => taken.pop(),
+            answer => {
+                if let Err(error) = answer {
+                    tracing::debug!(session = self.session.id(), %error, "a session of Service Bus was lost");
+                }
+                self.shared.change(|state| state.asking -= 1);
+                None
+            }
+        }
+    }
+
+    /// Offers a message to the gets, and waits for what becomes of it.
+    async fn offer(&mut self, taken: Taken, is_first: bool) -> Next {
+        let lock = taken.lock;
+        let session = Arc::clone(&self.session);
+        self.shared.change(|state| {
+            state.asking -= 1;
+            state.offers.push_back(Claimed { taken, session, is_first });
+        });
+        self.shared.arrivals.notify();
+        let early = Instant::now() + EARLY;
+        let mut is_early = true;
+        let mut keep_alive = Instant::now() + KEEP_ALIVE;
+        loop {
+            let left = self.session.locked_until().duration_since(SystemTime::now()).unwrap_or_default();
+            tokio::select! {
+                biased;
+                fate = self.fates.recv() => match fate {
+                    Some(Fate::Settled) => return Next::Message { again: false },
+                    Some(Fate::Delayed { lock, until }) => return self.hold(lock, until).await,
+                    Some(Fate::GivenBack) | None => return Next::Release,
+                },
+                () = self.shared.stop.cancelled() => break,
+                () = self.session.link.ended() => break,
+                () = sleep_until(early), if is_early => {
+                    is_early = false;
+                    if self.withdraw(lock) {
+                        self.shared.change(State::forget_standing);
+                        return Next::Release;
+                    }
+                }
+                () = sleep_until(keep_alive) => {
+                    self.session.link.keep_alive().await;
+                    keep_alive = Instant::now() + KEEP_ALIVE;
+                }
+                // Its holder has not renewed it, and the service has not said that it is lost.
+                () = sleep(left + GRACE) => {
+                    if self.session.locked_until() + GRACE <= SystemTime::now() {
+                        break;
+                    }
+                }
+            }
+        }
+        self.withdraw(lock);
+        Next::Release
+    }
+
+    /// Takes a message back from those that wait for a get; false if a get has it.
+    fn withdraw(&self, lock: Uuid) -> bool {
+        self.shared.change(|state| {
+            let before = state.offers.len();
+            state.offers.retain(|offer| offer.taken.lock != lock);
+            state.offers.len() < before
+        })
+    }
+
+    /// Holds the session until a time, and then gives its message back: it is delivered again, before all that follow.
+    async fn hold(&self, lock: Uuid, until: SystemTime) -> Next {
+        let mut keep_alive = Instant::now() + KEEP_ALIVE;
+        let wait = until.duration_since(SystemTime::now()).unwrap_or_default();
+        let until = Instant::now() + wait;
+        loop {
+            let left = self.session.locked_until().duration_since(SystemTime::now()).unwrap_or_default();
+            tokio::select! {
+                biased;
+                () = self.shared.stop.cancelled() => return Next::Release,
+                () = self.session.link.ended() => return Next::Release,
+                () = sleep_until(until) => break,
+                () = sleep(left.saturating_sub(self.half).max(BREATH)) => {
+                    if self.renew().await.is_err() {
+                        sleep(RETRY).await;
+                    }
+                }
+                () = sleep_until(keep_alive) => {
+                    self.session.link.keep_alive().await;
+                    keep_alive = Instant::now() + KEEP_ALIVE;
+                }
+            }
+        }
+        match self.session.link.settle(lock, Settlement::Abandon).await {
+            Some(Ok(())) => Next::Message { again: true },
+            _ => Next::Release,
+        }
+    }
+
+    /// Renews the lock if the next message would get a short one.
+    async fn renew_if_short(&self) {
+        let left = self.session.locked_until().duration_since(SystemTime::now()).unwrap_or_default();
+        if left < self.half.min(LEAST)
+            && let Err(error) = self.renew().await
+        {
+            tracing::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
+        }
+    }
+
+    async fn renew(&self) -> Result<(), Fault> {
+        let node = self.shared.links.node(&self.shared.queue).await?;
+        renew(&node, &self.session).await.map(drop)
+    }
+}

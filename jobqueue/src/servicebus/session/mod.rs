@@ -1,0 +1,34 @@
+//! Sessions: how the service keeps the order of a key in a queue that requires them.
+//!
+//! A session has one receiver at a time, which holds it by a link. Here it has one message out at a time: the next one is asked for when
+//! the one before it was completed or dead-lettered, so that a message that is given back is the next one again.
+//!
+//! ```text
+//!             the service gives      a message comes        a get takes it
+//!   free ──────────────────────► held ───────────► offered ────────────────► out
+//!    ▲                            │ ▲                │                        │
+//!    │   no message, or the turn  │ └────────────────│────────────────────────┤ completed, dead-lettered,
+//!    ├────────────────────────────┘                  │ nobody takes it        │ or its delay is over
+//!    ├───────────────────────────────────────────────┘                        │
+//!    └────────────────────────────────────────────────────────────────────────┘ given back at once
+//! ```
+//!
+//! **A message that is given back with a delay** keeps its session: the link and its lock are held until the delay is over, and only then
+//! the message is abandoned, so that the service delivers it again, before all that follow. A scheduled copy, as other queues use it,
+//! would lose the message's place. The time and the new text are in a blob beside the queue; so whoever gets the session after a
+//! crash holds it for the rest of the delay.
+//!
+//! **Deliveries are counted here as well.** The service does not count a delivery whose link was closed or lost, as that of a
+//! killed process. The first message after a session was accepted, which is the only one that may have been delivered before,
+//! therefore leaves a number in that blob: see `deliveries`.
+
+mod acceptor;
+mod driver;
+mod held;
+mod lines;
+mod pool;
+mod renew;
+
+pub(super) use held::Session;
+pub(super) use pool::{Claimed, Pool};
+pub(super) use renew::renew;

@@ -1,0 +1,283 @@
+//! Sessions that are lost: locks that run out, links and connections that end, answers that do not come, and processes that stand still
+//! or are killed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::{JobError, JobInfo, SendOptions, Storage, Worker, WorkerBuilder};
+use jobqueue_tests::children::{Part, part};
+use jobqueue_tests::say;
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+
+use super::cuts::CuttingProxy;
+use super::jobs::{Work, work};
+use super::session_jobs::Seen;
+use super::sessions::text;
+use super::{Bench, ENDS, MINUTE};
+
+#[tokio::test]
+async fn an_expired_session_is_lost_and_its_message_comes_again() {
+    let bench = Bench::of_sessions();
+    for number in 0..2 {
+        bench.put_in("a", &number.to_string()).await;
+    }
+    let stale = bench.next().await;
+    bench.emulator.advance(2 * MINUTE);
+    let other = bench.another();
+    let again = bench.get_all(&other, 1).await.remove(0);
+    assert_eq!((text(&again), again.dequeue_count), ("0", 2));
+    let error = bench.delete(&stale.message).await.unwrap_err();
+    assert!(error.is_lease_lost() && !error.is_ambiguous(), "{error:?}");
+    // I5
+    for change in [
+        UpdateMessage::new(MINUTE).with_text("stale".to_owned()),
+        UpdateMessage::new(MINUTE).with_text("stale".to_owned()).ending_lease(),
+        UpdateMessage::new(Duration::ZERO),
+    ] {
+        let error = bench.update(&stale.message, change).await.unwrap_err();
+        assert!(error.is_lease_lost() && !error.is_ambiguous(), "{error:?}");
+    }
+    other.queues().update(&bench.queue, &again.message, UpdateMessage::new(Duration::ZERO)).await.unwrap();
+    let last = bench.next().await;
+    assert_eq!((text(&last), last.dequeue_count), ("0", 3));
+}
+
+// The service does not count such a delivery.
+#[tokio::test]
+async fn a_session_whose_link_ends_is_lost_and_its_delivery_is_counted() {
+    for end in ENDS {
+        let bench = Bench::of_sessions();
+        bench.put_in("a", "0").await;
+        for delivery in 1..4 {
+            let leased = bench.next().await;
+            assert_eq!((text(&leased), leased.dequeue_count), ("0", delivery), "{end}");
+            assert!(bench.emulator.strike(end, None) > 0);
+            let error = bench.delete(&leased.message).await.unwrap_err();
+            // The client may not have heard of the end yet.
+            assert!(error.is_lease_lost() || error.is_ambiguous(), "{end}: {error:?}");
+        }
+        let last = bench.next().await;
+        assert_eq!(last.dequeue_count, 4, "{end}");
+        bench.delete(&last.message).await.unwrap();
+        assert_eq!(bench.count("active"), 0, "{end}");
+    }
+}
+
+// B2
+#[tokio::test]
+async fn a_lost_answer_to_a_completion_lets_the_next_of_the_session_come() {
+    for end in ENDS {
+        let bench = Bench::of_sessions();
+        for number in 0..2 {
+            bench.put_in("a", &number.to_string()).await;
+        }
+        let first = bench.next().await;
+        let fault = bench.emulator.plant("complete", end);
+        let error = bench.delete(&first.message).await.unwrap_err();
+        assert!(error.is_ambiguous() && error.is_retryable(), "{end}: {error:?}");
+        assert_eq!(fault.hits(), 1);
+        let error = bench.delete(&first.message).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::LeaseExpired, false), "{end}");
+        assert_eq!(text(&bench.next().await), "1", "{end}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_service_is_told_when_a_session_is_asked_for() {
+    let bench = Bench::of_sessions();
+    bench.put_in("a", "0").await;
+    assert!(bench.store().orders_groups(&bench.queue).await.unwrap());
+    bench.emulator.plant_with("attach-receiver", "busy", json!({ "entity": "work" }));
+    let options = jobqueue::storage::GetMessages::new(1, MINUTE);
+    let error = bench.store().get(&bench.queue, options).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Throttled, "{error:?}");
+    assert_eq!(text(&bench.next().await), "0");
+}
+
+// A process that was stopped keeps its connection, and loses its session with the lock.
+#[tokio::test]
+async fn a_session_of_a_process_that_stands_still_is_free_after_its_lock() {
+    let bench = Bench::of_sessions();
+    bench.put_in("a", "0").await;
+    let leased = bench.next().await;
+    assert!(bench.emulator.strike("freeze", None) > 0);
+    let other = bench.another();
+    let none = other.queues().get(&bench.queue, jobqueue::storage::GetMessages::new(1, MINUTE)).await.unwrap();
+    assert!(none.messages.is_empty(), "the session is held");
+    bench.emulator.advance(2 * MINUTE);
+    let again = bench.get_all(&other, 1).await.remove(0);
+    assert_eq!((again.message.id.clone(), again.dequeue_count), (leased.message.id, 2));
+    other.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_held_session_outlives_its_tokens() {
+    let bench = Bench::of_sessions();
+    let options = super::options(&bench.emulator).token_validity(Duration::from_secs(4));
+    let storage = options.storage(&bench.blobs).unwrap();
+    bench.put_in("a", "0").await;
+    let leased = bench.get_all(&storage, 1).await.remove(0);
+    let tokens = || bench.emulator.calls("put-token", "$cbs", 0);
+    let before = tokens();
+    let waiting = async {
+        // Those of two connections; the third of each is sent when the first has run out.
+        while tokens() < before + 6 {
+            sleep(Duration::from_millis(100)).await;
+            let _ = storage.queues().update(&bench.queue, &leased.message, UpdateMessage::new(MINUTE)).await;
+        }
+    };
+    timeout(2 * MINUTE, waiting).await.expect("the tokens are not renewed");
+    storage.queues().delete(&bench.queue, &leased.message, Default::default()).await.unwrap();
+    assert_eq!(bench.count("active"), 0);
+}
+
+#[tokio::test]
+async fn an_answer_to_a_send_that_is_lost_is_one_message_of_the_session() {
+    let bench = Bench::of_sessions_with(json!({ "RequiresDuplicateDetection": true }));
+    for end in ENDS {
+        bench.emulator.plant("send", end);
+        let message = || PutMessage::new(end).with_job(end.to_owned()).with_group("a".to_owned());
+        while let Err(error) = bench.put(message()).await {
+            assert!(error.is_retryable(), "{end}: {error:?}");
+        }
+    }
+    for end in ENDS {
+        let next = bench.next().await;
+        assert_eq!(text(&next), end);
+        bench.delete(&next.message).await.unwrap();
+    }
+    assert_eq!(bench.count("active"), 0);
+}
+
+/// Returns a worker that tells what it does.
+fn worker(storage: Storage, tell: impl Fn(&str) + Clone + Send + Sync + 'static) -> WorkerBuilder {
+    let handler = move |job: Work, info: JobInfo| {
+        let tell = tell.clone();
+        async move {
+            if job.name.ends_with(" 2") && info.attempt == 1 {
+                return Err(JobError::retry("holds up its key"));
+            }
+            tell(&job.name);
+            Ok::<(), JobError>(())
+        }
+    };
+    Worker::builder(storage).concurrency(3).max_idle_delay(Duration::from_millis(200)).handle(handler)
+}
+
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+const EACH: usize = 6;
+
+async fn send_in_order(storage: &Storage) {
+    let queue = loop {
+        match storage.queue::<Work>().await {
+            Ok(queue) => break queue,
+            Err(error) => assert!(error.is_retryable(), "{error:?}"),
+        }
+    };
+    for number in 0..EACH {
+        for key in KEYS {
+            let job = work(&format!("{key} {number}"));
+            let options = || SendOptions::new().key(key).in_order().id(job.name.clone());
+            while let Err(error) = queue.send(&job).with(options()).await {
+                assert!(error.is_retryable(), "{error:?}");
+            }
+        }
+    }
+}
+
+/// Audits the runs: those of a key are in order; a job may run again until the next one has begun.
+fn audit(runs: &[String]) {
+    let mut by_key = BTreeMap::<_, Vec<usize>>::new();
+    for run in runs {
+        let (key, number) = run.split_once(' ').unwrap();
+        by_key.entry(key.to_owned()).or_default().push(number.parse().unwrap());
+    }
+    for (key, mut numbers) in by_key {
+        assert!(numbers.is_sorted(), "{key}: {numbers:?}");
+        numbers.dedup();
+        assert_eq!(numbers, (0..EACH).collect::<Vec<_>>(), "{key}");
+    }
+}
+
+// I12
+#[tokio::test]
+async fn connections_cut_at_any_byte_keep_the_order_of_sessions() {
+    let bench = Bench::of_sessions_with(json!({ "RequiresDuplicateDetection": true }));
+    let proxy = CuttingProxy::start(bench.emulator.port(), jobqueue_tests::seed()).await;
+    let text = proxy.through(&bench);
+    let open = || {
+        jobqueue::servicebus::Options::from_connection_string(&text).unwrap().storage(&bench.blobs).unwrap()
+    };
+    let seen = Seen::default();
+    let book = seen.clone();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running =
+        worker(open(), move |name| book.note(name)).build().unwrap().run_until(async { drop(stopped.await) });
+    let running = tokio::spawn(running);
+    send_in_order(&open()).await;
+    let over = async {
+        let mut rounds = 0;
+        while bench.count("active") > 0 {
+            sleep(Duration::from_millis(500)).await;
+            rounds += 1;
+            if rounds == 60 {
+                proxy.stop_cutting();
+            }
+        }
+    };
+    let waited = timeout(4 * MINUTE, over).await;
+    let cuts = proxy.cuts();
+    println!("{cuts} cuts");
+    assert!(waited.is_ok(), "after {cuts} cuts not over: {}", bench.emulator.queue("work")["counts"]);
+    assert!(cuts > 3, "only {cuts} cuts");
+    stop.send(()).unwrap();
+    drop(running.await.unwrap());
+    audit(&seen.all());
+}
+
+// A part of the next test: works until it is killed, and says what it does.
+#[tokio::test(flavor = "multi_thread")]
+async fn part_that_is_killed() {
+    let Some(storage) = part("session_losses::part_that_is_killed") else { return };
+    let storage = Storage::connect(&storage).await.unwrap();
+    let tell = |name: &str| say!("done {name}.");
+    worker(storage, tell).build().unwrap().run_until(std::future::pending()).await.map(drop).unwrap();
+}
+
+// F52, I1, I12
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_workers_keep_the_order_of_sessions() {
+    let bench = Bench::of_sessions();
+    let folder = tempfile::tempdir().unwrap();
+    let blobs = folder.path().join("blobs.db");
+    let storage = format!("{};Blobs=sqlite:{}", bench.emulator.connection_string(), blobs.display());
+    send_in_order(&Storage::connect(&storage).await.unwrap()).await;
+    let mut runs = Vec::new();
+    for lines in [3, 1, 5] {
+        tokio::task::block_in_place(|| {
+            let mut process = Part::start("session_losses::part_that_is_killed", &storage);
+            let mut heard = Vec::new();
+            for _ in 0..lines {
+                heard.extend(process.says());
+            }
+            heard.extend(process.kill());
+            let whole = heard.iter().filter_map(|words| words.strip_suffix('.')?.strip_prefix("done "));
+            runs.extend(whole.map(str::to_owned));
+        });
+        // The locks of the killed worker.
+        bench.emulator.advance(2 * MINUTE);
+    }
+    let seen = Seen::default();
+    let rest = async {
+        while bench.count("active") > 0 {
+            let (book, storage) = (seen.clone(), Storage::connect(&storage).await.unwrap());
+            let worker = worker(storage, move |name| book.note(name)).build().unwrap();
+            worker.run_until_idle().await.map(drop).unwrap();
+        }
+    };
+    timeout(4 * MINUTE, rest).await.expect("jobs are left");
+    runs.extend(seen.all());
+    audit(&runs);
+}
