@@ -197,10 +197,10 @@ fn service_bus_sessions() -> impl Iterator<Item = Trial> {
                 let wait = |by| -> Pin<Box<dyn Future<Output = ()> + Send>> {
                     Box::pin(tokio::time::sleep(by + LOCK))
                 };
-                let subject = Subject::new(options.storage(&Storage::memory())?, Duration::from_secs(5), wait);
-                let subject = subject.deviating(OF_SERVICE_BUS);
                 let subject =
-                    subject.deviating([Deviation::GetMayBeShort, Deviation::EndedLeaseIsExpired]);
+                    Subject::new(options.storage(&Storage::memory())?, Duration::from_secs(5), wait);
+                let subject = subject.deviating(OF_SERVICE_BUS);
+                let subject = subject.deviating([Deviation::GetMayBeShort, Deviation::EndedLeaseIsExpired]);
                 promise.run(&subject).await.map_err(Failed::from)
             })
         })

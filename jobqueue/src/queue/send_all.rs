@@ -13,6 +13,7 @@ use super::put::{put_all, unanswered};
 use super::queue_core::QueueCore;
 use super::resend::remove_unsent;
 use super::send::{Sent, store_blob, tell_sent};
+use super::send_groups::put_by_group;
 use super::send_options::SendOptions;
 use crate::error::{Error, ErrorKind};
 use crate::fifo::{self, Announced};

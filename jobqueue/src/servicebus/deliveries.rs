@@ -55,7 +55,8 @@ impl Beside {
                 }
             };
             let data = Bytes::from(format!("{}{rest}", held.fence));
-            let error = match self.blobs.put_blob(&name, data, PutBlob::new().with_condition(condition)).await {
+            let error = match self.blobs.put_blob(&name, data, PutBlob::new().with_condition(condition)).await
+            {
                 Ok(properties) => {
                     if let Some(text) = present.and_then(|saved| saved.text) {
                         held.text = std::sync::Arc::new(Ok(text));

@@ -189,7 +189,8 @@ async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<SavedText
 /// Reads `number[ time][\ntext]`.
 fn parse(data: &[u8]) -> Option<(u32, Option<u64>, Option<String>)> {
     let data = std::str::from_utf8(data).ok()?;
-    let (head, text) = data.split_once('\n').map_or((data, None), |(head, text)| (head, Some(text.to_owned())));
+    let (head, text) =
+        data.split_once('\n').map_or((data, None), |(head, text)| (head, Some(text.to_owned())));
     let (number, time) = head.split_once(' ').map_or((head, None), |(number, time)| (number, Some(time)));
     let time = time.map(str::parse).transpose().ok()?;
     Some((number.parse().ok()?, time, text))

@@ -56,7 +56,9 @@ async fn jobs_of_a_key_run_in_order_without_a_group_log() {
     let bench = Bench::of_sessions();
     let queue = bench.storage.queue::<Work>().await.unwrap();
     let jobs: Vec<_> = (0..EACH)
-        .flat_map(|number| KEYS.map(|key| (work(&format!("{key} {number}")), SendOptions::new().key(key).in_order())))
+        .flat_map(|number| {
+            KEYS.map(|key| (work(&format!("{key} {number}")), SendOptions::new().key(key).in_order()))
+        })
         .collect();
     for sent in queue.send_all(jobs).await.unwrap() {
         sent.unwrap();
@@ -209,7 +211,8 @@ async fn a_python_session_receiver_reads_our_jobs_in_order() {
         }
     }
     let read: Value = serde_json::from_str(&interop::run(&bench, RECEIVE, "")).unwrap();
-    let names: Vec<_> = read.as_array().unwrap().iter().map(|one| one["event"]["data"]["name"].clone()).collect();
+    let names: Vec<_> =
+        read.as_array().unwrap().iter().map(|one| one["event"]["data"]["name"].clone()).collect();
     let expected = ["a 0", "a 1", "a 2", "a 3", "b 0", "b 1", "b 2", "b 3"].map(|name| json!(name));
     assert_eq!(names, expected);
     assert_eq!(bench.count("active"), 0);

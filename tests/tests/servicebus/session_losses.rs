@@ -104,7 +104,8 @@ async fn a_session_of_a_process_that_stands_still_is_free_after_its_lock() {
     let leased = bench.next().await;
     assert!(bench.emulator.strike("freeze", None) > 0);
     let other = bench.another();
-    let none = other.queues().get(&bench.queue, jobqueue::storage::GetMessages::new(1, MINUTE)).await.unwrap();
+    let none =
+        other.queues().get(&bench.queue, jobqueue::storage::GetMessages::new(1, MINUTE)).await.unwrap();
     assert!(none.messages.is_empty(), "the session is held");
     bench.emulator.advance(2 * MINUTE);
     let again = bench.get_all(&other, 1).await.remove(0);

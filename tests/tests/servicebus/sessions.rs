@@ -195,7 +195,10 @@ async fn a_long_key_is_a_session() {
 #[tokio::test]
 async fn a_delayed_message_comes_when_its_delay_is_over() {
     let bench = Bench::of_sessions();
-    bench.put(PutMessage::new("late").with_visibility_delay(MINUTE).with_group("a".to_owned())).await.unwrap();
+    bench
+        .put(PutMessage::new("late").with_visibility_delay(MINUTE).with_group("a".to_owned()))
+        .await
+        .unwrap();
     assert!(bench.get().await.is_none());
     bench.emulator.advance(MINUTE);
     assert_eq!(text(&bench.next().await), "late");

@@ -33,14 +33,28 @@ pub(super) struct Replacing {
 }
 
 pub(super) enum Command {
-    Get { count: u32, wait: Duration, answer: oneshot::Sender<Result<Vec<Taken>, Fault>> },
-    Settle { lock: Uuid, how: Settlement, answer: oneshot::Sender<Option<Answered>> },
-    Replace { lock: Uuid, copy: Box<Message<Data>>, answer: oneshot::Sender<Option<Result<(), Fault>>> },
+    Get {
+        count: u32,
+        wait: Duration,
+        answer: oneshot::Sender<Result<Vec<Taken>, Fault>>,
+    },
+    Settle {
+        lock: Uuid,
+        how: Settlement,
+        answer: oneshot::Sender<Option<Answered>>,
+    },
+    Replace {
+        lock: Uuid,
+        copy: Box<Message<Data>>,
+        answer: oneshot::Sender<Option<Result<(), Fault>>>,
+    },
     Take(Box<Replacing>),
     /// Sends a flow that changes nothing, so that the service does not take the link for idle.
     KeepAlive,
     /// Detaches the link.
-    Close { answer: oneshot::Sender<()> },
+    Close {
+        answer: oneshot::Sender<()>,
+    },
 }
 
 /// A channel for the answer to a settlement that was sent, or the reason why none was sent.

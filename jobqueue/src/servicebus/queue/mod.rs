@@ -33,8 +33,8 @@ use super::texts::Beside;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
-    Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
+    Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage,
+    PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
     SweptLeftovers, UpdateMessage, Updated,
 };
 use crate::sync::lock;

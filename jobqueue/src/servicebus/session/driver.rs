@@ -35,7 +35,9 @@ const LEAST: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// Its next message, which may have been delivered before if `again`.
-    Message { again: bool },
+    Message {
+        again: bool,
+    },
     Release,
 }
 
@@ -68,7 +70,9 @@ impl Driver {
             let Some(taken) = self.ask().await else { break };
             let fate = self.offer(taken, again).await;
             match fate {
-                Next::Message { again: delivered } if delivered || begun.elapsed() < TURN => again = delivered,
+                Next::Message { again: delivered } if delivered || begun.elapsed() < TURN => {
+                    again = delivered
+                }
                 _ => break,
             }
         }
@@ -126,7 +130,7 @@ impl Driver {
                 () = self.session.link.ended() => break,
                 () = sleep_until(early), if is_early => {
                     is_early = false;
-                    if self.withdraw(lock) {
+                    if self.retract(lock) {
                         self.shared.change(State::forget_standing);
                         return Next::Release;
                     }
@@ -143,12 +147,12 @@ impl Driver {
                 }
             }
         }
-        self.withdraw(lock);
+        self.retract(lock);
         Next::Release
     }
 
     /// Takes a message back from those that wait for a get; false if a get has it.
-    fn withdraw(&self, lock: Uuid) -> bool {
+    fn retract(&self, lock: Uuid) -> bool {
         self.shared.change(|state| {
             let before = state.offers.len();
             state.offers.retain(|offer| offer.taken.lock != lock);

@@ -158,6 +158,7 @@ impl Pool {
             shared.accept();
             let until = begun + if shared.arrivals.has_subscribers() { shared.wait } else { LIMIT };
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = sleep_until(until) => break,
             }
