@@ -8,7 +8,7 @@ use super::pool::{Demand, Shared};
 use crate::sync::lock;
 use crate::task;
 
-/// The time that the service waits for a session which no get waits for.
+/// The time that the service waits for a session which no get waits for, but somebody who waits for arrivals.
 const LONG: Duration = Duration::from_secs(10);
 /// The shortest wait: the service reads milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -34,7 +34,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 async fn accept(shared: &Arc<Shared>, demand: Demand) {
-    let wait = if demand.is_awaited { shared.wait.max(SHORTEST) } else { LONG };
+    // Whoever gets next without a subscription wants to know whether there is a message.
+    let is_long = !demand.is_awaited && shared.arrivals.has_subscribers();
+    let wait = if is_long { LONG } else { shared.wait.max(SHORTEST) };
     match shared.lines.accept(&shared.queue, wait).await {
         Ok(accepted) => {
             shared.change(|state| state.asking += 1);
