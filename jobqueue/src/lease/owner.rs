@@ -13,7 +13,7 @@ use crate::entropy;
 use crate::event::{Event, LossCause, Observers};
 use crate::name::QueueName;
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
-use crate::sync::lock;
+use crate::sync::{StopToken, lock};
 
 /// The margin before a message's expiry at which it becomes visible at the latest.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
@@ -82,7 +82,7 @@ pub(crate) struct Lease {
     run_until: Instant,
     /// The time at which the message expires; a storage refuses to hide it for longer.
     expires: Option<Instant>,
-    lost: CancellationToken,
+    lost: StopToken,
     this: Weak<Lease>,
 }
 
@@ -133,7 +133,7 @@ impl Lease {
                 overrun: false,
                 slot: None,
             }),
-            lost: CancellationToken::new(),
+            lost: StopToken::default(),
             this: this.clone(),
         });
         lease.schedule(&mut lease.state());
@@ -147,7 +147,7 @@ impl Lease {
 
     /// Returns the token that fires when the lease is lost, before another worker can have the message.
     pub(crate) fn lost(&self) -> &CancellationToken {
-        &self.lost
+        self.lost.get()
     }
 
     /// Returns the reason why the lease is lost; `None` while it is held.
@@ -292,7 +292,7 @@ impl Lease {
                 if now >= self.run_until {
                     // Cut off while this process still owns the message, so that the failed attempt can be counted.
                     state.overrun = true;
-                    self.lost.cancel();
+                    self.lost.fire();
                 }
                 phase == Phase::Held && !state.overrun && !self.lasts_to_the_end(&state)
             }
@@ -303,7 +303,7 @@ impl Lease {
         self.unschedule(state);
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             state.phase = Phase::Lost(loss);
-            self.lost.cancel();
+            self.lost.fire();
             tracing::debug!(queue = %self.queue, message = %self.id, ?loss, "lease lost");
             let cause = if loss == Loss::Taken { LossCause::Taken } else { LossCause::Expired };
             self.observers.tell(|| Event::LeaseLost { queue: self.queue.clone(), cause });
@@ -319,7 +319,7 @@ impl Lease {
     pub(crate) fn abandon(&self) {
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
-            self.lost.cancel();
+            self.lost.fire();
         }
         self.close(&mut state);
     }

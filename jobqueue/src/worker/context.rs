@@ -19,7 +19,7 @@ use crate::message::QueueMessage;
 use crate::presence::Run;
 use crate::queue::{self, LeasedJob, Queue, from_json, to_json};
 use crate::storage::Storage;
-use crate::sync::lock;
+use crate::sync::{StopToken, lock};
 
 /// The maximum size of a child's result as JSON, in bytes. A continuation reads all results of its batch at once.
 const MAX_RESULT_BYTES: usize = 1 << 20;
@@ -52,7 +52,7 @@ struct Inner {
     leased_job: Arc<LeasedJob>,
     shared: Arc<Shared>,
     snooze: Arc<Snooze>,
-    token: CancellationToken,
+    stop: StopToken,
     /// The run in the worker's record, if it keeps one.
     run: Option<Arc<Run>>,
     /// The output of the handler, which the hooks receive.
@@ -94,13 +94,16 @@ impl Context {
         info: Arc<JobInfo>,
         leased_job: Arc<LeasedJob>,
         worker: &QueueWorker,
-        token: CancellationToken,
         run: Option<Arc<Run>>,
     ) -> Self {
         let (shared, snooze) = (Arc::clone(&worker.shared), Arc::clone(&worker.snooze));
-        Self {
-            inner: Arc::new(Inner { info, leased_job, shared, snooze, token, run, left: Mutex::default() }),
-        }
+        let (stop, left) = (StopToken::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { info, leased_job, shared, snooze, stop, run, left }) }
+    }
+
+    /// Fires the [`token`](Self::token).
+    pub(super) fn stop(&self) {
+        self.inner.stop.fire();
     }
 
     pub(super) fn run(&self) -> Option<&Run> {
@@ -116,12 +119,12 @@ impl Context {
     /// an operator has cancelled it, or the worker shuts down. A return value after that does not count as success. The handler has the cancel
     /// grace to end.
     pub fn token(&self) -> &CancellationToken {
-        &self.inner.token
+        self.inner.stop.get()
     }
 
     /// Returns whether [`token`](Self::token) has fired.
     pub fn is_cancelled(&self) -> bool {
-        self.inner.token.is_cancelled()
+        self.inner.stop.has_fired()
     }
 
     /// Returns a number that grows with every delivery of this message, also across dead-lettering and redriving.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
 use super::context::{Context, HandlerOutput};
@@ -59,12 +58,11 @@ pub(super) async fn run(
         return Ran::not(Ending::LeaseLost);
     }
     let (mut traced, process) = open_span(shared, leased_job, &mut info);
-    let token = CancellationToken::new();
-    let _cancelled_when_dropped = token.clone().drop_guard();
     let started = Instant::now();
     let shown = shared.show(&info, started, leased_job.settings.timeout);
     let run = shown.as_ref().map(|shown| Arc::clone(&shown.run));
-    let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), worker, token.clone(), run);
+    let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), worker, run);
+    let _stopped_when_dropped = StopWhenDropped(&context);
     shared.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
     let number = shared.enter(leased_job);
     let called = call(registration, (&info, message), shared, context.clone());
@@ -76,7 +74,7 @@ pub(super) async fn run(
         let logged = async { handler.instrument(if is_logged { span(&info) } else { Span::none() }).await };
         let logged = pin!(logged);
         let traced = pin!(traced.run(logged));
-        supervise(shared, leased_job, (&token, shown.as_ref()), traced).await
+        supervise(shared, leased_job, (&context, shown.as_ref()), traced).await
     };
     let ran = started.elapsed();
     traced.end(None, ended.error());
@@ -92,6 +90,15 @@ pub(super) async fn run(
     }
     let ending = conclude(shared, leased_job, (info, registration), &context, ended).await;
     Ran { ending, ran, process }
+}
+
+/// Tells the handler, and what it has started, to stop when the delivery ends, also half-way.
+struct StopWhenDropped<'c>(&'c Context);
+
+impl Drop for StopWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// Calls the handler through its layers.
@@ -256,9 +263,11 @@ enum Interruption {
 async fn supervise(
     shared: &Shared,
     leased_job: &LeasedJob,
-    (token, shown): (&CancellationToken, Option<&Entered<'_>>),
+    (context, shown): (&Context, Option<&Entered<'_>>),
     mut handler: Pin<&mut impl Future<Output = Returned>>,
 ) -> Ended {
+    // In blocks, so that no token is made for a handler that does not wait.
+    let lost = async { leased_job.lease.lost().cancelled().await };
     let cancelled = async {
         match shown {
             Some(shown) => shown.tracker.cancelled(&shown.run).await,
@@ -274,11 +283,11 @@ async fn supervise(
                 None => Ended::Returned(returned),
             };
         }
-        () = leased_job.lease.lost().cancelled() => interruption(leased_job).unwrap_or(Interruption::LeaseLost),
+        () = lost => interruption(leased_job).unwrap_or(Interruption::LeaseLost),
         () = shared.cancel.cancelled() => Interruption::Shutdown,
         () = cancelled => Interruption::Cancelled,
     };
-    token.cancel();
+    context.stop();
     // Boxed, because most handlers are not interrupted.
     let returned = Box::pin(in_grace(leased_job, shared.options.cancel_grace, handler)).await;
     let interruption = match (interruption, leased_job.lease.loss()) {

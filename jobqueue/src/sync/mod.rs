@@ -1,9 +1,13 @@
-//! Locks for plain data that is consistent between any two statements.
+//! Locks for plain data that is consistent between any two statements, and a token to stop.
 //!
 //! A panic while such a lock is held leaves nothing half done, so its poison is ignored: one failed task must not stop
 //! all others.
 
+mod stop_token;
+
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub(crate) use stop_token::StopToken;
 
 /// Locks a mutex, poisoned or not.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,0 +1,65 @@
+//! A token that tells somebody to stop.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use tokio_util::sync::CancellationToken;
+
+/// A token that is made when somebody asks for it. Most handlers end without a look at it.
+#[derive(Debug, Default)]
+pub(crate) struct StopToken {
+    has_fired: AtomicBool,
+    token: OnceLock<CancellationToken>,
+}
+
+impl StopToken {
+    pub(crate) fn get(&self) -> &CancellationToken {
+        let token = self.token.get_or_init(CancellationToken::new);
+        // The two fences: either this sees that it has fired, or `fire` sees the token.
+        fence(Ordering::SeqCst);
+        if self.has_fired() {
+            token.cancel();
+        }
+        token
+    }
+
+    pub(crate) fn has_fired(&self) -> bool {
+        self.has_fired.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn fire(&self) {
+        self.has_fired.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if let Some(token) = self.token.get() {
+            token.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_fires_whether_it_is_asked_for_before_or_after() {
+        let before = StopToken::default();
+        assert!(!before.get().is_cancelled());
+        before.fire();
+        assert!(before.get().is_cancelled() && before.has_fired());
+        let after = StopToken::default();
+        after.fire();
+        assert!(after.get().is_cancelled());
+    }
+
+    #[test]
+    fn a_token_fires_while_it_is_asked_for() {
+        for _ in 0..2_000 {
+            let stop = StopToken::default();
+            std::thread::scope(|scope| {
+                scope.spawn(|| stop.fire());
+                stop.get();
+            });
+            assert!(stop.token.get().is_some_and(CancellationToken::is_cancelled));
+        }
+    }
+}
