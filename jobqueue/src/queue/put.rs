@@ -55,7 +55,11 @@ pub(super) async fn put_patiently(
         wait_until_ready(core, started).await;
         match core.store().put(&core.name, (*putting.put).clone()).await {
             Ok(outcome) => return Ok(putting.stored(outcome)),
-            Err(error) => tokio::time::sleep(put_failed(core, &mut putting, error, started).await?).await,
+            Err(error) => {
+                // Boxed, because most puts succeed.
+                let wait = Box::pin(put_failed(core, &mut putting, error, started)).await?;
+                Box::pin(tokio::time::sleep(wait)).await;
+            }
         }
     }
 }
@@ -76,7 +80,7 @@ pub(super) async fn put_all(
         for (place, mut putting) in open {
             match outcomes.next() {
                 Some(Ok(outcome)) => answers[place] = Some(Ok(putting.stored(outcome))),
-                Some(Err(error)) => match put_failed(core, &mut putting, error, started).await {
+                Some(Err(error)) => match Box::pin(put_failed(core, &mut putting, error, started)).await {
                     Ok(wait) => {
                         longest = longest.max(wait);
                         failed.push((place, putting));
@@ -88,7 +92,9 @@ pub(super) async fn put_all(
             }
         }
         open = failed;
-        tokio::time::sleep(longest).await;
+        if !longest.is_zero() {
+            Box::pin(tokio::time::sleep(longest)).await;
+        }
     }
     answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect()
 }

@@ -1,6 +1,5 @@
 //! Stores a prepared message: its blob, its position in a FIFO group, and the message.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -63,7 +62,11 @@ impl Sent {
 pub(crate) async fn dispatch(core: &QueueCore, mut prepared: Prepared) -> Result<Sent, Error> {
     let mut span = std::mem::replace(&mut prepared.span, OpenSpan::none());
     let (started, kind) = (Instant::now(), Arc::clone(&prepared.kind));
-    let sent = span.run(pin!(store_prepared(core, prepared, started))).await;
+    // Boxed only in a span: otherwise it would lie in this future twice.
+    let sent = match span.is_some() {
+        true => span.run(Box::pin(store_prepared(core, prepared, started)).as_mut()).await,
+        false => store_prepared(core, prepared, started).await,
+    };
     let error = sent.as_ref().err().map(|error| error.kind().as_str());
     span.end(None, error);
     tell_sent(core, Some(kind), (1, sent.is_err().into()), started, error);
@@ -96,7 +99,10 @@ pub(crate) fn sent_in_transaction(
 }
 
 async fn store_prepared(core: &QueueCore, prepared: Prepared, started: Instant) -> Result<Sent, Error> {
-    store_blob(core, &prepared, started).await?;
+    if prepared.blob.is_some() {
+        // Boxed, because most payloads are inside their messages.
+        Box::pin(store_blob(core, &prepared, started)).await?;
+    }
     match prepared.announcement {
         // Boxed, because few messages need it.
         Some(announcement) => Box::pin(dispatch_in_order(core, prepared, announcement, started)).await,

@@ -25,6 +25,11 @@ impl OpenSpan {
         Self(guarded(|| tracer.start(step)).flatten())
     }
 
+    /// Returns whether there is a span.
+    pub(crate) const fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Returns the context of the span.
     pub(crate) fn context(&self) -> Option<TraceContext> {
         let span = self.0.as_deref()?;
