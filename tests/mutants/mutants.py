@@ -59,10 +59,12 @@ def tree(target):
     library = "jobqueue/src/lib.rs"
     changed[library] = (ROOT / library).read_text() + "\nmod mutant;\n"
     changed["jobqueue/src/mutant.rs"] = SWITCH
-    for path in set(listed.stdout.split("\n")) | set(changed):
+    paths = {path for path in listed.stdout.split("\n") if path and (ROOT / path).is_file()} | set(changed)
+    for old in copy.rglob("*"):
+        if old.is_file() and old.relative_to(copy).as_posix() not in paths:
+            old.unlink()
+    for path in paths:
         source = ROOT / path
-        if not path or not (path in changed or source.is_file()):
-            continue
         data = changed[path].encode() if path in changed else source.read_bytes()
         to = copy / path
         if not to.is_file() or to.read_bytes() != data:

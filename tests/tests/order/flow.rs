@@ -104,7 +104,7 @@ async fn a_queue_is_sharded_while_jobs_in_order_wait_in_it() {
     let accounts = [in_memory(), in_memory()];
     let plain = steps(&accounts[0]).await;
     for number in 0..5 {
-        send(&plain, &Step { fails: u32::from(number == 1), ..step("a", number) }).await;
+        send(&plain, &Step { fails: 2 * u32::from(number == 1), ..step("a", number) }).await;
     }
     let sharded = Sharded::builder().shards("steps", 4).clock(clock());
     let sharded = sharded.account("one", accounts[0].clone()).account("two", accounts[1].clone());
@@ -113,8 +113,17 @@ async fn a_queue_is_sharded_while_jobs_in_order_wait_in_it() {
     for number in 5..8 {
         send(&queue, &step("a", number)).await;
     }
-    // Workers of both kinds, as while a fleet is changed over.
     let watch = Watch::default();
+    // The plain worker begins a job that the other one ends: its turn is recorded by then.
+    let twice = async {
+        while watch.begun("a").len() < 3 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let first = worker(&accounts[0]).state(watch.clone()).handle(handle).build().unwrap();
+    let _ = timeout(MINUTE, first.run_until(twice)).await.expect("two attempts").unwrap();
+    assert_eq!(watch.begun("a"), [0, 1, 1]);
+    // Then workers of both kinds, as while a fleet is changed over.
     let plain = worker(&accounts[0]).state(watch.clone()).handle(handle).build().unwrap();
     let plain = tokio::spawn(plain.run_until(sleep(MINUTE)));
     run(&sharded, &watch, 8).await;
