@@ -109,8 +109,11 @@ async fn a_message_that_is_given_back_stays_the_first_of_its_group() {
     let change = UpdateMessage::new(delay).with_text("0 changed".to_owned()).ending_lease();
     let from = SystemTime::now();
     bench.update(&again.message, change).await.unwrap();
-    assert!(bench.get().await.is_none() || from.elapsed().unwrap() >= delay);
-    let later = bench.next().await;
+    // On a busy machine the delay may be over already.
+    let later = match bench.get().await {
+        Some(later) => later,
+        None => bench.next().await,
+    };
     assert!(from.elapsed().unwrap() >= delay, "it came too early");
     assert_eq!((text(&later), &later.message.id), ("0 changed", &first.message.id));
     assert!(later.dequeue_count > again.dequeue_count);

@@ -129,7 +129,8 @@ impl Pool {
     /// messages is free, or while somebody waits for arrivals, for the time of a get.
     ///
     /// # Cancel safety
-    /// A message that comes for a future that was dropped goes to the next get, or back.
+    /// A message that comes for a future that was dropped goes to the next get, or back. One that was returned, and is not settled,
+    /// comes again when the lock of its session is over.
     pub(in crate::servicebus) async fn get(&self, count: u32) -> Result<Vec<Claimed>, Fault> {
         let shared = &*self.shared;
         let get = Get::begin(shared, count);
