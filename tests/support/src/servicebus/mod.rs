@@ -238,6 +238,20 @@ impl ServiceBus {
         assert!(done.expect("`kill` starts").success(), "the emulator has ended");
     }
 
+    /// Returns the processor time that the emulator has used, all its threads together.
+    ///
+    /// # Panics
+    /// When `/proc` does not tell it.
+    pub fn cpu_time(&self) -> Duration {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("its threads");
+        let times = threads.flatten().map(|thread| {
+            // A thread may end meanwhile.
+            let times = std::fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            times.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
+        });
+        Duration::from_nanos(times.sum())
+    }
+
     /// Returns the end of the emulator's log.
     pub fn log_tail(&self) -> String {
         tail(self.folder.path())

@@ -1,0 +1,175 @@
+//! The cost of a job on Service Bus: frames and time on the tests' emulator, by a worker, and by loops on the same client: one by
+//! hand that keeps the same promises ([`careful`]), and the least that completes a message ([`bare`]).
+//!
+//! ```console
+//! $ cargo bench -p jobqueue-bench --bench servicebus
+//! ```
+//!
+//! Each round runs them one after the other, so that what else the machine does meets all of them; the ratios are medians of the
+//! rounds' ratios. The processor time of this process is measured beside the time on the clock, which the emulator
+//! determines for the most part. With the name of one of them as an argument, only that one runs, for a profiler.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark that fails ends")]
+
+mod answers;
+mod bare;
+mod careful;
+mod proxy;
+mod renewals;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use jobqueue::servicebus::Options;
+use jobqueue::{JobError, QueueMessage, Storage};
+use jobqueue_bench_harness::{cpu_time, median};
+use jobqueue_test_support::servicebus::ServiceBus;
+use serde::{Deserialize, Serialize};
+
+/// The messages that are handled at the same time.
+const SLOTS: u32 = 32;
+const QUEUE: &str = "thumbnails";
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "bench.thumbnail")]
+struct Thumbnail {
+    number: u64,
+    url: String,
+}
+
+/// The handler.
+async fn thumbnail(_job: Thumbnail) -> Result<(), JobError> {
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Bare,
+    Careful,
+    Worker,
+}
+
+const SIDES: [(Side, &str); 3] = [(Side::Bare, "bare"), (Side::Careful, "careful"), (Side::Worker, "worker")];
+
+/// The figures of one run, per job.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    frames: f64,
+    microseconds: f64,
+    /// The processor time of this process.
+    cpu: f64,
+    /// The processor time of the emulator.
+    emulator: f64,
+}
+
+/// An emulator, and a proxy before it that counts frames.
+struct Bench {
+    emulator: ServiceBus,
+    blobs: Storage,
+    proxy: u16,
+    frames: Arc<AtomicU64>,
+    jobs: u64,
+}
+
+impl Bench {
+    async fn new(jobs: u64) -> Self {
+        // A token costs a request or two; neither side is to be measured by them.
+        let emulator = ServiceBus::start_with(&["--checks-tokens", "false"]);
+        emulator.create_queue(QUEUE, serde_json::json!({ "LockDuration": "PT5M" }));
+        let (proxy, frames) = proxy::counting_proxy(emulator.port()).await;
+        Self { emulator, blobs: Storage::memory(), proxy, frames, jobs }
+    }
+
+    /// Returns the storage, by the proxy if `port` is its port.
+    fn storage(&self, port: u16) -> Storage {
+        let (before, after) = (format!(":{};", self.emulator.port()), format!(":{port};"));
+        let text = self.emulator.connection_string().replacen(&before, &after, 1);
+        Options::from_connection_string(&text).unwrap().storage(&self.blobs).unwrap()
+    }
+
+    async fn fill(&self) {
+        let queue = self.storage(self.emulator.port()).queue::<Thumbnail>().await.unwrap();
+        let url = "https://photos.example.org/albums/2026/summer/IMG_20260714_183012.jpeg";
+        let jobs = (0..self.jobs).map(|number| Thumbnail { number, url: url.to_owned() });
+        queue.send_all(jobs).await.unwrap().into_iter().for_each(|sent| drop(sent.unwrap()));
+    }
+
+    async fn run(&self, side: Side, port: u16) -> Duration {
+        let took = match side {
+            Side::Bare => bare::run(port, self.jobs).await,
+            Side::Careful => careful::run(port, self.jobs).await,
+            Side::Worker => worker::run(self.storage(port), self.jobs).await,
+        };
+        let left = self.emulator.queue(QUEUE)["counts"]["active"].as_u64().unwrap();
+        assert_eq!(left, 0, "messages are left");
+        took
+    }
+
+    /// Measures the time straight, and the frames in another run by the proxy.
+    async fn measure(&self, side: Side) -> Cost {
+        let jobs = self.jobs as f64;
+        let per_job = |time: Duration| time.as_secs_f64() * 1e6 / jobs;
+        self.fill().await;
+        let (own, other) = (cpu_time(), self.emulator.cpu_time());
+        let took = self.run(side, self.emulator.port()).await;
+        let (cpu, emulator) = (cpu_time() - own, self.emulator.cpu_time() - other);
+        self.fill().await;
+        self.frames.store(0, Ordering::Relaxed);
+        self.run(side, self.proxy).await;
+        let frames = self.frames.load(Ordering::Relaxed) as f64 / jobs;
+        Cost { frames, microseconds: per_job(took), cpu: per_job(cpu), emulator: per_job(emulator) }
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    // `cargo bench` says so; everybody else wants to see that it runs.
+    let is_measured = std::env::args().any(|argument| argument == "--bench");
+    let (jobs, rounds) = if is_measured { (5_000, 15) } else { (200, 1) };
+    let bench = Bench::new(jobs).await;
+    if let Some((side, _)) = SIDES.into_iter().find(|(_, name)| std::env::args().any(|given| given == *name))
+    {
+        return profile(&bench, side, rounds).await;
+    }
+    let mut costs = [const { Vec::new() }; 3];
+    for round in 0..rounds {
+        // Nobody is always the first after a pause of the others.
+        for place in 0..3 {
+            let at = (round + place) % 3;
+            costs[at].push(bench.measure(SIDES[at].0).await);
+        }
+    }
+    report(&costs);
+}
+
+/// Runs one side alone.
+async fn profile(bench: &Bench, side: Side, rounds: usize) {
+    for _ in 0..rounds {
+        bench.fill().await;
+        let began = Instant::now();
+        bench.run(side, bench.emulator.port()).await;
+        println!("{:.0} µs a job", began.elapsed().as_secs_f64() * 1e6 / bench.jobs as f64);
+    }
+}
+
+fn report(costs: &[Vec<Cost>; 3]) {
+    let median_of = |at: usize, figure: fn(&Cost) -> f64| median(costs[at].iter().map(figure).collect());
+    println!("| {SLOTS} at once | frames | µs | µs of processor | emulator's |\n|---|--:|--:|--:|--:|");
+    for (at, (_, name)) in SIDES.into_iter().enumerate() {
+        let [frames, time] = [median_of(at, |cost| cost.frames), median_of(at, |cost| cost.microseconds)];
+        let [cpu, emulator] = [median_of(at, |cost| cost.cpu), median_of(at, |cost| cost.emulator)];
+        println!("| {name} | {frames:.2} | {time:.1} | {cpu:.1} | {emulator:.1} |");
+    }
+    for (at, name) in [(1, "careful"), (0, "bare")] {
+        let ratio = |figure: fn(&Cost) -> f64| {
+            let rounds = costs[2].iter().zip(&costs[at]);
+            median(rounds.map(|(worker, other)| figure(worker) / figure(other)).collect())
+        };
+        let [time, cpu] = [ratio(|cost| cost.microseconds), ratio(|cost| cost.cpu)];
+        println!(
+            "\nThe worker takes {time:.2} times the time of {name}, and {cpu:.2} times its processor time."
+        );
+    }
+}
