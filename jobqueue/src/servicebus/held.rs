@@ -46,7 +46,7 @@ pub(super) struct Held {
 
 #[derive(Debug)]
 struct Entry {
-    held: Held,
+    held: Arc<Held>,
     forget_at: Instant,
 }
 
@@ -65,20 +65,20 @@ impl HeldMessages {
             entries.retain(|_, entry| now < entry.forget_at);
         }
         let forget_at = forget_at(&held);
-        entries.insert(token, Entry { held, forget_at });
+        entries.insert(token, Entry { held: Arc::new(held), forget_at });
     }
 
     /// Returns a message by the token of its lock, if it is the one that is meant.
-    pub(super) fn get(&self, queue: &QueueName, id: &MessageId, token: Uuid) -> Option<Held> {
+    pub(super) fn get(&self, queue: &QueueName, id: &MessageId, token: Uuid) -> Option<Arc<Held>> {
         let entries = lock(&self.entries);
         let held = &entries.get(&token)?.held;
-        (held.queue == *queue && held.id == *id).then(|| held.clone())
+        (held.queue == *queue && held.id == *id).then(|| Arc::clone(held))
     }
 
     /// Notes the new end of a lock.
     pub(super) fn renewed(&self, token: Uuid, until: SystemTime) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
-            entry.held.locked_until = until;
+            Arc::make_mut(&mut entry.held).locked_until = until;
             entry.forget_at = forget_at(&entry.held);
         }
     }
@@ -86,15 +86,15 @@ impl HeldMessages {
     /// Notes a text that was saved.
     pub(super) fn saved(&self, token: Uuid, text: String, tag: ETag) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
-            entry.held.text = Arc::new(Ok(text));
-            entry.held.saved = Some(tag);
+            let held = Arc::make_mut(&mut entry.held);
+            (held.text, held.saved) = (Arc::new(Ok(text)), Some(tag));
         }
     }
 
     /// Notes that a message was given back in its session, which may hold its lock for a while.
     pub(super) fn given_back(&self, token: Uuid) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
-            entry.held.is_given_back = true;
+            Arc::make_mut(&mut entry.held).is_given_back = true;
         }
     }
 

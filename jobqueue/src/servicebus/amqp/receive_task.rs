@@ -6,8 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use fe2o3_amqp::link::RecvError;
 use fe2o3_amqp::link::delivery::DeliveryInfo;
-use fe2o3_amqp::link::{DispositionError, RecvError};
 use fe2o3_amqp::types::messaging::{Body, Data, Message};
 use fe2o3_amqp::types::primitives::Value;
 use fe2o3_amqp::{Delivery, Receiver};
@@ -19,8 +19,8 @@ use uuid::Uuid;
 use super::super::error::Fault;
 use super::connection::{Connection, FAREWELL, LIMIT};
 use super::credit::{Asked, Getting, Listening};
-use super::receiver::{Answered, Command, Replacing, Taken};
-use super::settlement::{Settlement, abandoned};
+use super::receiver::{Command, Replacing, Taken};
+use super::settlement::{Settlement, Unsent, abandoned};
 use super::tap::Seen;
 use super::transaction;
 use super::values::{condition_of, guid};
@@ -98,6 +98,8 @@ impl ReceiveTask {
         tracing::debug!(error = %fault, "a link from Service Bus has ended");
         commands.close();
         self.fail(&fault);
+        // Before `ended` fires: what was not sent is known as such.
+        drop(commands);
         if let Some(answer) = self.closing.take() {
             let _ = timeout(FAREWELL, self.receiver.close()).await;
             let _ = answer.send(());
@@ -132,30 +134,27 @@ impl ReceiveTask {
     }
 
     /// Completes messages; each caller waits for its own answer.
-    async fn complete_all(&mut self, completed: Vec<(Uuid, oneshot::Sender<Option<Answered>>)>) {
+    async fn complete_all(&mut self, completed: Vec<(Uuid, Unsent)>) {
         let mut deliveries = Vec::with_capacity(completed.len());
-        let mut answers = Vec::with_capacity(completed.len());
         for (lock, answer) in completed {
-            let Some(delivery) = self.deliveries.remove(&lock) else {
-                let _ = answer.send(None);
-                continue;
-            };
-            answers.push((answer, self.seen.watch(delivery.delivery_id())));
+            // Dropping the answer says that the link does not have the delivery.
+            let Some(delivery) = self.deliveries.remove(&lock) else { continue };
+            self.seen.watch(delivery.delivery_id(), answer.sent());
             deliveries.push(delivery);
         }
         if deliveries.is_empty() {
             return;
         }
+        let numbers: Vec<_> = deliveries.iter().map(DeliveryInfo::delivery_id).collect();
         // The client sends one frame for each range of numbers without a gap.
-        let sent = self.receiver.accept_all(deliveries).await;
-        let is_alone = answers.len() == 1;
-        let sent = sent.map_err(|error: DispositionError| match is_alone {
-            true => Fault::NotSent(error.to_string()),
+        let Err(error) = self.receiver.accept_all(deliveries).await else { return };
+        let fault = match numbers.len() {
+            1 => Fault::NotSent(error.to_string()),
             // The first of several frames may have been sent.
-            false => Fault::Lost(error.to_string()),
-        });
-        for (answer, waiting) in answers {
-            let _ = answer.send(Some(sent.clone().map(|()| waiting)));
+            _ => Fault::Lost(error.to_string()),
+        };
+        for number in numbers {
+            self.seen.answer(number, Err(fault.clone()));
         }
     }
 
@@ -163,11 +162,9 @@ impl ReceiveTask {
         match command {
             Command::Get { count, wait, answer } => self.asked.push_back(Asked { count, wait, answer }),
             Command::Settle { lock, how, answer } => {
-                let settled = match self.deliveries.remove(&lock) {
-                    Some(delivery) => Some(self.settle(delivery, how).await),
-                    None => None,
-                };
-                let _ = answer.send(settled);
+                if let Some(delivery) = self.deliveries.remove(&lock) {
+                    self.settle(delivery, how, answer).await;
+                }
             }
             Command::Replace { lock, copy, answer } => {
                 let replaced = self.replace(lock, *copy).await;
@@ -187,21 +184,25 @@ impl ReceiveTask {
         Ok(())
     }
 
-    async fn settle(&self, delivery: DeliveryInfo, how: Settlement) -> Answered {
-        let waiting = self.seen.watch(delivery.delivery_id());
+    async fn settle(&self, delivery: DeliveryInfo, how: Settlement, answer: Unsent) {
+        let number = delivery.delivery_id();
+        self.seen.watch(number, answer.sent());
         let sent = match how {
             Settlement::Complete => self.receiver.accept(delivery).await,
             Settlement::Abandon => self.receiver.modify(delivery, abandoned()).await,
             Settlement::DeadLetter(letter) => self.receiver.reject(delivery, letter.rejection()).await,
         };
-        sent.map(|()| waiting).map_err(|error: DispositionError| Fault::NotSent(error.to_string()))
+        if let Err(error) = sent {
+            self.seen.answer(number, Err(Fault::NotSent(error.to_string())));
+        }
     }
 
     async fn replace(&mut self, lock: Uuid, copy: Message<Data>) -> Option<Result<(), Fault>> {
         let replacing = self.replacing.as_mut()?;
         let delivery = self.deliveries.remove(&lock)?;
         let Replacing { controller, sender } = &mut **replacing;
-        let answered = self.seen.watch(delivery.delivery_id());
+        let (answer, answered) = Unsent::new();
+        self.seen.watch(delivery.delivery_id(), answer.sent());
         let links = transaction::TransactionLinks { controller, sender, receiver: &mut self.receiver };
         let replacing = transaction::replace(links, delivery, copy, answered);
         // A transaction waits for ever when its connection ends.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fe2o3_amqp::transaction::Controller;
-use fe2o3_amqp::types::messaging::{Data, DeliveryState, Message};
+use fe2o3_amqp::types::messaging::{Data, Message};
 use fe2o3_amqp::{Receiver, Sender};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::super::error::Fault;
 use super::connection::{Connection, LIMIT};
 use super::receive_task::ReceiveTask;
-use super::settlement::{Settlement, settled};
+use super::settlement::{Settlement, Unsent};
 use super::values::Incoming;
 use crate::storage::Notifier;
 use crate::task;
@@ -41,7 +41,7 @@ pub(super) enum Command {
     Settle {
         lock: Uuid,
         how: Settlement,
-        answer: oneshot::Sender<Option<Answered>>,
+        answer: Unsent,
     },
     Replace {
         lock: Uuid,
@@ -56,9 +56,6 @@ pub(super) enum Command {
         answer: oneshot::Sender<()>,
     },
 }
-
-/// A channel for the answer to a settlement that was sent, or the reason why none was sent.
-pub(super) type Answered = Result<oneshot::Receiver<DeliveryState>, Fault>;
 
 /// A link from a queue. Clones use the same link.
 #[derive(Debug, Clone)]
@@ -123,19 +120,15 @@ impl ReceiveLink {
     /// Settles a delivery, and waits for the service's answer; `None` if the link does not have it, so that nothing
     /// was sent.
     pub(crate) async fn settle(&self, lock: Uuid, how: Settlement) -> Option<Result<(), Fault>> {
-        let (answer, answered) = oneshot::channel();
+        let (answer, answered) = Unsent::new();
         self.commands.send(Command::Settle { lock, how, answer }).await.ok()?;
-        let waiting = match answered.await.ok()?? {
-            Ok(waiting) => waiting,
-            Err(fault) => return Some(Err(fault)),
-        };
         tokio::select! {
             biased;
-            state = timeout(LIMIT, waiting) => Some(match state {
-                Ok(Ok(state)) => settled(state),
-                Ok(Err(_)) => Err(Fault::Lost("the connection has ended".to_owned())),
-                Err(_) => Err(Fault::Late),
-            }),
+            answer = timeout(LIMIT, answered) => match answer {
+                Ok(Ok(settled)) => settled,
+                Ok(Err(_)) => Some(Err(Fault::Lost("the connection has ended".to_owned()))),
+                Err(_) => Some(Err(Fault::Late)),
+            },
             () = self.ended.cancelled() => Some(Err(Fault::Lost("the link has ended".to_owned()))),
         }
     }

@@ -7,8 +7,40 @@ use fe2o3_amqp::types::messaging::{DeliveryState, Modified, Outcome};
 use fe2o3_amqp::types::primitives::{Symbol, Value};
 use fe2o3_amqp::types::transaction::TransactionalState;
 
+use tokio::sync::oneshot;
+
 use super::super::error::Fault;
 use super::values::condition_of;
+
+/// The service's answer to a settlement; `None` if nothing was sent.
+pub(super) type Settled = Option<Result<(), Fault>>;
+
+/// Receives the answer to a settlement. Dropping it leaves open whether the settlement was applied.
+pub(super) type Waiter = oneshot::Sender<Settled>;
+
+/// Receives the answer to a settlement that was not sent yet. Dropping it says that none was sent.
+#[derive(Debug)]
+pub(super) struct Unsent(Option<Waiter>);
+
+impl Unsent {
+    pub(super) fn new() -> (Self, oneshot::Receiver<Settled>) {
+        let (waiter, answered) = oneshot::channel();
+        (Self(Some(waiter)), answered)
+    }
+
+    /// Returns what waits for the service's answer: the settlement is sent now.
+    pub(super) fn sent(mut self) -> Option<Waiter> {
+        self.0.take()
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.0.take() {
+            let _ = waiter.send(None);
+        }
+    }
+}
 
 /// The decision about a delivery.
 #[derive(Debug, Clone)]
@@ -52,7 +84,7 @@ pub(super) fn abandoned() -> Modified {
 }
 
 /// Reads the answer to a settlement: a rejection with an error means that it was not applied.
-pub(super) fn settled(state: DeliveryState) -> Result<(), Fault> {
+pub(super) fn settled(state: &DeliveryState) -> Result<(), Fault> {
     let rejected = match state {
         DeliveryState::Rejected(rejected) => rejected,
         DeliveryState::TransactionalState(TransactionalState {
@@ -61,5 +93,5 @@ pub(super) fn settled(state: DeliveryState) -> Result<(), Fault> {
         }) => rejected,
         _ => return Ok(()),
     };
-    rejected.error.map_or(Ok(()), |error| Err(condition_of(&error)))
+    rejected.error.as_ref().map_or(Ok(()), |error| Err(condition_of(error)))
 }

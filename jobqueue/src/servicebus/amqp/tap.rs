@@ -12,14 +12,16 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use bytes::{Buf as _, BytesMut};
 use fe2o3_amqp::types::definitions::{Fields, Role};
-use fe2o3_amqp::types::messaging::DeliveryState;
 use fe2o3_amqp::types::performatives::{Attach, Disposition, Flow, Transfer};
 use fe2o3_amqp::types::primitives::{Symbol, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
+use super::super::error::Fault;
 use super::session;
+use super::settlement::{Waiter, settled};
 use crate::sync::lock;
 
 const ATTACH: u8 = 0x12;
@@ -28,6 +30,8 @@ const TRANSFER: u8 = 0x14;
 const DISPOSITION: u8 = 0x15;
 /// The bytes before a frame's body.
 const HEAD: usize = 8;
+/// The most bytes to read at once.
+const CHUNK: usize = 16_384;
 
 /// The answers that were seen on a connection. Clones share them.
 #[derive(Debug, Clone)]
@@ -38,7 +42,7 @@ pub(super) struct Seen {
 
 #[derive(Debug, Default)]
 struct Inner {
-    waiting: HashMap<u32, oneshot::Sender<DeliveryState>>,
+    waiting: HashMap<u32, Waiter>,
     /// The links by the peer's handle.
     links: HashMap<u32, SeenLink>,
 }
@@ -68,11 +72,18 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Returns what receives the answer to the settlement of a delivery. Call it before settling.
-    pub(super) fn watch(&self, delivery: u32) -> oneshot::Receiver<DeliveryState> {
-        let (sender, receiver) = oneshot::channel();
-        lock(&self.inner).waiting.insert(delivery, sender);
-        receiver
+    /// Lets `waiter` receive the answer to the settlement of a delivery. Call it before settling.
+    pub(super) fn watch(&self, delivery: u32, waiter: Option<Waiter>) {
+        if let Some(waiter) = waiter {
+            lock(&self.inner).waiting.insert(delivery, waiter);
+        }
+    }
+
+    /// Answers the settlement of a delivery, which was not sent.
+    pub(super) fn answer(&self, delivery: u32, settled: Result<(), Fault>) {
+        if let Some(waiter) = lock(&self.inner).waiting.remove(&delivery) {
+            let _ = waiter.send(Some(settled));
+        }
     }
 
     /// Returns the end of the lock of the session that a link holds, as the answer to its attach told it.
@@ -134,7 +145,7 @@ impl Seen {
         let mut inner = lock(&self.inner);
         for id in disposition.first..=disposition.last.unwrap_or(disposition.first) {
             if let Some(waiter) = inner.waiting.remove(&id) {
-                let _ = waiter.send(state.clone());
+                let _ = waiter.send(Some(settled(&state)));
             }
         }
     }
@@ -176,42 +187,52 @@ fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
 #[derive(Debug)]
 pub(super) struct Tap<S> {
     io: S,
-    /// The beginning of a frame.
-    partial: Vec<u8>,
-    /// The bytes for the client to read.
-    ready: Vec<u8>,
-    /// The number of bytes of `ready` that the client has read.
-    taken: usize,
+    /// The bytes of one read.
+    chunk: Box<[u8]>,
+    /// The bytes that have come: frames for the client, and then the beginning of one.
+    bytes: BytesMut,
+    /// The number of bytes that are complete frames.
+    complete: usize,
     seen: Seen,
 }
 
 impl<S> Tap<S> {
     pub(super) fn new(io: S) -> (Self, Seen) {
         let seen = Seen::default();
-        let tap = Self { io, partial: Vec::new(), ready: Vec::new(), taken: 0, seen: seen.clone() };
+        let chunk = vec![0; CHUNK].into_boxed_slice();
+        let tap = Self { io, chunk, bytes: BytesMut::new(), complete: 0, seen: seen.clone() };
         (tap, seen)
     }
 
+    /// Reads the frames that have become complete. None is before them: the client has read all others.
     fn scan(&mut self) {
-        self.ready.clear();
-        self.taken = 0;
+        let mut replaced = None;
         let mut at = 0;
-        while let Some((length, code)) = next_frame(&self.partial[at..]) {
-            let frame = &self.partial[at..at + length];
-            let replaced = code.and_then(|(code, start)| self.seen.frame(code, &frame[start..]));
-            match replaced {
-                Some(body) => {
+        while let Some((length, code)) = next_frame(&self.bytes[at..]) {
+            let frame = &self.bytes[at..at + length];
+            let body = code.and_then(|(code, start)| self.seen.frame(code, &frame[start..]));
+            if body.is_some() && replaced.is_none() {
+                replaced = Some(BytesMut::from(&self.bytes[..at]));
+            }
+            match (&mut replaced, body) {
+                (Some(shown), Some(body)) => {
                     let length = u32::try_from(body.len() + HEAD).unwrap_or_default();
-                    self.ready.extend_from_slice(&length.to_be_bytes());
+                    shown.extend_from_slice(&length.to_be_bytes());
                     // No extended header; type and channel as before.
-                    self.ready.extend_from_slice(&[2, frame[5], frame[6], frame[7]]);
-                    self.ready.extend_from_slice(&body);
+                    shown.extend_from_slice(&[2, frame[5], frame[6], frame[7]]);
+                    shown.extend_from_slice(&body);
                 }
-                None => self.ready.extend_from_slice(frame),
+                (Some(shown), None) => shown.extend_from_slice(frame),
+                (None, _) => {}
             }
             at += length;
         }
-        self.partial.drain(..at);
+        self.complete = at;
+        if let Some(mut shown) = replaced {
+            self.complete = shown.len();
+            shown.extend_from_slice(&self.bytes[at..]);
+            self.bytes = shown;
+        }
     }
 }
 
@@ -239,18 +260,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            let left = &self.ready[self.taken..];
-            if !left.is_empty() {
-                let count = left.len().min(buffer.remaining());
-                buffer.put_slice(&left[..count]);
-                self.taken += count;
+            let Self { io, chunk, bytes, complete, .. } = &mut *self;
+            if *complete > 0 {
+                let count = buffer.remaining().min(*complete);
+                buffer.put_slice(&bytes[..count]);
+                bytes.advance(count);
+                *complete -= count;
                 return Poll::Ready(Ok(()));
             }
-            let mut bytes = [0_u8; 8192];
-            let mut chunk = ReadBuf::new(&mut bytes);
-            match Pin::new(&mut self.io).poll_read(context, &mut chunk) {
+            let mut chunk = ReadBuf::new(chunk);
+            match Pin::new(io).poll_read(context, &mut chunk) {
                 Poll::Ready(Ok(())) if chunk.filled().is_empty() => return Poll::Ready(Ok(())),
-                Poll::Ready(Ok(())) => self.partial.extend_from_slice(chunk.filled()),
+                Poll::Ready(Ok(())) => bytes.extend_from_slice(chunk.filled()),
                 other => return other,
             }
             self.scan();

@@ -7,13 +7,13 @@ use fe2o3_amqp::transaction::{
     Controller, ControllerSendError, Transaction, TransactionDischarge as _, TransactionPosting as _,
     TransactionRetirement as _,
 };
-use fe2o3_amqp::types::messaging::{Data, DeliveryState, Message, Outcome};
+use fe2o3_amqp::types::messaging::{Data, Message, Outcome};
 use fe2o3_amqp::{Receiver, Sender};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::super::error::Fault;
-use super::settlement::settled;
+use super::settlement::Settled;
 
 /// The time for the answer to a settlement in a transaction. A link that ends meanwhile has none.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ pub(super) async fn replace(
     links: TransactionLinks<'_>,
     delivery: DeliveryInfo,
     copy: Message<Data>,
-    answered: oneshot::Receiver<DeliveryState>,
+    answered: oneshot::Receiver<Settled>,
 ) -> Result<(), Fault> {
     let TransactionLinks { controller, sender, receiver } = links;
     let not_sent = |error: &dyn std::fmt::Display| Fault::NotSent(error.to_string());
@@ -46,7 +46,7 @@ pub(super) async fn replace(
     transaction.accept(receiver, delivery).await.map_err(|error| not_sent(&error))?;
     // The service may have refused, and a commit would send the copy all the same.
     let answer = match timeout(ANSWER, answered).await {
-        Ok(Ok(state)) => settled(state),
+        Ok(Ok(Some(settled))) => settled,
         _ => Err(Fault::NotSent("a settlement in a transaction got no answer".to_owned())),
     };
     if let Err(fault) = answer {

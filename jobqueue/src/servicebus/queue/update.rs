@@ -1,5 +1,6 @@
 //! Changes and deletes messages by their receipts.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
@@ -75,7 +76,7 @@ pub(super) async fn held(
     queue: &QueueName,
     message: &MessageRef,
     operation: &'static str,
-) -> Result<(Uuid, Held), StoreError> {
+) -> Result<(Uuid, Arc<Held>), StoreError> {
     let receipt = Receipt::read(&message.receipt);
     if let Some(Receipt::Lock(token)) = receipt
         && let Some(held) = queues.held.get(queue, &message.id, token)
@@ -101,7 +102,7 @@ pub(super) struct Lock<'a> {
     pub(super) queues: &'a ServiceBusQueues,
     pub(super) queue: &'a QueueName,
     pub(super) token: Uuid,
-    pub(super) held: Held,
+    pub(super) held: Arc<Held>,
 }
 
 impl Lock<'_> {
