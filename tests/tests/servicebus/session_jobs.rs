@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::jobs::{Work, work};
-use super::{Bench, MINUTE, interop};
+use super::{Bench, MINUTE, python};
 
 /// What ran, in its order. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -169,7 +169,7 @@ with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
 async fn session_messages_of_a_python_producer_run_in_order() {
     let bench = Bench::of_sessions();
     let _ = bench.storage.queue::<Work>().await.unwrap();
-    interop::run(&bench, SEND, "");
+    python::run(bench.emulator.connection_string(), SEND, &[]);
     let seen = Seen::default();
     bench
         .work_off(|| {
@@ -210,7 +210,8 @@ async fn a_python_session_receiver_reads_our_jobs_in_order() {
             queue.send(&work(&format!("{key} {number}"))).key(key).in_order().await.unwrap();
         }
     }
-    let read: Value = serde_json::from_str(&interop::run(&bench, RECEIVE, "")).unwrap();
+    let read: Value =
+        serde_json::from_str(&python::run(bench.emulator.connection_string(), RECEIVE, &[])).unwrap();
     let names: Vec<_> =
         read.as_array().unwrap().iter().map(|one| one["event"]["data"]["name"].clone()).collect();
     let expected = ["a 0", "a 1", "a 2", "a 3", "b 0", "b 1", "b 2", "b 3"].map(|name| json!(name));

@@ -2,7 +2,10 @@
 //!
 //! `JOBQUEUE_TEST_SERVICEBUS` names a namespace by a connection string with the claim Manage, tier Standard or Premium. Each test makes a queue
 //! of its own there, `jobqueue-test-…`, deletes it before and after, and waits by the true time. Two runs on one namespace at once
-//! disturb each other. The other tests of this program plant faults and move the clock, which only the emulator can.
+//! disturb each other. Stock Python programs send, receive and dead-letter there too. The other tests of this program plant faults and move the clock, which only the emulator can.
+
+mod dead_letters;
+mod interop;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -45,6 +48,16 @@ message!(Many, "jobqueue-test-many");
 message!(Ordered, "jobqueue-test-ordered");
 message!(Delayed, "jobqueue-test-delayed");
 message!(Twice, "jobqueue-test-twice");
+message!(Letter, "jobqueue-test-letter");
+message!(Moved, "jobqueue-test-moved");
+message!(FromPython, "jobqueue-test-from-python");
+message!(ForPython, "jobqueue-test-for-python");
+
+/// Returns the connection string of the namespace, or of the emulator.
+fn connection_string() -> String {
+    let given = std::env::var("JOBQUEUE_TEST_SERVICEBUS").ok();
+    given.unwrap_or_else(|| ServiceBus::shared().connection_string().to_owned())
+}
 
 /// A queue that nobody else uses.
 struct Place<M> {
@@ -55,9 +68,8 @@ struct Place<M> {
 
 impl<M: QueueMessage + From<String>> Place<M> {
     async fn open() -> Self {
-        let given = std::env::var("JOBQUEUE_TEST_SERVICEBUS").ok();
-        let text = given.unwrap_or_else(|| ServiceBus::shared().connection_string().to_owned());
-        let options = Options::from_connection_string(&text).unwrap().lock_duration(LOCK).unwrap();
+        let options =
+            Options::from_connection_string(&connection_string()).unwrap().lock_duration(LOCK).unwrap();
         let options = options.duplicate_detection(Duration::from_secs(60)).unwrap();
         let storage = options.storage(&Storage::memory()).unwrap();
         let name = QueueName::new(M::QUEUE).unwrap();
