@@ -38,6 +38,8 @@ pub(crate) struct LeasedJob {
     /// True if the event has no room for a history.
     pub(super) is_unwritable: bool,
     content: Mutex<Content>,
+    /// The trace context of the message, read once.
+    sender: OnceLock<Option<TraceContext>>,
     /// Locked from a change of the content until its text is stored, so that the texts are stored in order.
     pub(super) saving: tokio::sync::Mutex<()>,
     /// The position of a FIFO job in its group, computed once.
@@ -83,6 +85,7 @@ impl LeasedJob {
             settings,
             is_unwritable: false,
             content: Mutex::new(content),
+            sender: OnceLock::new(),
             saving: tokio::sync::Mutex::new(()),
             in_order: OnceLock::new(),
             saved: tokio::sync::Mutex::new(None),
@@ -103,12 +106,16 @@ impl LeasedJob {
     /// Returns the context of the message, its `tracestate`, and whether no attempt was made before, also not before a redrive.
     pub(crate) fn sender(&self) -> (Option<TraceContext>, Option<String>, bool) {
         let sender = |envelope: &Envelope| {
-            let context = envelope.traceparent.as_deref().and_then(TraceContext::parse);
+            let context = self.sender_of(envelope);
             let history = &envelope.history;
             let is_first = history.attempts == 0 && history.past.is_none() && envelope.fence_base == 0;
             (context, super::trace::state_of(envelope), is_first)
         };
         self.with_envelope(sender).unwrap_or((None, None, true))
+    }
+
+    fn sender_of(&self, envelope: &Envelope) -> Option<TraceContext> {
+        *self.sender.get_or_init(|| envelope.traceparent.as_deref().and_then(TraceContext::parse))
     }
 
     pub(super) fn content(&self) -> MutexGuard<'_, Content> {
@@ -156,7 +163,7 @@ impl LeasedJob {
     /// Returns the facts that handlers receive; `None` if the message is not an event.
     pub(crate) fn info(&self) -> Option<JobInfo> {
         self.with_envelope(|envelope| {
-            let sender = envelope.traceparent.as_deref().and_then(TraceContext::parse);
+            let sender = self.sender_of(envelope);
             JobInfo {
                 id: Arc::clone(&envelope.id),
                 kind: Arc::clone(&envelope.kind),
