@@ -9,7 +9,7 @@ use jobqueue_tests::example;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Bench;
+use super::{Bench, options};
 
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "work", kind = "work", poison_threshold = 2, backoff(base = "1s", max = "1s"))]
@@ -83,6 +83,20 @@ async fn a_job_longer_than_its_lock_runs_once() {
     let report = worker.handle(handler).build().unwrap().run_until_idle().await.unwrap();
     assert_eq!((report.completed, *runs.lock().unwrap()), (1, 1), "{report:?}");
     assert_eq!(emulator.queue("work")["counts"]["active"], 0);
+}
+
+#[tokio::test]
+async fn a_worker_that_runs_until_idle_waits_for_what_is_on_its_way() {
+    let bench = Bench::new();
+    // A message is always later than that.
+    let storage = options(&bench.emulator).receive_wait(Duration::ZERO).storage(&bench.blobs).unwrap();
+    let queue = storage.queue::<Work>().await.unwrap();
+    for round in 1..=5 {
+        queue.send(&work("late")).await.unwrap();
+        let worker = Worker::builder(storage.clone()).handle(|_: Work| async { Ok::<(), JobError>(()) });
+        let report = worker.build().unwrap().run_until_idle().await.unwrap();
+        assert_eq!(report.completed, 1, "round {round}: {report:?}");
+    }
 }
 
 // I6

@@ -11,6 +11,9 @@
 //! While listening, the service keeps the credit that the last get has not used. After a get that found nothing it keeps it
 //! for as long as somebody waits, so that a message comes at once; after another, until the next get, which should follow at once
 //! and raises it to what is asked for then. So a worker that is busy, and one that waits, sends no drain.
+//!
+//! The first get that finds nothing after messages came, or on a new link, asks by a drain whether the queue is empty: a message may
+//! be on its way for longer than a get waits, and a worker that runs until it is idle would end.
 
 use std::time::Duration;
 
@@ -117,6 +120,7 @@ impl ReceiveTask {
 
     /// Takes a delivery in; `None` for one that could not be decoded, or has no lock.
     pub(super) async fn came(&mut self, taken: Option<Taken>) -> Result<(), Fault> {
+        self.is_empty = false;
         if let Some(getting) = &mut self.getting {
             getting.missing = getting.missing.saturating_sub(1);
             getting.got.extend(taken);
@@ -157,7 +161,11 @@ impl ReceiveTask {
     pub(super) async fn late(&mut self) -> Result<(), Fault> {
         match (&mut self.getting, &mut self.listening) {
             (Some(getting), _) if getting.is_draining => Err(Fault::Lost("a drain got no answer".to_owned())),
-            (Some(getting), _) if getting.answer.is_some() && self.arrivals.has_subscribers() => {
+            (Some(getting), _)
+                if getting.answer.is_some()
+                    && (self.is_empty || !getting.got.is_empty())
+                    && self.arrivals.has_subscribers() =>
+            {
                 self.answer().await
             }
             (Some(getting), _) => {
@@ -186,6 +194,7 @@ impl ReceiveTask {
             return Ok(());
         };
         let (is_idle, was_asked) = (got.is_empty(), answer.is_some());
+        self.is_empty |= is_draining && is_idle;
         let mut surplus = got.split_off(got.len().min(at_most as usize));
         if let Some(answer) = answer
             && let Err(Ok(got)) = answer.send(Ok(got))

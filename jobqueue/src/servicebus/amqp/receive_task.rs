@@ -37,6 +37,8 @@ pub(super) struct ReceiveTask {
     pub(super) asked: VecDeque<Asked>,
     pub(super) getting: Option<Getting>,
     pub(super) listening: Option<Listening>,
+    /// True if a drain has found nothing, and no message has come since.
+    pub(super) is_empty: bool,
     /// Notified when a message comes that nobody has asked for yet, and when the link ends.
     pub(super) arrivals: Arc<Notifier>,
     /// The deliveries that the link has received.
@@ -60,6 +62,7 @@ impl ReceiveTask {
             asked: VecDeque::new(),
             getting: None,
             listening: None,
+            is_empty: false,
             arrivals,
             received: 0,
             since: 0,
