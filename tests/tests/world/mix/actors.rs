@@ -182,9 +182,12 @@ impl Actor {
             Ok(outcome) => {
                 let (id, is_sent) = (outcome.id().to_owned(), outcome.is_sent());
                 // A sender that joined may rely on the job; one that took over has sent under the id of the first.
+                if is_sent && id != spec.id {
+                    self.node.send_begins(&id, "work");
+                }
                 self.node.was_told(&id, Verdict::Acknowledged, None);
-                let key = spec.key.unwrap();
-                self.note(Note::Unique { key, began, at, id: id.clone(), is_sent });
+                let (key, window) = (spec.key.unwrap(), window.as_millis() as u64);
+                self.note(Note::Unique { key, began, at, window, id: id.clone(), is_sent });
                 if let SendUniqueOutcome::Sent(sent) = outcome {
                     *self.last.lock().unwrap() = Some((sent, id));
                 }

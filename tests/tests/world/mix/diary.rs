@@ -20,8 +20,8 @@ pub(super) enum Note {
     Step { id: String, value: u64 },
     /// An effect that happens once returned this result.
     Once { id: String, value: u64 },
-    /// Unique work was sent or joined.
-    Unique { key: String, began: usize, at: u64, id: String, is_sent: bool },
+    /// Unique work was sent or joined, by a call that began at `at`, with a window; both in milliseconds.
+    Unique { key: String, began: usize, at: u64, window: u64, id: String, is_sent: bool },
     /// A claim was released.
     UniqueCancelled { key: String },
     /// A job was certainly cancelled.

@@ -4,7 +4,6 @@ use jobqueue::testing::world::Finding;
 
 use super::{Evidence, finding};
 use crate::mix::diary::Note;
-use crate::mix::plan::What;
 
 /// The difference between clocks; a window begins somewhere within its send.
 const TOLERANCE_MILLIS: u64 = 12_000;
@@ -13,8 +12,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let notes = evidence.diary.notes();
     let mut found = Vec::new();
     for (told, first) in &notes {
-        let Note::Unique { key, id, at, is_sent: true, .. } = first else { continue };
-        let Some(window) = window(evidence, id) else { continue };
+        // The window is that of the call: one that takes over a dead sender's id has its own.
+        let Note::Unique { key, id, at, window, is_sent: true, .. } = first else { continue };
         for (_, second) in &notes {
             let Note::Unique { key: other_key, began, at: later, id: other, .. } = second else { continue };
             let within = *began > *told && *later + TOLERANCE_MILLIS < *at + window;
@@ -32,12 +31,4 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         }
     }
     found
-}
-
-/// The window that a job was sent with, in milliseconds.
-fn window(evidence: &Evidence, job: &str) -> Option<u64> {
-    evidence.diary.plan.actions.iter().find_map(|action| match &action.what {
-        What::Unique { spec, window, .. } if spec.id == job => Some(window.as_millis() as u64),
-        _ => None,
-    })
 }
