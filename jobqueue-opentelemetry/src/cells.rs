@@ -4,7 +4,7 @@
 //! and given to the instruments when somebody reads them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use jobqueue::QueueName;
@@ -17,9 +17,17 @@ use crate::listener::{destination, outcome_of};
 /// The greatest number of kinds, in all queues. A program has few, and they do not grow while it runs.
 const MOST: usize = 200;
 
-/// The names of outcomes.
-const OUTCOMES: [&str; 7] =
-    ["completed", "retried", "dead_lettered", "released", "lease_lost", "completed_uncertain", "duplicate"];
+/// The names of outcomes. The last one stands for those of a later version of the library.
+const OUTCOMES: [&str; 8] = [
+    "completed",
+    "retried",
+    "dead_lettered",
+    "released",
+    "lease_lost",
+    "completed_uncertain",
+    "duplicate",
+    names::OTHER,
+];
 
 /// The jobs of one kind in one queue.
 pub(crate) struct Cell {
@@ -30,6 +38,7 @@ pub(crate) struct Cell {
     /// The handlers that run, and how many of them the instrument knows.
     in_flight: AtomicI64,
     told_in_flight: AtomicI64,
+    is_told: AtomicBool,
     /// The deliveries that have ended by outcome, and that the instrument does not know yet.
     attempts: [AtomicU64; OUTCOMES.len()],
 }
@@ -44,6 +53,7 @@ impl Cell {
             attributes: [destination(queue), KeyValue::new(names::KIND, value)],
             in_flight: AtomicI64::default(),
             told_in_flight: AtomicI64::default(),
+            is_told: AtomicBool::default(),
             attempts: Default::default(),
         }
     }
@@ -55,9 +65,8 @@ impl Cell {
 
     /// Counts a delivery that has ended.
     pub(crate) fn count(&self, outcome: &str) {
-        if let Some(place) = OUTCOMES.iter().position(|one| *one == outcome) {
-            self.attempts[place].fetch_add(1, Ordering::Relaxed);
-        }
+        let place = OUTCOMES.iter().position(|one| *one == outcome).unwrap_or(OUTCOMES.len() - 1);
+        self.attempts[place].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Changes the number of handlers that run.
@@ -67,7 +76,10 @@ impl Cell {
 
     fn tell(&self, attempts: &Counter<u64>, in_flight: &UpDownCounter<i64>) {
         let now = self.in_flight.load(Ordering::Relaxed);
-        in_flight.add(now - self.told_in_flight.swap(now, Ordering::Relaxed), &self.attributes);
+        let change = now - self.told_in_flight.swap(now, Ordering::Relaxed);
+        if change != 0 || !self.is_told.swap(true, Ordering::Relaxed) {
+            in_flight.add(change, &self.attributes);
+        }
         for (count, outcome) in self.attempts.iter().zip(OUTCOMES) {
             let count = count.swap(0, Ordering::Relaxed);
             if count > 0 {

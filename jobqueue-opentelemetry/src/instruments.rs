@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter, ObservableGauge};
+use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter, ObservableGauge, UpDownCounter};
 
 use crate::cells::Cells;
 use crate::conventions as names;
@@ -19,6 +19,9 @@ pub(crate) struct Instruments {
     pub(crate) renewals: Counter<u64>,
     pub(crate) transactions: Counter<u64>,
     pub(crate) throttled: Counter<u64>,
+    /// Told by [`Cells::tell`] only, as those in flight.
+    pub(crate) attempts: Counter<u64>,
+    pub(crate) in_flight: UpDownCounter<i64>,
     /// The state of circuits. When it is read, the numbers of all jobs are told.
     _circuit: ObservableGauge<u64>,
 }
@@ -48,6 +51,9 @@ impl Instruments {
         };
         let operation = "Duration of messaging operation initiated by a producer or consumer client.";
         let wait = "Time from the insertion of a message until its first attempt.";
+        let attempts = counter(meter, ATTEMPTS);
+        let in_flight = meter.i64_up_down_counter(names::QUEUE_IN_FLIGHT).with_unit("{job}");
+        let in_flight = in_flight.with_description("Number of handlers that run in this process.").build();
         Self {
             operation_duration: seconds(names::OPERATION_DURATION, names::DURATIONS, operation),
             sent: counter(meter, SENT),
@@ -63,17 +69,21 @@ impl Instruments {
             renewals: counter(meter, RENEWALS),
             transactions: counter(meter, TRANSACTIONS),
             throttled: counter(meter, THROTTLED),
-            _circuit: circuit(meter, Arc::clone(cells)),
+            _circuit: circuit(meter, Arc::clone(cells), attempts.clone(), in_flight.clone()),
+            attempts,
+            in_flight,
         }
     }
 }
 
 /// Returns the gauge of circuits, which also tells the numbers that are added up between two readings. They go through counters of their
 /// own: of two observable ones with equal attributes, one would be lost.
-fn circuit(meter: &Meter, cells: Arc<Cells>) -> ObservableGauge<u64> {
-    let attempts = counter(meter, ATTEMPTS);
-    let in_flight = meter.i64_up_down_counter(names::QUEUE_IN_FLIGHT).with_unit("{job}");
-    let in_flight = in_flight.with_description("Number of handlers that run in this process.").build();
+fn circuit(
+    meter: &Meter,
+    cells: Arc<Cells>,
+    attempts: Counter<u64>,
+    in_flight: UpDownCounter<i64>,
+) -> ObservableGauge<u64> {
     let circuit = meter.u64_observable_gauge(names::CIRCUIT_STATE).with_unit("1");
     let circuit = circuit.with_description("1 while nothing is fetched because every job fails.");
     let told = move |observer: &dyn AsyncInstrument<u64>| {

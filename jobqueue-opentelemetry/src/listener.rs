@@ -27,9 +27,14 @@ impl Listener {
             Event::Sent { queue, messages, failed, error, .. } => {
                 self.sent(instruments, queue, (*messages, *failed), *error);
             }
-            Event::Received { queue, messages, .. } if *messages > 0 => {
-                let name = KeyValue::new(names::OPERATION_NAME, names::RECEIVE);
-                instruments.consumed.add(*messages as u64, &[self.system.clone(), destination(queue), name]);
+            Event::Received { queue, messages, .. } => {
+                if *messages > 0 {
+                    let name = KeyValue::new(names::OPERATION_NAME, names::RECEIVE);
+                    let attributes = [self.system.clone(), destination(queue), name];
+                    instruments.consumed.add(*messages as u64, &attributes);
+                }
+                // A view may drop the gauge that tells these numbers when it is read.
+                self.shared.cells.tell(&instruments.attempts, &instruments.in_flight);
             }
             Event::Started { job, waited } => self.started(instruments, job, *waited),
             Event::Finished { job, queue, outcome, .. } => {

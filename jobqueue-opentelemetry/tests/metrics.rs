@@ -59,6 +59,20 @@ async fn life_of_jobs_is_counted_and_measured() {
     );
 }
 
+// The gauge of circuits tells these numbers when it is read.
+#[tokio::test(start_paused = true)]
+async fn attempts_are_counted_where_a_view_drops_the_circuit() {
+    let kept = Kept::without("jobqueue.circuit.state");
+    let storage = kept.storage();
+    storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).await.unwrap();
+    let handler = |_: Order| async { Ok::<(), JobError>(()) };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    assert!(kept.points("jobqueue.circuit.state").is_empty());
+    assert_eq!(sum(&kept, "jobqueue.job.attempts", &[("jobqueue.outcome", "completed")]), 1.0);
+    assert_eq!(sum(&kept, "jobqueue.queue.in_flight", &[]), 0.0);
+    assert!(!kept.points("jobqueue.queue.in_flight").is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn handler_counts_as_running_until_its_worker_is_dropped() {
     let kept = Kept::new();

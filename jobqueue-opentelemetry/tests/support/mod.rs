@@ -10,7 +10,9 @@ use jobqueue_opentelemetry::{Telemetry, TelemetryBuilder};
 use opentelemetry::trace::SpanId;
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
-use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+use opentelemetry_sdk::metrics::{
+    Aggregation, InMemoryMetricExporter, Instrument, PeriodicReader, SdkMeterProvider, Stream,
+};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +54,18 @@ impl Kept {
         let reader = PeriodicReader::builder(metrics.clone()).build();
         let meters = SdkMeterProvider::builder().with_reader(reader).build();
         Self { tracers, meters, spans, metrics }
+    }
+
+    /// As [`new`](Self::new), with a view that drops a metric.
+    pub fn without(dropped: &'static str) -> Self {
+        let kept = Self::new();
+        let reader = PeriodicReader::builder(kept.metrics.clone()).build();
+        let view = move |instrument: &Instrument| {
+            let drops = Stream::builder().with_aggregation(Aggregation::Drop);
+            (instrument.name() == dropped).then(|| drops.build().unwrap())
+        };
+        let meters = SdkMeterProvider::builder().with_reader(reader).with_view(view).build();
+        Self { meters, ..kept }
     }
 
     pub fn builder(&self) -> TelemetryBuilder {

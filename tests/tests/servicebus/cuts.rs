@@ -158,6 +158,31 @@ async fn send_all(queue: &Queue<Work>, jobs: u32) -> BTreeSet<String> {
     sent
 }
 
+/// Looks every half second whether all is over; connections are no longer cut after half a minute. Returns the number of cuts.
+pub(super) async fn cut_until(
+    bench: &Bench,
+    proxy: &CuttingProxy,
+    is_over: impl Fn() -> bool,
+    between: impl Fn(),
+) -> u32 {
+    let over = async {
+        let mut rounds = 0;
+        while !is_over() {
+            sleep(Duration::from_millis(500)).await;
+            between();
+            rounds += 1;
+            if rounds == 60 {
+                proxy.stop_cutting();
+            }
+        }
+    };
+    let waited = timeout(4 * MINUTE, over).await;
+    let cuts = proxy.cuts();
+    println!("{cuts} cuts");
+    assert!(waited.is_ok(), "after {cuts} cuts not over: {}", bench.emulator.queue("work")["counts"]);
+    cuts
+}
+
 // B2, I1, I12
 #[tokio::test]
 async fn connections_cut_at_any_byte_lose_no_job() {
@@ -186,22 +211,8 @@ async fn connections_cut_at_any_byte_lose_no_job() {
         let left = bench.count("active") + bench.count("scheduled");
         done.lock().unwrap().len() + bad >= sent.len() && letters >= bad as u64 && left == 0
     };
-    let over = async {
-        let mut rounds = 0;
-        while !is_over() {
-            sleep(Duration::from_millis(500)).await;
-            // Locks of answers that were lost, and delays.
-            bench.emulator.advance(Duration::from_secs(5));
-            rounds += 1;
-            if rounds == 60 {
-                proxy.stop_cutting();
-            }
-        }
-    };
-    let waited = timeout(4 * MINUTE, over).await;
-    let cuts = proxy.cuts();
-    println!("{cuts} cuts");
-    assert!(waited.is_ok(), "after {cuts} cuts not over: {}", bench.emulator.queue("work")["counts"]);
+    // Locks of answers that were lost, and delays.
+    let cuts = cut_until(&bench, &proxy, is_over, || bench.emulator.advance(Duration::from_secs(5))).await;
     assert!(cuts > 5, "only {cuts} cuts");
     stop.send(()).unwrap();
     drop(running.await.unwrap());

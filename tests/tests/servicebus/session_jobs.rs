@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::jobs::{Work, work};
 use super::{Bench, MINUTE, python};
 
-/// What ran, in its order. Clones share it.
+/// Lists what ran, in its order. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen(Arc<Mutex<Vec<String>>>);
 

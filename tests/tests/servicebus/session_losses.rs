@@ -11,7 +11,7 @@ use jobqueue_tests::say;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use super::cuts::CuttingProxy;
+use super::cuts::{CuttingProxy, cut_until};
 use super::jobs::{Work, work};
 use super::session_jobs::Seen;
 use super::sessions::text;
@@ -218,20 +218,7 @@ async fn connections_cut_at_any_byte_keep_the_order_of_sessions() {
         worker(open(), move |name| book.note(name)).build().unwrap().run_until(async { drop(stopped.await) });
     let running = tokio::spawn(running);
     send_in_order(&open()).await;
-    let over = async {
-        let mut rounds = 0;
-        while bench.count("active") > 0 {
-            sleep(Duration::from_millis(500)).await;
-            rounds += 1;
-            if rounds == 60 {
-                proxy.stop_cutting();
-            }
-        }
-    };
-    let waited = timeout(4 * MINUTE, over).await;
-    let cuts = proxy.cuts();
-    println!("{cuts} cuts");
-    assert!(waited.is_ok(), "after {cuts} cuts not over: {}", bench.emulator.queue("work")["counts"]);
+    let cuts = cut_until(&bench, &proxy, || bench.count("active") == 0, || {}).await;
     assert!(cuts > 3, "only {cuts} cuts");
     stop.send(()).unwrap();
     drop(running.await.unwrap());
