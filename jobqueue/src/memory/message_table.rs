@@ -189,6 +189,7 @@ impl MessageTable {
             next_visible: until,
             granted: None,
             dead: None,
+            group: None,
         })
     }
 

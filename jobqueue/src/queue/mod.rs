@@ -25,6 +25,7 @@ mod delivery;
 mod errors;
 mod history;
 mod history_trim;
+mod kept_text;
 mod leased_job;
 mod native_dead_letter;
 mod prepare;
@@ -67,6 +68,7 @@ pub(crate) use dead_letters::{DeadLetterQueue, PassAction};
 pub(crate) use decode::{Decoded, Incoming, Kinds, Rejection, decode, lease_only};
 pub(crate) use deferral::{Cause, Deferred, defer, note_running};
 pub(crate) use delivery::{from_json, to_json};
+pub(crate) use kept_text::message_of;
 pub(crate) use leased_job::LeasedJob;
 #[cfg(feature = "sqlite")]
 pub(crate) use prepare::Prepared;

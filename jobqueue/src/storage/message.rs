@@ -112,6 +112,8 @@ pub struct LeasedMessage {
     pub granted: Option<Duration>,
     /// The reason why the message is in a dead-letter queue of the storage's own.
     pub dead: Option<DeadLetterCause>,
+    /// The [group](super::PutMessage::group) of the message, if the storage tells it.
+    pub group: Option<String>,
 }
 
 impl LeasedMessage {
@@ -132,6 +134,7 @@ impl LeasedMessage {
             next_visible,
             granted: None,
             dead: None,
+            group: None,
         }
     }
 
@@ -153,6 +156,13 @@ impl LeasedMessage {
     #[must_use]
     pub fn with_dead(mut self, cause: impl Into<Option<DeadLetterCause>>) -> Self {
         self.dead = cause.into();
+        self
+    }
+
+    /// Sets the group, if the storage tells it.
+    #[must_use]
+    pub fn with_group(mut self, group: impl Into<Option<String>>) -> Self {
+        self.group = group.into();
         self
     }
 }

@@ -15,6 +15,7 @@ mod namespace;
 mod opening;
 mod push;
 mod python;
+mod session_groups;
 mod session_jobs;
 mod session_losses;
 mod sessions;

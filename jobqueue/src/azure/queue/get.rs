@@ -88,6 +88,7 @@ fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> Option<Lease
         next_visible: raw.next_visible.as_deref().map_or(until, |text| time::date(Some(text))),
         granted: None,
         dead: None,
+        group: None,
     })
 }
 

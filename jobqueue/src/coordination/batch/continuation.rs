@@ -7,6 +7,7 @@
 use super::ledger::{Ledger, Plan};
 use crate::error::Error;
 use crate::name::QueueName;
+use crate::queue;
 use crate::settings::metadata::Metadata;
 use crate::storage::{PutMessage, StoreError, StoreErrorKind as K};
 
@@ -26,12 +27,18 @@ impl Ledger<'_> {
 
     async fn put(&self, queue: &QueueName, text: &str) -> Result<(), StoreError> {
         let queues = self.storage.queues();
-        match queues.put(queue, PutMessage::new(text)).await {
+        match queues.put(queue, self.message(queue, text).await?).await {
             Err(e) if e.kind() == K::QueueNotFound => {
                 queues.create_queue(queue, &Metadata::new()).await?;
-                queues.put(queue, PutMessage::new(text)).await.map(drop)
+                queues.put(queue, self.message(queue, text).await?).await.map(drop)
             }
             answer => answer.map(drop),
         }
+    }
+
+    async fn message(&self, queue: &QueueName, text: &str) -> Result<PutMessage, StoreError> {
+        let message = queue::message_of(&**self.storage.queues(), queue, text).await?;
+        // Not the id of the job, which is that of the batch: the job that began the batch may have the same.
+        Ok(message.with_job(format!("{}/then", self.id.as_str())))
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct Held {
     pub(super) entry: DeadLetterEntry,
     pub(super) letter: DeadLetter,
     pub(super) inserted: SystemTime,
+    /// The group of the message, where the storage keeps the order.
+    pub(super) group: Option<String>,
 }
 
 impl Held {
@@ -176,7 +178,7 @@ impl DeadLetterQueue {
     }
 
     async fn look(&self, pass: &mut Pass<'_>, leased: LeasedMessage, tell: &mut Listener<'_>) {
-        let LeasedMessage { message, text, inserted, dead, .. } = leased;
+        let LeasedMessage { message, text, inserted, dead, group, .. } = leased;
         if !pass.looked_at.insert(message.id.clone()) {
             return pass.held.push(message);
         }
@@ -192,7 +194,7 @@ impl DeadLetterQueue {
         if !pass.options.picks(&letter) {
             return pass.leave(message);
         }
-        let held = Held { message, entry, letter, inserted };
+        let held = Held { message, entry, letter, inserted, group };
         match pass.seen.turn(&held, pass.began) {
             Turn::Leave => pass.leave(held.message),
             Turn::First => self.first(pass, held, tell).await,

@@ -1,5 +1,6 @@
 //! Puts a dead letter back into its queue, or deletes it.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
@@ -8,6 +9,7 @@ use super::letter::DeadLetterEntry;
 use super::pass::Held;
 use super::past;
 use super::untyped::DeadLetterQueue;
+use crate::entropy;
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::fifo::{is_in_order, restamp};
@@ -46,6 +48,8 @@ impl DeadLetterQueue {
     /// The error, and whether the job is in its queue all the same.
     pub(super) async fn put_back(&self, held: &Held) -> Result<(), (Put, Error)> {
         let mut tries = Tries::until(Instant::now() + BUDGET, 1, 2);
+        // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
+        let identity: Arc<str> = entropy::uuid_v4().to_string().into();
         loop {
             let revived = self.revived(held).await;
             let Revived { text, key, group, blobs } = revived.map_err(|error| match tries.is_in_doubt() {
@@ -53,6 +57,7 @@ impl DeadLetterQueue {
                 false => (Put::No, error),
             })?;
             let put = PutMessage::new(text).with_shard_key(key).with_group(group);
+            let put = put.with_job(Arc::clone(&identity));
             let error = match self.core.store().put(&self.core.name, put).await {
                 Ok(_) => break,
                 Err(error) => error,
@@ -123,8 +128,10 @@ impl DeadLetterQueue {
 
     /// Returns the new message for a dead letter.
     async fn revived(&self, held: &Held) -> Result<Revived, Error> {
+        // A producer of another program may have chosen the group without saying so in the text.
+        let told = held.group.clone().filter(|_| self.core.orders_groups);
         let as_it_is =
-            |text: &str| Revived { text: text.to_owned(), key: None, group: None, blobs: Vec::new() };
+            |text: &str| Revived { text: text.to_owned(), key: None, group: told.clone(), blobs: Vec::new() };
         let DeadLetterEntry::Event(envelope) = &held.entry else { return Ok(as_it_is(&held.letter.text)) };
         self.check_home(envelope)?;
         if let Some(text) = self.kept_text(envelope).await? {
@@ -140,7 +147,7 @@ impl DeadLetterQueue {
         match fitted {
             Ok(text) => {
                 let keeps_order = self.core.orders_groups && is_in_order(&envelope);
-                let group = envelope.key.clone().filter(|_| keeps_order);
+                let group = envelope.key.clone().filter(|_| keeps_order).or(told);
                 Ok(Revived { text, key: envelope.key, group, blobs })
             }
             Err(error) => {

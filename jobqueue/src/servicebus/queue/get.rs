@@ -85,6 +85,7 @@ async fn leased(
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
         .with_dead(content.cause.filter(|_| is_dead))
+        .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
         .with_granted((granted + waited < asked).then_some(granted + waited));
     queues.held.insert(taken.lock, held);
     Some(lease)

@@ -26,7 +26,7 @@ use crate::storage::{
 };
 use crate::sync::lock;
 
-/// The longest id of a session.
+/// The longest id of a session, and of a message.
 const MAX_ID: usize = 128;
 
 /// The sessions of the queues of a handle.
@@ -43,12 +43,12 @@ impl Sessions {
     }
 }
 
-/// Returns the id of the session for a group: the group, or the hash of one that is too long.
-pub(super) fn id_for(group: &str) -> String {
-    if group.chars().count() <= MAX_ID {
-        return group.to_owned();
+/// Returns the id of the session for a group, or of the message for a job: its name, or the hash of one that is too long.
+pub(super) fn id_for(name: &str) -> String {
+    if name.chars().count() <= MAX_ID {
+        return name.to_owned();
     }
-    let digest = Sha256::digest(group.as_bytes());
+    let digest = Sha256::digest(name.as_bytes());
     digest.iter().fold("sha256:".to_owned(), |id, byte| format!("{id}{byte:02x}"))
 }
 

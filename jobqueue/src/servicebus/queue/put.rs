@@ -35,7 +35,7 @@ pub(super) async fn put(
     let nonce = entropy::uuid_v4();
     let id = nonce.to_string();
     let is_delayed = !message.visibility_delay.is_zero();
-    let message_id = message.job.as_deref().map_or_else(|| id.clone(), ToOwned::to_owned);
+    let message_id = message.job.as_deref().map_or_else(|| id.clone(), in_session::id_for);
     let group = if queues.requires_session(queue, Operation::Put).await? {
         Some(in_session::id_for(message.group.as_ref().unwrap_or(&message_id)))
     } else {

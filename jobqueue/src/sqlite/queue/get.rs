@@ -45,6 +45,7 @@ impl Leased {
             next_visible,
             granted: None,
             dead: None,
+            group: None,
         };
         let messages = self.rows.into_iter().map(message).collect();
         Received::new(messages).with_next_visible_in(self.next_visible_in)

@@ -1,0 +1,114 @@
+//! The session and the `message-id` of what is put without a sender: continuations of batches, and dead letters that are put back.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use jobqueue::dead_letters::RedriveOptions;
+use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
+use jobqueue::testing::faults::{Fault, Faulty};
+use jobqueue::{JobError, QueueName, Worker};
+use serde_json::{Value, json};
+
+use super::Bench;
+use super::jobs::{Work, work};
+
+impl Bench {
+    /// Returns the messages of a queue as the service has them.
+    fn messages(&self, queue: &str) -> Vec<Value> {
+        self.emulator.queue(queue)["messages"].as_array().unwrap().clone()
+    }
+
+    /// Returns the text of a job that is sent in order.
+    async fn text_in_order(&self, id: &str, key: &str) -> String {
+        self.emulator.create_queue("scratch", json!({ "RequiresSession": true }));
+        let scratch = self.storage.queue_named::<Work>("scratch").await.unwrap();
+        scratch.send(&work("join")).id(id).key(key).in_order().await.unwrap();
+        let name = QueueName::new("scratch").unwrap();
+        let peeked = self.store().peek(&name, 1).await.unwrap();
+        peeked[0].text.clone().unwrap()
+    }
+
+    /// Writes the plan of a sealed batch without children, as an earlier version would have.
+    async fn seal(&self, batch: &str, text: &str) {
+        let container = ContainerName::new("jobqueue-batches").unwrap();
+        self.blobs.blobs().create_container(&container).await.unwrap();
+        let plan = json!({ "children": 0, "queue": "work", "text": text });
+        let name = BlobName::new(container, format!("{batch}/plan")).unwrap();
+        self.blobs.blobs().put_blob(&name, Bytes::from(plan.to_string()), PutBlob::new()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_continuation_in_order_gets_the_session_of_its_key() {
+    let bench = Bench::of_sessions();
+    bench.seal("b", &bench.text_in_order("b", "a").await).await;
+    bench.storage.batch("b").await.unwrap().then(&work("join")).await.unwrap();
+    let messages = bench.messages("work");
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert_eq!(messages[0]["session"], "a");
+}
+
+#[tokio::test]
+async fn a_continuation_that_is_put_twice_is_one_message() {
+    let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
+    // The job that began the batch has its id.
+    bench.storage.queue::<Work>().await.unwrap().send(&work("begin")).id("b").await.unwrap();
+    bench.storage.batch("b").await.unwrap().then(&work("join")).await.unwrap();
+    // Whoever has put it died before he recorded that.
+    let sent = BlobName::new(ContainerName::new("jobqueue-batches").unwrap(), "b/sent").unwrap();
+    bench.blobs.blobs().delete_blob(&sent, None).await.unwrap();
+    bench.storage.batch("b").await.unwrap().then(&work("join")).await.unwrap();
+    let ids: Vec<_> = bench.messages("work").iter().map(|message| message["id"].clone()).collect();
+    assert_eq!(ids, ["b", "b/then"]);
+}
+
+#[tokio::test]
+async fn a_message_of_others_is_put_back_into_its_session() {
+    let bench = Bench::of_sessions();
+    let event = json!({ "specversion": "1.0", "id": "1", "source": "urn:other", "type": "work", "data": { "name": "x" } });
+    bench.put_in("a", &event.to_string()).await;
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    delivery.dead_letter("not yet").await.unwrap();
+    bench.put_in("b", "no event").await;
+    let handler = |_: Work| async { Ok::<(), JobError>(()) };
+    while bench.count("active") > 0 {
+        let worker = Worker::builder(bench.another()).handle(handler).build().unwrap();
+        let _ = worker.run_until_idle().await.unwrap();
+    }
+    let report = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!(report.moved.len(), 2, "{report:?}");
+    let mut sessions: Vec<_> = bench
+        .messages("work")
+        .iter()
+        .map(|message| message["session"].as_str().unwrap().to_owned())
+        .collect();
+    sessions.sort();
+    assert_eq!(sessions, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_redrive_whose_answer_was_lost_is_one_message() {
+    let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    queue.send(&work("bad")).id("1").await.unwrap();
+    queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("bad").await.unwrap();
+    let faulty = Faulty::quiet(&bench.another());
+    faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let queue = faulty.storage().queue::<Work>().await.unwrap();
+    let report = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
+    assert_eq!(report.moved, ["1"]);
+    assert_eq!(bench.count("active"), 1);
+}
+
+// The service takes at most 128 characters.
+#[tokio::test]
+async fn a_long_id_of_a_job_makes_a_short_message_id() {
+    let bench = Bench::new();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    let id = "x".repeat(300);
+    queue.send(&work("long")).id(&id).await.unwrap();
+    assert!(bench.messages("work")[0]["id"].as_str().unwrap().len() <= 128);
+    let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(&*delivery.info().id, id);
+}
