@@ -66,6 +66,7 @@ mod sas;
 mod session;
 mod settings;
 mod texts;
+mod tls;
 mod token;
 
 pub use options::Options;

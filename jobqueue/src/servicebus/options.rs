@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::amqp::{Links, Trust};
+use super::amqp::Links;
 use super::connection_string::{self, Namespace};
 use super::entity::{Entities, NewQueues};
 use super::queue::ServiceBusQueues;
 use super::sas::{Key, VALIDITY};
 use super::texts::Beside;
+use super::tls::Trust;
 use super::token::Credential;
 use crate::entra::{TokenSource, credential_methods};
 use crate::error::{Error, ErrorKind};
@@ -45,7 +46,6 @@ pub struct Options {
     namespace: Namespace,
     credential: Given,
     trust: Trust,
-    trusted: Vec<reqwest::Certificate>,
     new: NewQueues,
     wait: Duration,
     token_validity: Option<Duration>,
@@ -66,7 +66,6 @@ impl Options {
             namespace,
             credential: key.map_or(Given::Entra(TokenSource::Automatic), Given::Key),
             trust: Trust::default(),
-            trusted: Vec::new(),
             new: NewQueues { lock: Duration::from_secs(60), duplicates: None, sessions: false },
             wait: Duration::from_millis(50),
             token_validity: None,
@@ -134,9 +133,9 @@ impl Options {
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration) when the text is not a certificate.
     pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, Error> {
-        let certificate = reqwest::Certificate::from_pem(pem).ok().filter(|_| self.trust.add(pem));
-        let refusal = || refused("the root certificate is not a certificate in PEM".to_owned());
-        self.trusted.push(certificate.ok_or_else(refusal)?);
+        if !self.trust.add(pem) {
+            return Err(refused("the root certificate is not a certificate in PEM".to_owned()));
+        }
         Ok(self)
     }
 
@@ -164,7 +163,8 @@ impl Options {
             Given::Key(key) => Credential::Key(key, self.token_validity.unwrap_or(VALIDITY)),
             Given::Entra(source) => Credential::entra(source),
         });
-        let entities = Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trusted, self.new);
+        let entities =
+            Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
         let links = Links::new(namespace, self.trust, credential);
         Arc::new(ServiceBusQueues::new(links, Arc::new(entities), Beside { blobs }, self.wait))
     }

@@ -18,8 +18,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::super::connection_string::Namespace;
 use super::super::error::Fault;
+use super::super::tls::Trust;
 use super::session;
-use super::stream::{self, Trust};
+use super::stream;
 use super::tap::{Seen, Tap};
 use super::values::condition_of;
 use crate::{entropy, task};

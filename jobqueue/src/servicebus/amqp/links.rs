@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 use super::super::connection_string::Namespace;
 use super::super::error::Fault;
+use super::super::tls::Trust;
 use super::super::token::{Credential, Token};
 use super::connection::Connection;
 use super::receiver::{ReceiveLink, Replacing};
 use super::requests::{Node, Request};
 use super::sender::SendLink;
 use super::session::Accepted;
-use super::stream::Trust;
 use crate::storage::Notifier;
 use crate::sync::lock;
 use crate::task;

@@ -15,5 +15,4 @@ mod transaction;
 mod values;
 
 pub(super) use links::Links;
-pub(super) use stream::Trust;
 pub(super) use values::{Incoming, encode, field, map};

@@ -6,11 +6,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use reqwest::{Certificate, Client, Method, StatusCode};
+use reqwest::{Client, Method, StatusCode};
 
 pub(crate) use self::atom::Description;
 use super::connection_string::Namespace;
 use super::error::Fault;
+use super::tls::Trust;
 use super::token::Credential;
 
 const API_VERSION: &str = "2021-05";
@@ -37,7 +38,7 @@ pub(crate) struct NewQueues {
 pub(crate) struct Entities {
     namespace: Arc<Namespace>,
     credential: Arc<Credential>,
-    trusted: Vec<Certificate>,
+    trust: Trust,
     new: NewQueues,
     client: OnceLock<Client>,
 }
@@ -52,10 +53,10 @@ impl Entities {
     pub(in crate::servicebus) fn new(
         namespace: Arc<Namespace>,
         credential: Arc<Credential>,
-        trusted: Vec<Certificate>,
+        trust: Trust,
         new: NewQueues,
     ) -> Self {
-        Self { namespace, credential, trusted, new, client: OnceLock::new() }
+        Self { namespace, credential, trust, new, client: OnceLock::new() }
     }
 
     /// Returns whether queues that are created require sessions.
@@ -120,7 +121,7 @@ impl Entities {
         let mut url = url::Url::parse(&format!("{base}/{path}")).map_err(|error| not_sent(&error))?;
         url.query_pairs_mut().append_pair("api-version", API_VERSION).extend_pairs(query);
         let token = self.credential.header(&format!("{base}/{path}")).await?;
-        let request = self.client()?.request(method, url).header("authorization", token).timeout(LIMIT);
+        let request = self.client().await?.request(method, url).header("authorization", token).timeout(LIMIT);
         let request = match document {
             Some(text) => request.header("content-type", "application/atom+xml").body(text),
             None => request,
@@ -136,7 +137,7 @@ impl Entities {
         Ok((answer.status(), body))
     }
 
-    fn client(&self) -> Result<&Client, Fault> {
+    async fn client(&self) -> Result<&Client, Fault> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
@@ -146,16 +147,16 @@ impl Entities {
             .connect_timeout(Duration::from_secs(10))
             .referer(false)
             .http1_only();
-        if self.namespace.tls {
+        let config = if self.namespace.tls {
             builder = builder.https_only(true);
+            self.trust.config().await
         } else {
             // Requests to an emulator do not go to a proxy. Node closes idle connections after 5 seconds.
             builder = builder.no_proxy().pool_idle_timeout(Duration::from_secs(4));
-        }
-        if !self.trusted.is_empty() {
-            builder = builder.tls_certs_merge(self.trusted.iter().cloned());
-        }
-        let client = builder.build().map_err(|error| not_sent(&error))?;
+            Trust::nobody()
+        };
+        let config = config.map_err(|error| not_sent(&error))?;
+        let client = builder.tls_backend_preconfigured(config).build().map_err(|error| not_sent(&error))?;
         Ok(self.client.get_or_init(|| client))
     }
 }

@@ -1,0 +1,63 @@
+//! The configuration of TLS, for AMQP and for HTTP.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls_platform_verifier::Verifier;
+use tokio::sync::OnceCell;
+use tokio::task::spawn_blocking;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
+
+/// The certificate authorities that are trusted besides those of the platform, and the configuration that follows. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trust {
+    further: Vec<CertificateDer<'static>>,
+    /// Made once: the platform's authorities are read from some hundred files.
+    config: Arc<OnceCell<ClientConfig>>,
+}
+
+impl Trust {
+    /// Adds an authority in PEM; false if the text is none.
+    pub(crate) fn add(&mut self, pem: &[u8]) -> bool {
+        let Ok(certificate) = CertificateDer::from_pem_slice(pem) else { return false };
+        self.further.push(certificate);
+        self.config = Arc::default();
+        true
+    }
+
+    /// Returns the configuration of a client that trusts these authorities.
+    ///
+    /// # Errors
+    /// The platform's authorities cannot be read, or none of all is usable.
+    pub(crate) async fn config(&self) -> io::Result<ClientConfig> {
+        let read = || async {
+            let further = self.further.clone();
+            spawn_blocking(move || trusting(further))
+                .await
+                .map_err(io::Error::other)?
+                .map_err(io::Error::other)
+        };
+        self.config.get_or_try_init(read).await.cloned()
+    }
+
+    /// Returns the configuration of a client that trusts nobody, for connections without TLS.
+    ///
+    /// # Errors
+    /// The library supports none of the versions of TLS.
+    pub(crate) fn nobody() -> io::Result<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
+        Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+    }
+}
+
+fn trusting(further: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = Verifier::new_with_extra_roots(further, Arc::clone(&provider))?;
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    Ok(config.with_no_client_auth())
+}
