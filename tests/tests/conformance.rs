@@ -13,7 +13,7 @@ use jobqueue::storage::{Storage, traced};
 use jobqueue::testing::faults::Faulty;
 use jobqueue::{azure, memory, servicebus, sqlite};
 use jobqueue_conformance::{Deviation, Promise, Subject, promises, run_all};
-use jobqueue_test_support::servicebus::ServiceBus;
+use jobqueue_test_support::servicebus::{self as servicebus_support, ServiceBus};
 use jobqueue_tests::azurite::Azurite;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
@@ -140,7 +140,7 @@ fn service_bus() -> impl Iterator<Item = Trial> {
         |promise: &&Promise| promise.name().split("::").next().is_some_and(|it| OF_QUEUES.contains(&it));
     promises().iter().filter(of_queues).map(|promise| {
         trial("servicebus", promise, move || {
-            let given = std::env::var("JOBQUEUE_TEST_SERVICEBUS").ok();
+            let given = servicebus_support::namespace();
             let is_real = given.is_some();
             let emulator = ServiceBus::shared;
             let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

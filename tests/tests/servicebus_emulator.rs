@@ -21,8 +21,12 @@ fn answers(port: u16) -> bool {
 /// Runs the checks of a client, each group on an emulator of its own, because the checks move its clock. All run at
 /// once, because the clients mostly wait.
 fn run(groups: &[&str], command: impl Fn(&ServiceBus, &str) -> Command) {
+    run_on(ServiceBus::start, groups, command);
+}
+
+fn run_on(start: fn() -> ServiceBus, groups: &[&str], command: impl Fn(&ServiceBus, &str) -> Command) {
     let running = groups.iter().map(|&group| {
-        let emulator = ServiceBus::start();
+        let emulator = start();
         let checks = command(&emulator, group).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         (group, checks, emulator)
     });
@@ -57,17 +61,20 @@ fn stock_python_client_finds_every_feature() {
 #[test]
 fn stock_javascript_client_finds_every_feature() {
     let groups = ["deliveries", "times", "sessions", "settings", "transactions", "links", "faults"];
-    run(&groups, |emulator, group| {
-        let mut checks = Command::new("node");
-        checks
-            .arg(servicebus::source().join("clients/js/run.js"))
-            .arg(emulator.ready().to_string())
-            .arg(group);
-        checks
-            .env("NODE_PATH", servicebus::packages())
-            .env("NODE_EXTRA_CA_CERTS", emulator.certificate_path());
-        checks
-    });
+    run(&groups, javascript);
+}
+
+fn javascript(emulator: &ServiceBus, group: &str) -> Command {
+    let mut checks = Command::new("node");
+    checks.arg(servicebus::source().join("clients/js/run.js")).arg(emulator.ready().to_string()).arg(group);
+    checks.env("NODE_PATH", servicebus::packages()).env("NODE_EXTRA_CA_CERTS", emulator.certificate_path());
+    checks
+}
+
+#[test]
+fn stock_javascript_client_finds_the_same_through_the_gateway() {
+    let groups = ["deliveries", "times", "sessions", "settings", "transactions", "links", "faults"];
+    run_on(|| ServiceBus::behind_gateway(&[]), &groups, javascript);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod cuts;
 mod dead_letters;
 mod entra;
 mod faults;
+mod gateway;
 mod idling;
 mod jobs;
 mod leftovers;

@@ -6,10 +6,12 @@ const { Broker } = require('./amqp/broker.js');
 const { Tokens } = require('./amqp/claims.js');
 const { Clock } = require('./clock.js');
 const { Control } = require('./http/control.js');
+const { frames } = require('./amqp/hooks.js');
 const { Faults } = require('./faults.js');
 const { Listeners } = require('./listeners.js');
 const { Management } = require('./http/management.js');
 const { Namespace } = require('./store/namespace.js');
+const { Queues } = require('./http/queues.js');
 
 const DEFAULTS = {
     host: '127.0.0.1',
@@ -39,7 +41,7 @@ async function start(given = {}) {
     const tokens = new Tokens({ keyName: options.keyName, key: options.sharedKey, checks: options.checksTokens });
     const broker = new Broker({ namespace, clock, faults, tokens, options });
     const management = new Management({ namespace, faults, tokens, clock, options });
-    const control = new Control({ namespace, faults, clock, broker });
+    const control = new Control({ queues: new Queues(namespace), faults, clock, broker, frames });
     const listeners = new Listeners();
     const { host } = options;
     const shared = { host, broker, management, faults };

@@ -118,8 +118,8 @@ class Fault {
             return;
         }
         if (action === 'busy' || action === 'error') {
-            if (fields.performed) perform();
-            call.refuse(action === 'busy' ? serverBusy() : this.error());
+            const refuse = () => call.refuse(action === 'busy' ? serverBusy() : this.error());
+            perhaps(fields.performed, call, perform, refuse);
             return;
         }
         const late = () => this.answerLater(call, perform);
@@ -128,8 +128,8 @@ class Fault {
         } else if (action === 'hold') {
             this.held.push(late());
         } else {
-            if (fields.performed ?? true) perform();
-            if (action !== 'drop') strike(action, call.link, fields);
+            const end = () => (action === 'drop' ? call.drop?.() : strike(action, call.link, fields));
+            perhaps(fields.performed ?? true, call, perform, end);
         }
     }
 
@@ -159,6 +159,13 @@ class Fault {
         const left = this.left === Infinity ? null : this.left;
         return { id: this.id, ...this.fields, left, hits: this.hits, held: this.held.length };
     }
+}
+
+/** Performs a call if it is to be performed, and goes on when that is done: at once, unless the call has to be carried to a namespace. */
+function perhaps(isPerformed, call, perform, goOn) {
+    if (isPerformed) perform();
+    if (isPerformed && call.whenPerformed) call.whenPerformed(goOn);
+    else goOn();
 }
 
 module.exports = { Faults };

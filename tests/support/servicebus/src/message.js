@@ -73,6 +73,13 @@ class Message {
         for (const section of this.sections) if (BODY.includes(section.name)) parts.push(section.raw);
         return Buffer.concat(parts);
     }
+
+    /** Returns the bytes with application properties added, and with that value as the body. */
+    replaced(applicationProperties, value) {
+        const kept = ['header', 'properties'].map((name) => this.section(name)?.raw).filter((raw) => raw);
+        const properties = merged(this.applicationProperties, applicationProperties);
+        return Buffer.concat([...kept, write(0x74, mapOf(properties, types.wrap_string)), write(0x77, value)]);
+    }
 }
 
 function readSections(raw) {
@@ -131,4 +138,4 @@ function identity(value) {
     return Buffer.isBuffer(read) ? `bytes:${read.toString('hex')}` : String(read);
 }
 
-module.exports = { Message, entries, number, plain };
+module.exports = { Message, entries, identity, number, plain };

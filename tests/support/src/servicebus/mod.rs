@@ -1,27 +1,36 @@
-//! The emulator of Service Bus in `servicebus/`, installed and started by the tests.
+//! The emulator of Service Bus in `servicebus/`, installed and started by the tests; or the gateway before a namespace.
 //!
 //! It listens on free ports, so that any number of test programs can run at once. It ends with the test program, however
 //! that ends, because it watches its standard input, whose other end the test program holds.
+//!
+//! `JOBQUEUE_TEST_SERVICEBUS` names a namespace by its connection string: then the same tests run there. The gateway passes on
+//! what clients and the namespace say, plants the faults, and deletes its queues at its end. With the value `emulator` it starts
+//! an emulator and takes that for the namespace.
 
 mod control;
 mod fault;
+mod namespace;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::control::Control;
 pub use self::fault::Fault;
+pub use self::namespace::{EXCLUDED, is_excluded, namespace};
 use crate::azurite::Certificate;
 use crate::node;
 
-/// A running emulator. Dropping it stops it.
+/// The longest time for which the end of a gateway is waited for.
+const LONGEST_END: Duration = Duration::from_secs(60);
+
+/// A running emulator, or a gateway. Dropping it stops it.
 #[derive(Debug)]
 pub struct ServiceBus {
     child: Child,
@@ -55,17 +64,33 @@ impl ServiceBus {
     /// # Panics
     /// As [`shared`](Self::shared).
     pub fn start_with(arguments: &[&str]) -> Self {
+        match namespace::given() {
+            Some(_) => Self::run("gateway.js", arguments, &[]),
+            None => Self::run("main.js", arguments, &[]),
+        }
+    }
+
+    /// Starts the gateway before an emulator of its own, whatever the environment says, with further arguments.
+    ///
+    /// # Panics
+    /// As [`shared`](Self::shared).
+    pub fn behind_gateway(arguments: &[&str]) -> Self {
+        Self::run("gateway.js", arguments, &[(namespace::VARIABLE, namespace::EMULATOR)])
+    }
+
+    fn run(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let certificate = Certificate::for_this_machine();
         let (cert, key) = certificate.write_to(folder.path());
         let mut child = Command::new("node")
-            .arg(source().join("main.js"))
+            .arg(source().join(program))
             .arg("--cert")
             .arg(cert)
             .arg("--key")
             .arg(key)
             .args(arguments)
             .env("NODE_PATH", packages())
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(log(folder.path())).expect("a log file"))
@@ -252,6 +277,17 @@ impl ServiceBus {
         Duration::from_nanos(times.sum())
     }
 
+    /// Ends the process. A gateway has time to delete its queues.
+    fn end(&mut self) {
+        drop(self.child.stdin.take());
+        let until = Instant::now() + if namespace().is_some() { LONGEST_END } else { Duration::ZERO };
+        while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Returns the end of the emulator's log.
     pub fn log_tail(&self) -> String {
         tail(self.folder.path())
@@ -263,8 +299,7 @@ impl Drop for ServiceBus {
         if std::thread::panicking() {
             eprintln!("the end of the emulator's log:\n{}", self.log_tail());
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 

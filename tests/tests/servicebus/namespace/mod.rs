@@ -2,7 +2,8 @@
 //!
 //! `JOBQUEUE_TEST_SERVICEBUS` names a namespace by a connection string with the claim Manage, tier Standard or Premium. Each test makes a queue
 //! of its own there, `jobqueue-test-…`, deletes it before and after, and waits by the true time. Two runs on one namespace at once
-//! disturb each other. Stock Python programs send, receive and dead-letter there too. The other tests of this program plant faults and move the clock, which only the emulator can.
+//! disturb each other. Stock Python programs send, receive and dead-letter there too. They speak to the namespace itself; the other tests of this
+//! program reach it through the gateway, which plants faults.
 
 mod dead_letters;
 mod interop;
@@ -17,7 +18,7 @@ use jobqueue::storage::StoreErrorKind;
 use jobqueue::{
     Context, JobError, JobInfo, Queue, QueueMessage, QueueName, SendOptions, Storage, Worker, WorkerBuilder,
 };
-use jobqueue_test_support::servicebus::ServiceBus;
+use jobqueue_test_support::servicebus::{self, ServiceBus};
 use serde::{Deserialize, Serialize};
 
 /// The shortest lock of the service.
@@ -55,8 +56,7 @@ message!(ForPython, "jobqueue-test-for-python");
 
 /// Returns the connection string of the namespace, or of the emulator.
 fn connection_string() -> String {
-    let given = std::env::var("JOBQUEUE_TEST_SERVICEBUS").ok();
-    given.unwrap_or_else(|| ServiceBus::shared().connection_string().to_owned())
+    servicebus::namespace().unwrap_or_else(|| ServiceBus::shared().connection_string().to_owned())
 }
 
 /// A queue that nobody else uses.

@@ -81,16 +81,21 @@ class RequestLink {
     answer(request, status, description, body, condition) {
         const link = this.broker.answerLink(this.receiver, request.replyTo);
         if (!link) return;
-        const properties = {
-            statusCode: types.wrap_int(status),
-            'status-code': types.wrap_int(status),
-            statusDescription: description,
-            'status-description': description,
-        };
-        if (condition) properties.errorCondition = types.wrap_symbol(condition);
-        const id = request.list('properties')[0];
-        link.send(message.encode({ correlation_id: id, application_properties: properties, body }));
+        link.send(answerTo(request, { status, description, body, condition }));
     }
 }
 
-module.exports = { AnswerLink, RequestLink };
+/** Returns the bytes of an answer to a request. */
+function answerTo(request, { status, description, body = {}, condition }) {
+    const properties = {
+        statusCode: types.wrap_int(status),
+        'status-code': types.wrap_int(status),
+        statusDescription: description,
+        'status-description': description,
+    };
+    if (condition) properties.errorCondition = types.wrap_symbol(condition);
+    const id = request.list('properties')[0];
+    return message.encode({ correlation_id: id, application_properties: properties, body });
+}
+
+module.exports = { AnswerLink, RequestLink, answerTo };

@@ -2,18 +2,15 @@
 // The control endpoint for tests: queues without the service's limits, faults, the clock, and what has happened.
 
 const { readBody } = require('./body.js');
-const { frames } = require('../amqp/hooks.js');
 const { strike, STRIKES } = require('../amqp/strikes.js');
 const { ServiceError, badRequest } = require('../errors.js');
-const { plain } = require('../message.js');
-const settings = require('../store/settings.js');
 
-const NO_LIMITS = { limits: false };
 const LONGEST_WAIT = 60_000;
 
 class Control {
-    constructor({ namespace, faults, clock, broker }) {
-        Object.assign(this, { namespace, faults, clock, broker });
+    /** Takes what the emulator and the gateway have each in their way, and the counts of frames. */
+    constructor({ queues, faults, clock, broker, frames }) {
+        Object.assign(this, { queues, faults, clock, broker, frames });
     }
 
     async serve(request, response) {
@@ -38,14 +35,9 @@ class Control {
 }
 
 const ROUTES = {
-    'PUT queues': ({ namespace }, { name, body }) => {
-        const isThere = namespace.queues.has(name.toLowerCase());
-        const queue = isThere ? namespace.update(name, body, NO_LIMITS) : namespace.create(name, body, NO_LIMITS);
-        return shown(queue);
-    },
-    'GET queues': ({ namespace }, { name }) =>
-        name === undefined ? [...namespace.queues.values()].map(summary) : shown(namespace.find(name)),
-    'DELETE queues': ({ namespace }, { name }) => namespace.remove(name),
+    'PUT queues': ({ queues }, { name, body }) => queues.put(name, body),
+    'GET queues': ({ queues }, { name }) => (name === undefined ? queues.list() : queues.get(name)),
+    'DELETE queues': ({ queues }, { name }) => queues.remove(name),
 
     'POST faults': async ({ faults }, { body, name, action }) => {
         if (name === undefined) return faults.plant(body);
@@ -74,12 +66,13 @@ const ROUTES = {
         return found();
     },
 
-    'POST strike': ({ broker }, { body }) => {
+    'POST strike': async ({ broker }, { body }) => {
         if (!STRIKES.includes(body.action)) throw badRequest(`An action is one of ${STRIKES.join(', ')}.`);
         const links = broker.links(body.entity);
         const key = { detach: (link) => link, 'end-session': (link) => link.session }[body.action];
         const struck = new Map(links.map((link) => [key ? key(link) : link.connection, link]));
         for (const link of struck.values()) strike(body.action, link, body);
+        await broker.settled?.(body.action, [...struck.values()]);
         return { struck: struck.size };
     },
 
@@ -91,34 +84,15 @@ const ROUTES = {
             connection: link.connection.options.id,
         })),
 
-    'GET frames': () => frames,
+    'GET frames': ({ frames }) => frames,
 
-    'POST clock': ({ clock }, { body }) => {
-        if (body.stop) clock.stop();
-        clock.advance(Number(body.advance ?? 0));
+    'POST clock': async ({ clock }, { body }) => {
+        if (body.stop) await clock.stop();
+        await clock.advance(Number(body.advance ?? 0));
         return { now: clock.now() };
     },
     'GET clock': ({ clock }) => ({ now: clock.now() }),
 };
-
-function summary(queue) {
-    return { name: queue.name, settings: Object.fromEntries(settings.texts(queue.settings)), counts: queue.counts() };
-}
-
-function shown(queue) {
-    const messages = [...queue.messages.values()].map((stored) => ({
-        sequence: stored.sequence,
-        id: stored.message.messageId,
-        session: stored.message.sessionId,
-        state: stored.state,
-        deliveries: stored.deliveries,
-        lockedUntil: stored.lock?.until,
-        enqueued: stored.enqueued,
-        scheduledFor: stored.at,
-        properties: Object.fromEntries([...stored.added].map(([name, value]) => [name, plain(value)])),
-    }));
-    return { ...summary(queue), messages };
-}
 
 function wait(query) {
     return Math.min(Number(query.get('wait') ?? 0), LONGEST_WAIT);

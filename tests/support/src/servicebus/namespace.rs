@@ -1,0 +1,37 @@
+//! A namespace in the place of the emulator, and the tests that cannot run there.
+
+use std::env;
+
+/// The variable with the connection string of a namespace.
+pub(super) const VARIABLE: &str = "JOBQUEUE_TEST_SERVICEBUS";
+
+/// The value of [`VARIABLE`] that stands for an emulator behind the gateway.
+pub(super) const EMULATOR: &str = "emulator";
+
+/// The tests that cannot run on a namespace, each with the reason.
+pub const EXCLUDED: &[(&str, &str)] = &[];
+
+/// Returns the value of the variable.
+pub(super) fn given() -> Option<String> {
+    env::var(VARIABLE).ok().filter(|value| !value.is_empty())
+}
+
+/// Returns the connection string of the namespace that the environment names, unless that is an emulator.
+pub fn namespace() -> Option<String> {
+    given().filter(|value| value != EMULATOR)
+}
+
+/// Tells whether a test is in [`EXCLUDED`] and a namespace is given; prints the reason then.
+///
+/// # Panics
+/// When the list does not have that test: a guard without a reason is a mistake.
+pub fn is_excluded(test: &str) -> bool {
+    let found = EXCLUDED.iter().find(|(name, _)| *name == test);
+    let (_, reason) =
+        found.unwrap_or_else(|| panic!("{test} is not among the tests that cannot run on a namespace"));
+    let is_excluded = namespace().is_some();
+    if is_excluded {
+        println!("{test} does not run on a namespace: {reason}");
+    }
+    is_excluded
+}

@@ -1,0 +1,24 @@
+//! Runs tests of this program through the gateway, which stands between them and a namespace. Here an emulator is the namespace.
+
+use std::process::Command;
+
+/// A part of the tests that plants each kind of fault, ends links in each way, moves the clock and looks at links.
+const SAMPLE: [&str; 4] = ["faults::", "dead_letters::", "push::credit_ends", "session_losses::a_"];
+
+#[test]
+fn faults_strike_through_the_gateway_as_on_the_emulator() {
+    if std::env::var_os("JOBQUEUE_TEST_SERVICEBUS").is_some() {
+        // All tests run through it already.
+        return;
+    }
+    let mut tests = Command::new(std::env::current_exe().unwrap());
+    let output = tests
+        .args(SAMPLE)
+        .args(["--skip", "namespace::"])
+        .env("JOBQUEUE_TEST_SERVICEBUS", "emulator")
+        .output();
+    let output = output.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!text.contains("running 0 tests"), "{text}");
+}
