@@ -63,9 +63,9 @@ impl HistoryFilter {
         self
     }
 
-    /// Selects at most so many: the newest.
+    /// Selects so many at most, at least one: the newest. Those that ended in the same microsecond as the last are selected, too.
     pub fn limit(mut self, jobs: usize) -> Self {
-        self.query.limit = jobs;
+        self.query.limit = jobs.max(1);
         self
     }
 }
@@ -78,8 +78,9 @@ pub struct HistoryPage {
     pub jobs: Vec<HistoryRecord>,
     /// True if these are all that the filter selects.
     pub complete: bool,
-    /// The time back to which these are all, as RFC 3339, if there may be more: because the limit was reached, or because the search would
-    /// have taken too long. To go on, search [until](HistoryFilter::until) this time.
+    /// A time, as RFC 3339, if there may be more jobs: because the limit was reached, or because the search would have taken too long.
+    /// All jobs that ended after it are here. To go on, search [until](HistoryFilter::until) this time: that finds no job again, unless
+    /// the search is for an [id](HistoryFilter::id), which shows what it has found beyond this time as well.
     pub searched_to: Option<String>,
 }
 
@@ -90,7 +91,8 @@ impl Admin {
     /// queue or outcome then reads the summary of each, which says what it can hold, and the few that can hold such a job. A range of
     /// time makes it cheaper, and so does an id that the framework has made, since it tells the time of sending: blobs that were ended a
     /// day before are left out.
-    /// A search ends after 5 seconds or 1,000 blobs, and tells how far it has come.
+    /// A search ends after 5 seconds or 1,000 blobs, and tells how far it has come. If the next search could not come further from there,
+    /// because more blobs hold jobs of that moment, it goes on longer.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) when the journals cannot be read.

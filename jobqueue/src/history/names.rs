@@ -21,6 +21,8 @@ use crate::storage::{BlobStore, list_all};
 const STAMP: usize = "20261122/150102333".len();
 /// The length of the name of a segment.
 const NAME: usize = STAMP + 1 + 32;
+/// The length of the name of a summary.
+const SUMMARY: usize = NAME + 1 + STAMP;
 /// The time after the life of a segment in which its worker may still add to it.
 const LATE: Duration = Duration::from_secs(60);
 
@@ -51,6 +53,10 @@ pub(super) async fn segments(blobs: &dyn BlobStore) -> Result<Vec<Segment>, Erro
         });
         if let Some((segment, last)) = summary {
             (segment.last, segment.summary) = (last, Some(blob));
+        } else if blob.name().len() == SUMMARY {
+            // Its segment was removed before it was written: it is removed as an empty segment is.
+            let last = blob.name().get(NAME + 1..).unwrap_or_default().to_owned();
+            segments.push(Segment { blob, last, summary: None });
         } else if blob.name().len() == NAME {
             let first = blob.name().get(..STAMP).and_then(parse_stamp).unwrap_or(SystemTime::UNIX_EPOCH);
             let last = stamp(first.checked_add(LIFE + LATE).unwrap_or(first));
@@ -99,6 +105,6 @@ mod tests {
         assert_eq!((parse_stamp(""), parse_stamp("20261322/150102333")), (None, None));
         let name = segment(time).unwrap();
         assert_eq!(name.name().len(), NAME);
-        assert_eq!(summary(&name, time).unwrap().name().len(), NAME + 1 + STAMP);
+        assert_eq!(summary(&name, time).unwrap().name().len(), SUMMARY);
     }
 }

@@ -38,20 +38,18 @@ impl Query {
         is(&self.queue, queue) && is(&self.kind, kind) && is(&self.outcome, outcome)
     }
 
-    /// Returns the newest jobs of a segment that are meant and ended at `least` or later, and whether there are more.
+    /// Returns the newest jobs of a segment that are meant and ended at `least` or later, and whether there are older ones. Of jobs that
+    /// ended at the same time, it returns all or none.
     pub(super) fn select(&self, segment: &[u8], least: i64) -> (Vec<Hit>, bool) {
-        let least = least.max(self.since.map_or(i64::MIN, micros));
-        let most = self.until.map_or(i64::MAX, micros);
+        let span = (self.since.map_or(i64::MIN, micros), self.until.map_or(i64::MAX, micros));
         let mut ends = Vec::new();
-        self.each(segment, (least, most), |_, entry| ends.push(entry.ended));
-        let Some(beyond) = ends.len().checked_sub(self.limit).filter(|beyond| *beyond > 0) else {
-            return (self.records(segment, (least, most)), false);
+        self.each(segment, span, |_, entry| ends.push(entry.ended));
+        let least = match ends.len().checked_sub(self.limit) {
+            Some(beyond) if beyond < ends.len() => least.max(*ends.select_nth_unstable(beyond).1),
+            _ => least,
         };
-        let newest = match ends.select_nth_unstable(beyond - 1) {
-            (_, _, []) => return (Vec::new(), true),
-            (_, _, newest) => newest.iter().min().copied().unwrap_or(most),
-        };
-        (self.records(segment, (newest, most)), true)
+        let is_cut = ends.iter().any(|ended| *ended < least);
+        (self.records(segment, (least.max(span.0), span.1)), is_cut)
     }
 
     fn records(&self, segment: &[u8], span: (i64, i64)) -> Vec<Hit> {

@@ -32,11 +32,12 @@ const SKEW: Duration = Duration::from_secs(86_400);
 pub(crate) struct Found {
     /// The jobs, the newest first.
     pub(crate) jobs: Vec<HistoryRecord>,
-    /// The time back to which these are all; `None` if there are no more at all.
+    /// The time after which these are all, and until which a search finds the others; `None` if there are no others.
     pub(crate) until: Option<SystemTime>,
 }
 
-/// Returns the newest ended jobs that the query selects.
+/// Returns the newest ended jobs that the query selects. Nothing that ended at `until` or earlier is among them, so that the next search
+/// does not find it again; unless it has the id that is wanted.
 pub(crate) async fn search(storage: &Storage, query: &Query) -> Result<Found, Error> {
     let blobs = &**storage.blobs();
     let mut segments = segments(blobs).await?;
@@ -53,9 +54,7 @@ pub(crate) async fn search(storage: &Storage, query: &Query) -> Result<Found, Er
             break;
         }
     }
-    let oldest = search.hits.last().filter(|_| search.is_cut).map(|(ended, _)| time(*ended));
-    let until = oldest.max(unread.as_deref().and_then(parse_stamp));
-    Ok(Found { jobs: search.hits.into_iter().map(|(_, record)| record).collect(), until })
+    Ok(search.found(unread.as_deref().and_then(parse_stamp)))
 }
 
 /// Returns whether a segment may hold jobs of the times that are meant.
@@ -114,20 +113,37 @@ impl Search<'_> {
 
     /// Returns whether the search ends before a segment with this last moment.
     fn is_over(&self, last: &str) -> bool {
-        let oldest = self.hits.last().map_or(i64::MIN, |(ended, _)| *ended);
-        let is_full = self.hits.len() >= self.query.limit && *stamp(time(oldest)) > *last;
-        is_full || self.read >= MOST_SEGMENTS || self.began.elapsed() >= MOST_TIME
+        let is_full = self.least().is_some_and(|least| *stamp(time(least)) > *last);
+        // The next search would begin with the same segments.
+        let goes_on = self.query.until.is_none_or(|until| *stamp(until) > *last);
+        is_full || (goes_on && (self.read >= MOST_SEGMENTS || self.began.elapsed() >= MOST_TIME))
+    }
+
+    /// Returns the end of the oldest job that is wanted, if enough were found.
+    fn least(&self) -> Option<i64> {
+        self.hits.get(self.query.limit.saturating_sub(1)).map(|(ended, _)| *ended)
     }
 
     /// Adds the jobs of a segment that are meant.
     fn add(&mut self, data: &[u8]) {
-        let limit = self.query.limit;
-        let least = self.hits.get(limit.saturating_sub(1)).map_or(i64::MIN, |(ended, _)| *ended);
-        let (hits, is_cut) = self.query.select(data, least);
+        let (hits, is_cut) = self.query.select(data, self.least().unwrap_or(i64::MIN));
         self.hits.extend(hits);
         self.hits.sort_by_key(|(ended, _)| std::cmp::Reverse(*ended));
-        self.is_cut |= is_cut || self.hits.len() > limit;
-        self.hits.truncate(limit);
+        let wanted = self
+            .least()
+            .map_or(self.hits.len(), |least| self.hits.partition_point(|(ended, _)| *ended >= least));
+        self.is_cut |= is_cut || wanted < self.hits.len();
+        self.hits.truncate(wanted);
+    }
+
+    /// Returns the result of a search that has not read what ended at `unread` or earlier.
+    fn found(mut self, unread: Option<SystemTime>) -> Found {
+        let cut = self.hits.last().filter(|_| self.is_cut).map(|(ended, _)| time(ended.saturating_sub(1)));
+        let until = cut.max(unread);
+        if let Some(until) = until.filter(|_| self.query.id.is_none()) {
+            self.hits.retain(|(ended, _)| time(*ended) > until);
+        }
+        Found { jobs: self.hits.into_iter().map(|(_, record)| record).collect(), until }
     }
 }
 

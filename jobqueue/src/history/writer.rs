@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::chunk::time;
@@ -23,6 +23,8 @@ const INTERVAL: Duration = Duration::from_secs(15);
 const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
 /// The time that the last write may take.
 const LAST_WRITE: Duration = Duration::from_secs(3);
+/// The pause before the last write is tried again.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// Writes the journal until `ended` fires, and then what is left. Removes what is older than `kept`. Errors are logged only.
 pub(crate) async fn keep(
@@ -34,7 +36,7 @@ pub(crate) async fn keep(
 ) {
     let mut writer = Writer { blobs, clock, journal, kept, open: None, closed: None };
     let _ = ended.run_until_cancelled(writer.run()).await;
-    if !matches!(timeout(LAST_WRITE, writer.finish()).await, Ok(Ok(()))) {
+    if timeout(LAST_WRITE, writer.finish()).await.is_err() {
         tracing::warn!("the newest ended jobs are missing in the history");
     }
 }
@@ -95,10 +97,11 @@ impl Writer {
     async fn write_all(&mut self) -> Result<(), Error> {
         loop {
             self.write_open().await?;
+            self.write_closed().await?;
             if self.open.as_ref().is_some_and(Open::is_over) {
                 self.close()?;
+                self.write_closed().await?;
             }
-            self.write_closed().await?;
             let Some((chunk, span)) = self.journal.take() else { return Ok(()) };
             // The clock was set back: the name of the open segment promises that nothing in it ended earlier.
             if self.open.as_ref().is_some_and(|open| span.0 < open.span.0) {
@@ -108,8 +111,15 @@ impl Writer {
         }
     }
 
-    /// Writes what is left, and ends the segment.
-    async fn finish(&mut self) -> Result<(), Error> {
+    /// Writes what is left, and ends the segment; tries until it is done.
+    async fn finish(&mut self) {
+        while let Err(error) = self.write_rest().await {
+            tracing::debug!(error = %chain(&error), "the newest history was not written; trying again");
+            sleep(RETRY).await;
+        }
+    }
+
+    async fn write_rest(&mut self) -> Result<(), Error> {
         self.write_all().await?;
         self.close()?;
         self.write_closed().await

@@ -2,18 +2,19 @@
 
 use askama::Template;
 use jobqueue::admin::{
-    Action, Cancellation, Explanation, HistoryFilter, HistoryRecord, JobPlace, JobReference, RawCheckpoint,
-    RawJob, RawPayload,
+    Action, Cancellation, Explanation, HistoryFilter, HistoryPage, HistoryRecord, JobPlace, JobReference,
+    RawCheckpoint, RawJob, RawPayload,
 };
 
 use super::rows::{Run, job_path, shown};
+use super::search::until;
 use super::timeline::{Moment, moments};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::Visit;
 use crate::browser::fields::Fields;
 use crate::browser::poller::Look;
 use crate::browser::redact::{Field, Shown};
-use crate::browser::text::{amount, block, indented, line};
+use crate::browser::text::{When, amount, block, indented, line};
 
 /// The most lines of the journal that the page shows.
 const ENDED: usize = 20;
@@ -35,6 +36,8 @@ struct JobPage {
     batch: Option<(String, String)>,
     headers: Vec<(String, String)>,
     moments: Vec<Moment>,
+    /// The time back to which the journal was searched, and the page that goes on, if there may be more.
+    older: Option<(When, String)>,
     cancellation: Option<String>,
     payload: Option<Content>,
     checkpoint: Option<Content>,
@@ -59,6 +62,11 @@ fn reference(fields: &Fields) -> Result<JobReference, PageError> {
     })
 }
 
+/// Returns the path of the page that searches the journal for the job further back.
+fn older(job: &JobReference, time: &str) -> String {
+    until([("id", job.id.as_str()), ("queue", job.queue.as_str())].into_iter(), time)
+}
+
 fn path(job: &JobReference) -> String {
     job_path(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id)
 }
@@ -69,7 +77,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
     let admin = &visit.app.admin;
     let found = visit.app.reads.jobs.get(&path(&job), admin.explain(&job)).await?;
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
-    let mut ended = admin.history(&filter).await?.jobs;
+    let HistoryPage { jobs: mut ended, searched_to, .. } = admin.history(&filter).await?;
     ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
     let message = found.message.as_ref();
     let wanted = fields.text("show") == Some("content");
@@ -96,6 +104,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
             .map(|batch| (crate::browser::text::encoded(&batch.id), line(&batch.id))),
         headers: headers(&visit, message),
         moments: moments(&visit, &found, &ended),
+        older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         cancellation: cancellation(&found.cancellation),
         payload,
         checkpoint,

@@ -86,11 +86,14 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns the path of the page that continues the search from this time back.
 fn older(fields: &Fields, time: &str) -> String {
     let kept = ["id", "queue", "kind", "outcome", "younger"];
-    let kept = kept.into_iter().filter_map(|name| Some((name, fields.exact(name)?)));
-    let values = kept.chain([("until", time)]).map(|(name, value)| format!("{name}={}", encoded(value)));
+    until(kept.into_iter().filter_map(|name| Some((name, fields.exact(name)?))), time)
+}
+
+/// Returns the path of the page that searches with these fields what ended until this time.
+pub(crate) fn until<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>, time: &'a str) -> String {
+    let values = fields.chain([("until", time)]).map(|(name, value)| format!("{name}={}", encoded(value)));
     format!("search?{}", values.collect::<Vec<_>>().join("&"))
 }
 

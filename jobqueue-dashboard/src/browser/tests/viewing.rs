@@ -58,6 +58,60 @@ async fn ended_jobs_are_found_in_the_journal() {
     assert!(job.contains(">ended<") && job.contains("Ended: completed"), "{job}");
 }
 
+/// Lets a worker with a journal complete one mail for each of these ids.
+async fn complete(storage: &Storage, ids: impl Iterator<Item = String>) {
+    let admin = operate(storage);
+    admin.create_queue("mails").await.unwrap();
+    for id in ids {
+        send(&admin, &id).await;
+    }
+    let handler = async |_: Mail| Ok::<_, JobError>(());
+    let worker = Worker::builder(storage.clone()).history(Duration::from_secs(3600)).handle(handler);
+    let _ = worker.build().unwrap().run_until_idle().await.unwrap();
+}
+
+/// Returns the page that continues the search of the journal.
+fn next(page: &str) -> Option<String> {
+    let (before, _) = page.split_once("\">Search what ended before")?;
+    let (_, query) = before.rsplit_once("search?")?;
+    Some(format!("/search?{}", query.replace("&#38;", "&").replace("&amp;", "&")))
+}
+
+#[tokio::test]
+async fn pages_of_ended_jobs_show_each_once() {
+    let storage = Storage::memory();
+    complete(&storage, (0..450).map(|n| format!("mail-{n:03}."))).await;
+    let browser = Browser::operating(&storage);
+    let mut path = "/search?kind=mail".to_owned();
+    let (mut shown, mut pages) = (vec![0; 450], 0);
+    loop {
+        let page = browser.page(&path).await;
+        for (n, shown) in shown.iter_mut().enumerate() {
+            *shown += page.matches(&format!("<bdi>mail-{n:03}.</bdi>")).count();
+        }
+        pages += 1;
+        let Some(next) = next(&page) else { break };
+        path = next;
+    }
+    assert!(shown.iter().all(|times| *times == 1), "{shown:?}");
+    assert!(pages >= 2);
+}
+
+#[tokio::test]
+async fn page_of_a_job_tells_how_far_back_it_looked() {
+    let storage = Storage::memory();
+    for _ in 0..25 {
+        complete(&storage, std::iter::once("again".to_owned())).await;
+    }
+    let browser = Browser::operating(&storage);
+    let page = browser.page("/job?queue=mails&id=again").await;
+    assert_eq!(page.matches("Ended: completed").count(), 20);
+    let older = browser.page(&next(&page).unwrap()).await;
+    assert_eq!(older.matches("<th scope=\"row\" class=\"id\">").count(), 5, "{older}");
+    complete(&storage, std::iter::once("once".to_owned())).await;
+    assert!(!browser.page("/job?queue=mails&id=once").await.contains("Search what ended before"));
+}
+
 #[tokio::test]
 async fn viewers_share_one_look_at_the_storage() {
     let storage = filled().await;

@@ -14,6 +14,7 @@ use jobqueue::{Error, Queue, QueueMessage, QueueName, SendOptions, Sent};
 use tokio::time::sleep;
 
 use super::batches;
+use super::checks::journal;
 use super::diary::{Diary, Note};
 use super::messages::{Former, Join, Newer, Part, Work};
 use super::plan::{Action, What};
@@ -87,6 +88,7 @@ impl Actor {
             What::Purge => self.purge().await,
             What::Clear => self.clear().await,
             What::Sweep => self.sweep().await,
+            What::Search => journal::search(&self.world, &self.node, &self.diary).await,
             What::Pause { time } => self.pause(time).await,
             What::Threshold { attempts } => self.set("poisonthreshold", &attempts.to_string()).await,
             What::KillSender { call, applied } => {

@@ -55,6 +55,9 @@ pub(super) fn equip(worker: WorkerBuilder, node: &Node, world: &World, diary: &D
         diary.candidate(node.name(), &leader);
         drop(node.spawn(lead(leader, here)));
     }
+    if let Some(kept) = plan.history() {
+        worker = worker.name(node.name().to_string()).history(kept);
+    }
     if plan.has(Feature::Limits) {
         worker = limit(worker, plan.noise);
     }

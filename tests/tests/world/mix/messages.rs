@@ -38,6 +38,11 @@ pub(super) struct Join {
 #[message(queue = "parts", kind = "tick", timeout = "20s", poison_threshold = 3)]
 pub(super) struct Tick {}
 
+/// A message that nobody sends.
+#[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "unused", kind = "unused")]
+pub(super) struct Unused {}
+
 /// The message of the older of two releases.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "releases", kind = "release", timeout = "20s", poison_threshold = 3)]

@@ -58,6 +58,8 @@ pub(super) enum What {
     Pause {
         time: Duration,
     },
+    /// Searches the journal of ended jobs.
+    Search,
     Threshold {
         attempts: u32,
     },
@@ -127,6 +129,11 @@ impl Plan {
         use Feature::{Crashes, Faults, Freezes, Outages, Restarts, SenderCrashes, Skew};
         let trouble = [Faults, Crashes, Freezes, Outages, Restarts, Skew, SenderCrashes];
         !trouble.into_iter().any(|feature| self.has(feature))
+    }
+
+    /// Returns the time for which workers keep their journals, if they do.
+    pub(super) fn history(&self) -> Option<Duration> {
+        self.has(Feature::Journal).then(|| Duration::from_secs(3600 * [1, 3, 48][self.noise as usize % 3]))
     }
 
     /// Returns all jobs that are sent, alone or with others.
@@ -221,6 +228,7 @@ impl<'a> Drawing<'a> {
             (Feature::Purge, |_| What::Purge),
             (Feature::Clear, |_| What::Clear),
             (Feature::Sweep, |_| What::Sweep),
+            (Feature::Journal, |_| What::Search),
             (Feature::Pause, |draw| What::Pause { time: draw.seconds(40) }),
             (Feature::Threshold, |draw| What::Threshold { attempts: draw.rng.random_range(1..6) }),
             (Feature::SenderCrashes, |draw| What::KillSender {

@@ -113,7 +113,8 @@ fn failure(backend: &Backend, seed: u64, features: &[Feature]) -> Option<String>
 }
 
 /// The surroundings of the actions, which can be removed as a whole.
-const AROUND: [Feature; 6] = [
+const AROUND: [Feature; 7] = [
+    Feature::Journal,
     Feature::Leader,
     Feature::Schedule,
     Feature::Sharding,

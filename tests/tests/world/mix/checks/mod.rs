@@ -3,6 +3,7 @@
 mod batches;
 mod blobs;
 mod cancelled;
+pub(super) mod journal;
 mod order;
 mod progress;
 mod schedule;
@@ -89,6 +90,8 @@ pub(super) async fn all(world: World, diary: Diary) -> Vec<Finding> {
     findings.extend(progress::check(&evidence));
     let waiting = schedule::waiting(&world).await;
     findings.extend(schedule::check(&evidence, &waiting));
+    findings.extend(journal::check(&world, &evidence).await);
     findings.extend(blobs::orphans(&world, &evidence.diary.plan).await);
+    findings.extend(journal::left_over(&world, &evidence.diary.plan).await);
     findings
 }

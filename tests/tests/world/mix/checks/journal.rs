@@ -1,0 +1,263 @@
+//! The journal tells the ends of jobs as they were, searches find them all, and nothing is kept for too long.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use jobqueue::admin::{Admin, HistoryFilter, HistoryPage, HistoryRecord};
+use jobqueue::storage::ContainerName;
+use jobqueue::testing::world::{Entry, Fact, Finding, Node, World};
+use jobqueue::{Error, JobError, Outcome, Storage, Worker};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{Evidence, finding};
+use crate::mix::actors::subject;
+use crate::mix::diary::Diary;
+use crate::mix::messages::Unused;
+use crate::mix::plan::Plan;
+
+/// The time after which the journal of a worker is written, and that which the writing takes.
+const WRITTEN: Duration = Duration::from_secs(15 + 4);
+/// The time that a storage call takes at most that fails.
+const SLOW: Duration = Duration::from_secs(20);
+/// The rounding of times.
+const ROUNDED: Duration = Duration::from_millis(2);
+/// The difference between clocks.
+const SKEW: Duration = Duration::from_millis(5_002);
+const MOST: usize = 10_000;
+const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
+
+/// An end of a job: its name in the history, its outcome and its worker.
+type End = (String, String, String);
+
+fn end_of(record: &HistoryRecord) -> End {
+    (subject(&record.source, &record.id), record.outcome.clone(), record.worker.clone())
+}
+
+/// Returns the end of a job that an entry of the history tells, with its reason.
+fn told(entry: &Entry) -> Option<(End, Option<&str>)> {
+    let Fact::Settled { id, outcome, .. } = &entry.fact else { return None };
+    let (name, reason) = match outcome {
+        Outcome::Completed => ("completed", None),
+        Outcome::CompletedUncertain => ("completed_uncertain", None),
+        Outcome::DeadLettered(reason) => ("dead_lettered", Some(reason.as_str())),
+        _ => return None,
+    };
+    Some(((id.to_string(), name.to_owned(), entry.node.to_string()), reason)).filter(|_| !id.is_empty())
+}
+
+fn admin(storage: &Storage, world: &World) -> Admin {
+    Admin::builder(storage.clone()).clock(world.clock()).build()
+}
+
+/// Searches the journal in a process of the world. Whatever is found has happened.
+pub(in crate::mix) async fn search(world: &World, node: &Node, diary: &Diary) -> Result<(), Error> {
+    let page = admin(&node.storage(), world).history(&HistoryFilter::new().limit(MOST)).await?;
+    for found in untrue(world, &world.history(), &page.jobs) {
+        diary.wrong(found.what, &found.subject, found.detail);
+    }
+    Ok(())
+}
+
+/// Judges what searches find at the end.
+pub(super) async fn check(world: &World, evidence: &Evidence) -> Vec<Finding> {
+    let Some(kept) = evidence.diary.plan.history() else { return Vec::new() };
+    match searched(world, evidence, kept).await {
+        Ok(found) => found,
+        Err(error) => vec![finding("the journal cannot be searched", "journal", format!("{error:?}"))],
+    }
+}
+
+async fn searched(world: &World, evidence: &Evidence, kept: Duration) -> Result<Vec<Finding>, Error> {
+    let admin = admin(&world.accounts()[0], world);
+    let all = admin.history(&HistoryFilter::new().limit(MOST)).await?;
+    let mut found = untrue(world, &evidence.history, &all.jobs);
+    found.extend(missing(world, &evidence.history, &all.jobs, kept));
+    if !all.complete || all.searched_to.is_some() {
+        found.push(finding("a search does not come to its end", "journal", format!("{:?}", all.searched_to)));
+    }
+    found.extend(selected(&admin, &all.jobs).await?);
+    for limit in [1, 3, 8] {
+        found.extend(paged(&admin, &all.jobs, limit).await?);
+    }
+    Ok(found)
+}
+
+/// Returns ends in the journal that never were, or were otherwise.
+fn untrue(world: &World, history: &[Entry], records: &[HistoryRecord]) -> Vec<Finding> {
+    let began = world.clock().now() - world.now();
+    let mut ends: Vec<_> = history.iter().filter_map(|entry| Some((entry, told(entry)?))).collect();
+    let mut found = Vec::new();
+    for record in records {
+        let (end, ended) = (end_of(record), time(&record.ended));
+        let is_it = |(entry, (told, reason)): &(&Entry, (End, Option<&str>))| {
+            let at = shifted(began + entry.at, ahead(history, entry));
+            *told == end && record.reason.as_deref() == *reason && apart(ended, at) < ROUNDED
+        };
+        // Each end is told once.
+        match ends.iter().position(is_it) {
+            Some(at) => drop(ends.swap_remove(at)),
+            None => {
+                found.push(finding("the journal tells an end that never was", &end.0, format!("{record:?}")))
+            }
+        }
+    }
+    found
+}
+
+/// Returns the milliseconds by which the clock of an entry's process is ahead then.
+fn ahead(history: &[Entry], entry: &Entry) -> i64 {
+    let own = history[..entry.number].iter().rev().filter(|other| other.node == entry.node);
+    let millis = |fact: &Fact| match fact {
+        Fact::Incident(text) => text.strip_prefix("clock ")?.split_once(' ')?.0.parse().ok(),
+        _ => None,
+    };
+    own.filter_map(|other| millis(&other.fact)).next().unwrap_or_default()
+}
+
+/// Returns ends that the journal does not tell although their worker had the time to write them.
+fn missing(world: &World, history: &[Entry], records: &[HistoryRecord], kept: Duration) -> Vec<Finding> {
+    let oldest = world.now().saturating_sub(kept).checked_add(SKEW * 2).filter(|_| world.now() > kept);
+    let mut written: BTreeMap<End, usize> = BTreeMap::new();
+    records.iter().for_each(|record| *written.entry(end_of(record)).or_default() += 1);
+    let mut owed: BTreeMap<End, Vec<&Entry>> = BTreeMap::new();
+    for entry in history.iter().filter(|entry| oldest.is_none_or(|oldest| entry.at > oldest)) {
+        if let Some((end, _)) = told(entry).filter(|_| is_written(history, entry)) {
+            owed.entry(end).or_default().push(entry);
+        }
+    }
+    let is_missing =
+        |(end, entries): &(End, Vec<&Entry>)| entries.len() > written.get(end).copied().unwrap_or(0);
+    let missing = owed.into_iter().filter(is_missing).map(|((job, outcome, worker), entries)| {
+        let at: Vec<_> = entries.iter().map(|entry| (entry.number, entry.at)).collect();
+        finding("an end is missing in the journal", &job, format!("{outcome} by {worker} at {at:?}"))
+    });
+    missing.collect()
+}
+
+/// Returns whether the worker of an entry has certainly written what was in memory then: it ran on for long enough, or ended in order,
+/// and could reach the storage meanwhile.
+fn is_written(history: &[Entry], entry: &Entry) -> bool {
+    let own = || history.iter().filter(|other| other.node == entry.node);
+    let ended = own().find_map(|other| match &other.fact {
+        Fact::Incident(text) if text.starts_with("worker ended") => Some(other.at),
+        _ => None,
+    });
+    let is_death =
+        |fact: &Fact| matches!(fact, Fact::Incident(text) if text == "killed" || text.starts_with("died"));
+    let died = own().find(|other| is_death(&other.fact)).map(|other| other.at);
+    let until = match (ended, died) {
+        (Some(ended), _) => ended,
+        (None, Some(died)) if died < entry.at + WRITTEN => return false,
+        (None, Some(_)) => entry.at + WRITTEN,
+        // Still frozen when the world ended.
+        (None, None) => return false,
+    };
+    let since = until.saturating_sub(WRITTEN + SLOW);
+    let within = |other: &&Entry| since <= other.at && other.at <= until;
+    let mut is_frozen = false;
+    for other in own().filter(|other| other.at <= until) {
+        match &other.fact {
+            Fact::Incident(text) if text.starts_with("frozen") && other.at >= since => return false,
+            Fact::Incident(text) if text.starts_with("frozen") => is_frozen = true,
+            Fact::Incident(text) if text == "continues" && other.at >= since && is_frozen => return false,
+            Fact::Incident(text) if text == "continues" => is_frozen = false,
+            Fact::Fault { subject, .. } if within(&other) && subject.starts_with("jobqueue-history") => {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    !is_frozen
+}
+
+/// Searches for each job, and for each kind, queue and outcome: each search finds what was found without it.
+async fn selected(admin: &Admin, all: &[HistoryRecord]) -> Result<Vec<Finding>, Error> {
+    let mut found = Vec::new();
+    type Part = (&'static str, fn(&HistoryRecord) -> &str, fn(HistoryFilter, &str) -> HistoryFilter);
+    let parts: [Part; 5] = [
+        ("id", |record| &record.id, |filter, id| filter.id(id)),
+        ("kind", |record| &record.kind, |filter, kind| filter.kind(kind)),
+        ("queue", |record| &record.queue, |filter, queue| filter.queue(queue)),
+        ("outcome", |record| &record.outcome, |filter, outcome| filter.outcome(outcome)),
+        ("time", |record| &record.ended, |filter, ended| filter.since(time(ended))),
+    ];
+    for (name, of, select) in parts {
+        let mut wanted: Vec<&str> = all.iter().map(of).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        for value in wanted {
+            let page = admin.history(&select(HistoryFilter::new().limit(MOST), value)).await?;
+            let is_meant = |record: &&HistoryRecord| match name {
+                "time" => time(of(record)) >= time(value),
+                _ => of(record) == value,
+            };
+            let expected: Vec<_> = all.iter().filter(is_meant).cloned().collect();
+            found.extend(difference(&format!("{name} {value}"), &expected, &page.jobs));
+        }
+    }
+    Ok(found)
+}
+
+/// Reads page after page: together they have every job once.
+async fn paged(admin: &Admin, all: &[HistoryRecord], limit: usize) -> Result<Vec<Finding>, Error> {
+    let (mut jobs, mut filter) = (Vec::new(), HistoryFilter::new().limit(limit));
+    for _ in 0..=all.len() {
+        let HistoryPage { jobs: page, searched_to, .. } = admin.history(&filter).await?;
+        jobs.extend(page);
+        match searched_to {
+            Some(until) => filter = filter.until(time(&until)),
+            None => return Ok(difference(&format!("pages of {limit}"), all, &jobs).into_iter().collect()),
+        }
+    }
+    Ok(vec![finding("pages of the journal have no end", "journal", format!("of {limit} jobs"))])
+}
+
+fn difference(search: &str, expected: &[HistoryRecord], got: &[HistoryRecord]) -> Option<Finding> {
+    let sorted = |records: &[HistoryRecord]| {
+        let mut texts: Vec<_> = records.iter().map(|record| format!("{record:?}")).collect();
+        texts.sort_unstable();
+        texts
+    };
+    if sorted(expected) == sorted(got) && got.is_sorted_by(|one, two| one.ended >= two.ended) {
+        return None;
+    }
+    let ids = |records: &[HistoryRecord]| records.iter().map(|record| record.id.clone()).collect::<Vec<_>>();
+    let detail = format!("{search}: {:?} instead of {:?}", ids(got), ids(expected));
+    Some(finding("a search of the journal misses or repeats jobs", "journal", detail))
+}
+
+/// Returns the blobs that a worker leaves although they are older than it keeps them.
+pub(super) async fn left_over(world: &World, plan: &Plan) -> Vec<Finding> {
+    let Some(kept) = plan.history() else { return Vec::new() };
+    let storage = &world.accounts()[0];
+    sleep(kept + TWO_DAYS).await;
+    let until = sleep(Duration::from_secs(60));
+    let handler = async |_: Unused| Ok::<_, JobError>(());
+    let worker = Worker::builder(storage.clone()).virtual_time(world.clock()).history(kept).handle(handler);
+    let ended = match worker.build() {
+        Ok(worker) => timeout_at(Instant::now() + Duration::from_secs(600), worker.run_until(until)).await,
+        Err(error) => return vec![finding("the world itself failed", "world", error.to_string())],
+    };
+    let mut found = Vec::new();
+    if !matches!(ended, Ok(Ok(_))) {
+        found.push(finding("a worker that sweeps its journal does not end", "world", format!("{ended:?}")));
+    }
+    let Ok(container) = ContainerName::new("jobqueue-history") else { return found };
+    let page = storage.blobs().list_blobs(&container, "", None).await;
+    let names = page.into_iter().flat_map(|page| page.blobs).map(|(name, _)| name.to_string());
+    found.extend(names.map(|name| finding("the journal is kept for too long", &name, format!("{kept:?}"))));
+    found
+}
+
+fn time(text: &str) -> SystemTime {
+    text.parse::<jiff::Timestamp>().map_or(SystemTime::UNIX_EPOCH, SystemTime::from)
+}
+
+fn shifted(time: SystemTime, millis: i64) -> SystemTime {
+    let by = Duration::from_millis(millis.unsigned_abs());
+    if millis < 0 { time - by } else { time + by }
+}
+
+fn apart(one: SystemTime, other: SystemTime) -> Duration {
+    one.duration_since(other).unwrap_or_else(|before| before.duration())
+}
