@@ -30,8 +30,9 @@ fn what_the_port_returns_can_be_made_outside_the_crate() {
     let properties = properties.with_metadata(Metadata::new().with("a", "b"));
     let blob = Blob::new(Bytes::from_static(b"text"), properties.clone());
     assert_eq!((blob.properties.length, blob.properties.lease), (4, LeaseState::Leased));
-    let page = BlobListing::new(vec![("name".into(), properties)]).with_next("marker".to_owned());
-    assert_eq!(page.next.as_deref(), Some("marker"));
+    let page =
+        BlobListing::new(vec![("name".into(), properties)]).with_next("marker".to_owned()).with_now(later);
+    assert_eq!((page.next.as_deref(), page.now), (Some("marker"), Some(later)));
 
     let error = StoreError::new(StoreErrorKind::Throttled, "put", "queue");
     let error = error.with_ambiguous(false).with_retry_after(Duration::from_secs(1)).with_detail("slow down");

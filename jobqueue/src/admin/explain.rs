@@ -1,5 +1,7 @@
 //! Finds a job, and the reason why it does not run.
 
+use std::time::SystemTime;
+
 use serde::Serialize;
 
 use super::{
@@ -77,8 +79,8 @@ impl Admin {
     /// It only reads.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
-        let (gone, workers): (Vec<_>, Vec<_>) =
-            self.all_workers().await?.into_iter().partition(|worker| worker.stale);
+        let (workers, now) = self.workers_at().await?;
+        let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
         let cancellation = self.cancellation(job).await?;
         let mut found = Explanation::new(job, cancellation);
         found.find_run(&workers);
@@ -96,6 +98,7 @@ impl Admin {
         found.look_at_queue(&queue, &workers);
         if let Some(message) = found.message.take() {
             if message.state == JobState::Waiting {
+                found.reasons.extend(delayed(&message, now));
                 self.look_at_message(&mut found, &message, &queue, &workers).await?;
             }
             found.message = Some(message);
@@ -115,12 +118,6 @@ impl Admin {
         found.reasons.extend(unknown_kind(message, workers));
         found.reasons.extend(kind_limit(message, workers));
         found.reasons.extend(rate_limit(message, workers));
-        if let Some(not_before) = message.not_before.as_deref().and_then(parse_rfc3339)
-            && not_before > self.clock.now()
-        {
-            let text = format!("it is delayed until {}", super::text::time(not_before));
-            found.reasons.push(Obstacle::new("delayed_until", text));
-        }
         if let RawPayload::Blob(_) = &message.payload
             && let Err(error) = self.payload(message).await
             && error.kind() == ErrorKind::Undecodable
@@ -198,20 +195,22 @@ impl Explanation {
     fn find_lost_run(&mut self, gone: &[WorkerOverview], queue: &QueueOverview) {
         let default = queue.settings.get(crate::settings::DEFAULT_TIMEOUT);
         let default = default.and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or_default();
-        let may_last = |worker: &WorkerOverview, run: &RunningJob| {
-            // The worker may have renewed the lease until just before it would have written its record again.
-            worker.age_seconds <= worker.record.interval_seconds + run.lease_seconds.unwrap_or(default)
+        // The worker may have renewed the lease until just before it would have written its record again.
+        let left = |worker: &WorkerOverview, run: &RunningJob| {
+            worker.record.interval_seconds + run.lease_seconds.unwrap_or(default) - worker.age_seconds
         };
         let mut lost = gone.to_vec();
         for worker in &mut lost {
             let running = std::mem::take(&mut worker.record.running);
-            worker.record.running = running.into_iter().filter(|run| may_last(worker, run)).collect();
+            worker.record.running = running.into_iter().filter(|run| left(worker, run) >= 0.0).collect();
         }
         self.find_run(&lost);
-        if let Some(worker) = lost.iter().find(|worker| self.worker.as_deref() == Some(&worker.record.id)) {
+        let holder = lost.iter().find(|worker| self.worker.as_deref() == Some(&worker.record.id));
+        if let (Some(worker), Some(run)) = (holder, &self.run) {
             let text = format!(
-                "its worker was not heard of for {:.0} s; when the lease of the job is over, another worker runs it",
-                worker.age_seconds
+                "its worker was not heard of for {:.0} s; another worker runs it when its lease is over, in {:.0} s at the latest",
+                worker.age_seconds,
+                left(worker, run)
             );
             self.reasons.push(Obstacle::new("worker_gone", text));
         }
@@ -286,6 +285,13 @@ impl Explanation {
             _ => format!("It was not seen: {why}."),
         };
     }
+}
+
+/// Returns the delay of a job that is longer than the storage's, if it is not over.
+fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
+    let not_before = message.not_before.as_deref().and_then(parse_rfc3339)?;
+    let text = || format!("it is delayed until {}", super::text::time(not_before));
+    (not_before > now).then(|| Obstacle::new("delayed_until", text()))
 }
 
 /// Returns why a job was not seen.

@@ -49,7 +49,6 @@ mod queues;
 mod schedules;
 mod send;
 mod settings;
-mod storage_clock;
 mod text;
 mod upkeep;
 mod workers;
@@ -100,7 +99,6 @@ pub struct Admin {
     operator: Arc<str>,
     listeners: Listeners,
     clock: Arc<dyn Clock>,
-    storage_clock: Arc<storage_clock::Comparison>,
 }
 
 impl Admin {
@@ -118,7 +116,6 @@ impl Admin {
                 operator: "unknown".into(),
                 listeners: Listeners::default(),
                 clock: Arc::new(SystemClock),
-                storage_clock: Arc::default(),
             },
         }
     }

@@ -84,16 +84,6 @@ impl ClockSkew {
         Self { by, ahead, uncertain: took / 2 + Duration::from_secs(1) }
     }
 
-    /// Returns the storage's time at this time here.
-    pub(super) fn storage_time(&self, here: SystemTime) -> SystemTime {
-        let there = match (self.is_certain(), self.ahead) {
-            (false, _) => None,
-            (true, true) => here.checked_sub(self.by),
-            (true, false) => here.checked_add(self.by),
-        };
-        there.unwrap_or(here)
-    }
-
     /// Returns whether the clocks differ by more than the error of the measurement.
     pub fn is_certain(&self) -> bool {
         self.by > self.uncertain

@@ -1,5 +1,8 @@
 //! The workers that are present, and what they run.
 
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use serde::Serialize;
 
 use super::Admin;
@@ -13,7 +16,7 @@ pub struct WorkerOverview {
     /// The data that the worker tells of itself.
     #[serde(flatten)]
     pub record: WorkerRecord,
-    /// The seconds since the record was written, by the storage's clock and that of this process.
+    /// The seconds since the record was written, by the storage's clock.
     pub age_seconds: f64,
     /// True if the record was not written for three intervals: the worker has died, or cannot reach the storage. Its jobs run
     /// elsewhere when their leases are over.
@@ -37,9 +40,8 @@ impl Admin {
 
     /// Returns all workers, also those whose records are stale. Records are removed a day after their last write.
     ///
-    /// The age of a record is the time since its last write by the storage's clock. If the record seems to be stale, or to come from the
-    /// future, this process's clock may be wrong: a view that may [inspect](super::Action::Inspect) then compares it with the
-    /// storage's, which costs two requests, once in ten minutes. A view that only reads believes its own clock.
+    /// The age of a record is the time since its last write by the storage's clock, which the storages of this crate tell with the list of
+    /// the records. Of another storage that does not, this process's clock is believed, unless a record is newer.
     ///
     /// # Errors
     /// As [`workers`](Self::workers).
@@ -47,9 +49,14 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn all_workers(&self) -> Result<Vec<WorkerOverview>, Error> {
-        let records = Records::new(std::sync::Arc::clone(self.storage.blobs()));
-        let found = records.all().await?;
-        let now = self.time_for(&found).await;
+        Ok(self.workers_at().await?.0)
+    }
+
+    /// Returns all workers, and the storage's time.
+    pub(super) async fn workers_at(&self) -> Result<(Vec<WorkerOverview>, SystemTime), Error> {
+        let (found, listed) = Records::new(Arc::clone(self.storage.blobs())).all().await?;
+        let newest = found.iter().map(|found| found.modified).max();
+        let now = listed.unwrap_or_else(|| newest.unwrap_or(SystemTime::UNIX_EPOCH).max(self.clock.now()));
         let overview = |found: Found| {
             let age = now.duration_since(found.modified).unwrap_or_default();
             WorkerOverview {
@@ -66,6 +73,6 @@ impl Admin {
             };
             key(one).cmp(&key(other))
         });
-        Ok(workers)
+        Ok((workers, now))
     }
 }

@@ -170,7 +170,7 @@ impl BlobStore for MemoryBlobs {
         let blobs: Vec<_> = page.map(|(name, row)| (name.clone(), row.properties(now))).collect();
         let more = matching.next().is_some();
         let next = blobs.last().map(|(name, _)| name.clone()).filter(|_| more);
-        Ok(BlobListing { blobs, next })
+        Ok(BlobListing { blobs, next, now: Some(now) })
     }
 
     async fn acquire_lease(

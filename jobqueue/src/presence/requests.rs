@@ -10,7 +10,9 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::Outcome;
 use crate::name::{BlobName, ContainerName};
-use crate::storage::{BlobProperties, BlobStore, PutBlob, StoreErrorKind as Kind, list_all, put_creating};
+use crate::storage::{
+    BlobProperties, BlobStore, Listed, PutBlob, StoreErrorKind as Kind, list_with_time, put_creating,
+};
 
 /// The container of requests and answers.
 const CONTAINER: &str = "jobqueue-cancellations";
@@ -119,17 +121,19 @@ impl Requests {
     /// Returns all open requests. Costs a listing, and a request for each.
     pub(super) async fn all(&self) -> Result<Vec<StoredRequest>, Error> {
         let mut all = Vec::new();
-        for (blob, properties) in self.list("requests/").await?.into_iter().take(MAX_REQUESTS) {
+        for (blob, properties) in self.list("requests/").await?.blobs.into_iter().take(MAX_REQUESTS) {
             let Some((request, _)) = self.get::<CancelRequest>(&blob).await? else { continue };
             all.push(StoredRequest { request, made: properties.modified });
         }
         Ok(all)
     }
 
-    /// Removes expired requests and answers.
+    /// Removes expired requests and answers, by the storage's time, or by `now` if it does not tell it.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
         for (prefix, life) in [("requests/", LIFE), ("answers/", ANSWERED)] {
-            for (blob, properties) in self.list(prefix).await? {
+            let listed = self.list(prefix).await?;
+            let now = listed.now.unwrap_or(now);
+            for (blob, properties) in listed.blobs {
                 if now.duration_since(properties.modified).is_ok_and(|age| age > life) {
                     self.blobs.delete_blob(&blob, None).await?;
                 }
@@ -138,8 +142,8 @@ impl Requests {
         Ok(())
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<(BlobName, BlobProperties)>, Error> {
-        Ok(list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await?)
+    async fn list(&self, prefix: &str) -> Result<Listed, Error> {
+        Ok(list_with_time(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await?)
     }
 
     async fn put<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<(), Error> {

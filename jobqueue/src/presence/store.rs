@@ -10,7 +10,8 @@ use super::record::WorkerRecord;
 use crate::error::Error;
 use crate::name::{BlobName, ContainerName};
 use crate::storage::{
-    BlobProperties, BlobStore, ETag, PutBlob, StoreError, StoreErrorKind as Kind, list_all, put_creating,
+    BlobProperties, BlobStore, ETag, Listed, PutBlob, StoreError, StoreErrorKind as Kind, list_with_time,
+    put_creating,
 };
 
 /// The container of the records.
@@ -50,23 +51,31 @@ impl Records {
         Self { blobs }
     }
 
-    /// Returns all records, stale ones too. Costs a listing, and a request for each.
-    pub(crate) async fn all(&self) -> Result<Vec<Found>, Error> {
+    /// Returns all records, stale ones too, and the storage's time, if it tells it. Costs a listing, and a request for each.
+    pub(crate) async fn all(&self) -> Result<(Vec<Found>, Option<SystemTime>), Error> {
         let mut all = Vec::new();
-        for (blob, _) in list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
+        let listed = self.list().await?;
+        for (blob, _) in listed.blobs {
             all.extend(self.read(&blob).await?.map(|(found, _)| found));
         }
-        Ok(all)
+        Ok((all, listed.now))
     }
 
-    /// Makes each present worker for which `concerns` is true read the requests: writes its record again, unchanged.
+    async fn list(&self) -> Result<Listed, Error> {
+        Ok(list_with_time(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await?)
+    }
+
+    /// Makes each present worker for which `concerns` is true read the requests: writes its record again, unchanged. `now` is the time by
+    /// which workers are present if the storage does not tell its own.
     pub(crate) async fn touch(
         &self,
         now: SystemTime,
         concerns: impl Fn(&WorkerRecord) -> bool,
     ) -> Result<u64, Error> {
         let mut touched = 0;
-        for (blob, _) in list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
+        let listed = self.list().await?;
+        let now = listed.now.unwrap_or(now);
+        for (blob, _) in listed.blobs {
             for left in (0..TOUCHES).rev() {
                 let Some((found, etag)) = self.read(&blob).await? else { break };
                 if found.is_stale(now) || !concerns(&found.record) {
@@ -126,9 +135,11 @@ impl Records {
         self.blobs.delete_blob(blob, None).await
     }
 
-    /// Removes the records of workers that died long ago.
+    /// Removes the records of workers that died long ago, by the storage's time, or by `now` if it does not tell it.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
-        for (blob, properties) in list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await? {
+        let listed = self.list().await?;
+        let now = listed.now.unwrap_or(now);
+        for (blob, properties) in listed.blobs {
             if now.duration_since(properties.modified).is_ok_and(|age| age > SWEPT) {
                 self.remove(&blob).await?;
             }

@@ -346,18 +346,27 @@ pub struct BlobListing {
     pub blobs: Vec<(String, BlobProperties)>,
     /// The marker of the next page; `None` after the last.
     pub next: Option<String>,
+    /// The time at which the storage made the page, by the clock that also tells when blobs were modified; `None` if it does not tell.
+    pub now: Option<SystemTime>,
 }
 
 impl BlobListing {
     /// Returns a last page.
     pub fn new(blobs: Vec<(String, BlobProperties)>) -> Self {
-        Self { blobs, next: None }
+        Self { blobs, next: None, now: None }
     }
 
     /// Sets the marker of the next page; `None` after the last.
     #[must_use]
     pub fn with_next(mut self, marker: impl Into<Option<String>>) -> Self {
         self.next = marker.into();
+        self
+    }
+
+    /// Sets the time at which the storage made the page.
+    #[must_use]
+    pub fn with_now(mut self, now: impl Into<Option<SystemTime>>) -> Self {
+        self.now = now.into();
         self
     }
 }

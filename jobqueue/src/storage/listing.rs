@@ -1,5 +1,7 @@
 //! Reads and writes records in blobs, on any blob store.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 
 use super::{BlobProperties, BlobStore, PutBlob, StoreError, StoreErrorKind};
@@ -21,20 +23,39 @@ pub(crate) async fn put_creating(
     }
 }
 
+/// All blobs of a container, or those below a prefix.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    /// The blobs in order of name.
+    pub(crate) blobs: Vec<(BlobName, BlobProperties)>,
+    /// The storage's time at the beginning, if it tells it.
+    pub(crate) now: Option<SystemTime>,
+}
+
 /// Lists all blobs below a prefix in order of name; none if there is no container.
 pub(crate) async fn list_all(
     blobs: &dyn BlobStore,
     container: &ContainerName,
     prefix: &str,
 ) -> Result<Vec<(BlobName, BlobProperties)>, StoreError> {
-    let (mut all, mut next) = (Vec::new(), None::<String>);
+    Ok(list_with_time(blobs, container, prefix).await?.blobs)
+}
+
+/// Lists all blobs below a prefix, and asks for the storage's time.
+pub(crate) async fn list_with_time(
+    blobs: &dyn BlobStore,
+    container: &ContainerName,
+    prefix: &str,
+) -> Result<Listed, StoreError> {
+    let (mut all, mut next) = (Listed::default(), None::<String>);
     loop {
         let page = match blobs.list_blobs(container, prefix, next.as_deref()).await {
             Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(all),
             page => page?,
         };
+        all.now = all.now.or(page.now);
         for (name, properties) in page.blobs {
-            all.extend(BlobName::new(container.clone(), name).map(|blob| (blob, properties)));
+            all.blobs.extend(BlobName::new(container.clone(), name).map(|blob| (blob, properties)));
         }
         next = page.next;
         if next.is_none() {

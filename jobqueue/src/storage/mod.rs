@@ -41,7 +41,7 @@ pub use request::{
     UpdateMessage, Updated,
 };
 
-pub(crate) use listing::{list_all, put_creating};
+pub(crate) use listing::{Listed, list_all, list_with_time, put_creating};
 
 pub(crate) use certainty::{Certainty, Tries};
 

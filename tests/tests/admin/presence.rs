@@ -196,11 +196,12 @@ async fn operators_with_a_wrong_clock_see_who_is_there() {
         _ = &mut running => panic!("it runs"),
         () = sleep(Duration::from_secs(20)) => {}
     }
-    let operators = [-3_600, -120, 120, 3_600].map(|seconds| {
-        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate);
-        admin.clock(Arc::new(Wrong(seconds))).build()
-    });
-    for admin in &operators {
+    let with = |seconds, access: AccessLevel| {
+        Admin::builder(storage.clone()).access(access).clock(Arc::new(Wrong(seconds))).build()
+    };
+    let operators = [-3_600, -120, 120, 3_600].map(|seconds| with(seconds, AccessLevel::Operate));
+    let readers = [-3_600, -120, 120, 3_600].map(|seconds| with(seconds, AccessLevel::ReadOnly));
+    for admin in operators.iter().chain(&readers) {
         let [worker] = &admin.workers().await.unwrap()[..] else { panic!("the worker is there") };
         assert!((4.0..=6.0).contains(&worker.age_seconds), "{}", worker.age_seconds);
     }
@@ -209,8 +210,26 @@ async fn operators_with_a_wrong_clock_see_who_is_there() {
     }
     drop(running);
     sleep(EVERY * 4).await;
-    for admin in &operators {
+    for admin in operators.iter().chain(&readers) {
         assert!(admin.workers().await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn viewers_with_a_wrong_clock_see_delays_by_the_storages() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let day = Duration::from_secs(86_400);
+    // The storage tells its time with the list of the records, once there was a worker.
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let _ = present(&storage).handle(handler).build().unwrap().run_until(after(1)).await.unwrap();
+    // Longer than the storage itself can hide a message.
+    let _ = queue.send(&task("late")).id("late").delay(day * 10).await.unwrap();
+    sleep(day * 7 + Duration::from_secs(1)).await;
+    for days in [-5, 5] {
+        let admin = Admin::builder(storage.clone()).clock(Arc::new(Wrong(days * 86_400))).build();
+        let found = admin.explain(&JobReference::new("tasks", "late")).await.unwrap();
+        assert!(found.reasons.iter().any(|reason| reason.code == "delayed_until"), "{days}: {found:?}");
     }
 }
 
@@ -231,9 +250,14 @@ async fn run_of_a_dead_worker_is_shown_for_the_length_of_its_own_lease() {
     let (admin, job) = (operator(&storage), JobReference::new("tasks", "stuck"));
     // Longer than the queue's default lease of 30 seconds.
     sleep(Duration::from_secs(300)).await;
-    let found = admin.explain(&job).await.unwrap();
-    assert_eq!(found.place, JobPlace::Running);
-    assert!(found.reasons.iter().any(|reason| reason.code == "worker_gone"), "{found:?}");
+    for seconds in [-3_600, 0, 3_600] {
+        let admin = Admin::builder(storage.clone()).clock(Arc::new(Wrong(seconds))).build();
+        let found = admin.explain(&job).await.unwrap();
+        assert_eq!(found.place, JobPlace::Running);
+        let gone = found.reasons.iter().find(|reason| reason.code == "worker_gone").unwrap();
+        assert!(gone.text.contains("not heard of for 305 s"), "{gone:?}");
+        assert!(gone.text.ends_with("when its lease is over, in 310 s at the latest"), "{gone:?}");
+    }
     sleep(Duration::from_secs(330)).await;
     assert_eq!(admin.explain(&job).await.unwrap().place, JobPlace::Waiting);
 }

@@ -1,5 +1,6 @@
 //! Implements the operations on containers.
 
+use azure_core::http::headers::HeaderName;
 use azure_core::http::pager::PagerOptions;
 use azure_storage_blob::models::{
     BlobContainerClientListBlobsOptions, BlobItem, LeaseState as SdkLeaseState, ListBlobsIncludeItem,
@@ -8,6 +9,7 @@ use futures_util::StreamExt as _;
 
 use super::super::call::{Call, limited};
 use super::super::connection::Connection;
+use super::super::error::http_date;
 use crate::name::ContainerName;
 use crate::storage::{BlobListing, BlobProperties, ETag, LeaseState, StoreError, StoreErrorKind};
 
@@ -65,11 +67,14 @@ pub(super) async fn list(
                 ..BlobContainerClientListBlobsOptions::default()
             };
             let mut pages = connection.container(container).list_blobs(Some(options))?.into_pages();
-            pages.next().await.transpose()?.map(|page| page.into_model()).transpose()
+            let Some(page) = pages.next().await.transpose()? else { return Ok(None) };
+            let now = page.headers().get_optional_str(&HeaderName::from_static("date")).and_then(http_date);
+            Ok(Some((page.into_model()?, now)))
         })
         .await?;
-    let Some(page) = page else { return Ok(BlobListing::default()) };
+    let Some((page, now)) = page else { return Ok(BlobListing::default()) };
     Ok(BlobListing {
+        now,
         blobs: page.blob_items.into_iter().filter_map(listed).collect(),
         next: page.next_marker.filter(|marker| !marker.is_empty()),
     })

@@ -6,6 +6,7 @@ use rusqlite::{Connection, params};
 use super::container;
 use super::row::{BlobRow, select_blob};
 use crate::name::{BlobName, ContainerName};
+use crate::sqlite::clock::to_instant;
 use crate::sqlite::error::{Applied, Failure};
 use crate::sqlite::reader::View;
 use crate::storage::rules::lease::BlobLease;
@@ -67,7 +68,7 @@ pub(super) fn list(
     let mut statement = view.connection.prepare_cached(LIST)?;
     // No name is empty, so the empty marker is less than all names.
     let mut rows = statement.query(params![container, prefix, marker.unwrap_or("")])?;
-    let mut listing = BlobListing::default();
+    let mut listing = BlobListing::default().with_now(to_instant(view.now));
     while let Some(row) = rows.next()? {
         let row = BlobRow::read(row)?;
         if !row.name.starts_with(prefix) {
