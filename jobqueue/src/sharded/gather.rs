@@ -60,7 +60,8 @@ impl ShardedQueues {
             }
             _ => {
                 let enough = all.messages.len() == options.count as usize;
-                Ok(Received::new(all.messages).with_next_visible_in(all.next.filter(|_| !enough)))
+                let received = Received::new(all.messages).with_uncertainty(all.is_uncertain);
+                Ok(received.with_next_visible_in(all.next.filter(|_| !enough)))
             }
         }
     }
@@ -92,6 +93,7 @@ struct Gathered {
     next: Option<Duration>,
     error: Option<StoreError>,
     answers: usize,
+    is_uncertain: bool,
 }
 
 impl Gathered {
@@ -104,6 +106,7 @@ impl Gathered {
         match got {
             Ok(received) => {
                 self.answers += 1;
+                self.is_uncertain |= received.is_uncertain;
                 self.soonest(received.next_visible_in);
                 let full = received.messages.len() == asked as usize;
                 self.messages.extend(received.messages.into_iter().map(|mut message| {

@@ -74,12 +74,22 @@ pub struct Received {
     /// The time until the next message becomes visible, leased ones included; set when no or not enough messages were
     /// visible and the storage knows it.
     pub next_visible_in: Option<Duration>,
+    /// True if there may be visible messages although none came: the storage pushes them, and had not said in time that there is none. A worker that
+    /// runs until it is idle asks again.
+    pub is_uncertain: bool,
 }
 
 impl Received {
     /// Returns an answer with these messages, and without the time until the next.
     pub fn new(messages: Vec<LeasedMessage>) -> Self {
-        Self { messages, next_visible_in: None }
+        Self { messages, next_visible_in: None, is_uncertain: false }
+    }
+
+    /// Sets whether there may be visible messages although none came.
+    #[must_use]
+    pub fn with_uncertainty(mut self, is_uncertain: bool) -> Self {
+        self.is_uncertain = is_uncertain;
+        self
     }
 
     /// Sets the time until the next message becomes visible.

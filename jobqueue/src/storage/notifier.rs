@@ -30,6 +30,12 @@ impl Notifier {
         self.0.waiting.notify_waiters();
     }
 
+    /// Returns the number of notifications so far.
+    #[cfg(feature = "servicebus")]
+    pub(crate) fn count(&self) -> u64 {
+        self.0.count.load(Ordering::Acquire)
+    }
+
     /// Returns whether anybody holds a subscription.
     pub fn has_subscribers(&self) -> bool {
         Arc::strong_count(&self.0) > 1

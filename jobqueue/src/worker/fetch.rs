@@ -20,6 +20,8 @@ pub(super) struct Fetched {
     pub(super) messages: Vec<(LeasedMessage, Instant)>,
     /// The time until the next message becomes visible, if the storage knows it.
     pub(super) next_visible_in: Option<Duration>,
+    /// True if messages may be visible that did not come.
+    pub(super) is_uncertain: bool,
     /// The error of one request while others succeeded.
     pub(super) failed: Option<StoreError>,
 }
@@ -35,14 +37,19 @@ pub(super) async fn fetch(
     let full = (0..count / at_most).map(|_| at_most).take(MAX_REQUESTS as usize);
     let rest = Some(count % at_most).filter(|rest| *rest > 0);
     let answers = join_all(full.chain(rest).map(|count| core.get(count, &settings))).await;
-    let mut fetched =
-        Fetched { messages: Vec::with_capacity(count as usize), next_visible_in: None, failed: None };
+    let mut fetched = Fetched {
+        messages: Vec::with_capacity(count as usize),
+        next_visible_in: None,
+        is_uncertain: false,
+        failed: None,
+    };
     let (mut succeeded, mut failed) = (false, None);
     for answer in answers {
         match answer {
             Ok((received, requested)) => {
                 succeeded = true;
                 fetched.messages.extend(received.messages.into_iter().map(|message| (message, requested)));
+                fetched.is_uncertain |= received.is_uncertain;
                 fetched.next_visible_in = received.next_visible_in.or(fetched.next_visible_in);
             }
             Err(error) => failed = Some(error),

@@ -25,6 +25,8 @@ const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), D
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// The time that a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
 const GATHER: Duration = Duration::from_millis(2);
+/// The pause after an empty answer that does not say that the queue is empty, of a worker that runs until it is idle.
+const UNCERTAIN: Duration = Duration::from_millis(20);
 
 pub(super) struct Poller {
     pub(super) number: usize,
@@ -139,7 +141,10 @@ impl Poller {
                 if let Some(error) = &fetched.failed {
                     pace.fallback.note(error, settings.timeout);
                 }
-                if fetched.messages.is_empty() {
+                if fetched.messages.is_empty() && fetched.is_uncertain && self.until_idle {
+                    drop(slots);
+                    self.unless_stopped(tokio::time::sleep(UNCERTAIN)).await;
+                } else if fetched.messages.is_empty() {
                     drop(slots);
                     self.wait_for_more(fetched.next_visible_in, generation, &mut pace.idle).await;
                 } else {

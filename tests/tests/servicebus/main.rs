@@ -20,6 +20,7 @@ mod session_groups;
 mod session_jobs;
 mod session_losses;
 mod sessions;
+mod until_idle;
 
 use std::sync::Arc;
 use std::time::Duration;

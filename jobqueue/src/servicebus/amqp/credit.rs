@@ -12,8 +12,8 @@
 //! for as long as somebody waits, so that a message comes at once; after another, until the next get, which should follow at once
 //! and raises it to what is asked for then. So a worker that is busy, and one that waits, sends no drain.
 //!
-//! The first get that finds nothing after messages came, or on a new link, asks by a drain whether the queue is empty: a message may
-//! be on its way for longer than a get waits, and a worker that runs until it is idle would end.
+//! The first get that finds nothing after messages came or were put by this process, or on a new link, asks by a drain whether the queue is
+//! empty: a message may be on its way for longer than a get waits, and a worker that runs until it is idle would end.
 
 use std::time::Duration;
 
@@ -163,12 +163,13 @@ impl ReceiveTask {
             (Some(getting), _) if getting.is_draining => Err(Fault::Lost("a drain got no answer".to_owned())),
             (Some(getting), _)
                 if getting.answer.is_some()
-                    && (self.is_empty || !getting.got.is_empty())
+                    && (self.is_empty && self.heard == self.arrivals.count() || !getting.got.is_empty())
                     && self.arrivals.has_subscribers() =>
             {
                 self.answer().await
             }
             (Some(getting), _) => {
+                self.heard = self.arrivals.count();
                 getting.is_draining = true;
                 getting.until = Instant::now() + LIMIT;
                 self.receiver.drain().await.map_err(lost)

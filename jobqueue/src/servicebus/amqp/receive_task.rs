@@ -39,6 +39,8 @@ pub(super) struct ReceiveTask {
     pub(super) listening: Option<Listening>,
     /// True if a drain has found nothing, and no message has come since.
     pub(super) is_empty: bool,
+    /// The number of notifications when the last drain began: this process tells of what it puts.
+    pub(super) heard: u64,
     /// Notified when a message comes that nobody has asked for yet, and when the link ends.
     pub(super) arrivals: Arc<Notifier>,
     /// The deliveries that the link has received.
@@ -63,6 +65,7 @@ impl ReceiveTask {
             getting: None,
             listening: None,
             is_empty: false,
+            heard: 0,
             arrivals,
             received: 0,
             since: 0,

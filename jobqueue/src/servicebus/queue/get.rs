@@ -39,11 +39,13 @@ pub(super) async fn get(
     let requested = Instant::now();
     let taken = link.get(options.count, queues.wait).await.map_err(failed)?;
     let waited = requested.elapsed();
-    let mut messages = Vec::with_capacity(taken.len());
+    let (came, mut messages) = (taken.len(), Vec::with_capacity(taken.len()));
     for taken in taken {
         messages.extend(leased(queues, queue, taken, waited, options.visibility).await);
     }
-    Ok(Received::new(messages))
+    // Those that were left out are visible again.
+    let is_uncertain = messages.is_empty() && came > 0;
+    Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
 /// Returns a message with its receipt, and remembers it. A message whose saved text cannot be read is left out: it is

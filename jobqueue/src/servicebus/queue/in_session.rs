@@ -13,7 +13,7 @@ use super::super::deliveries::Begun;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::super::session::{Claimed, Pool, Session, renew};
+use super::super::session::{Claimed, Gotten, Pool, Session, Unclaimed, renew};
 use super::ServiceBusQueues;
 use super::get::MAX_LOCK;
 use super::message::Content;
@@ -58,18 +58,25 @@ pub(super) async fn get(
     options: GetMessages,
 ) -> Result<Received, StoreError> {
     let requested = Instant::now();
-    let claimed = queues.pool(queue).get(options.count).await.map_err(|fault| {
+    let Gotten { claimed, is_told } = queues.pool(queue).get(options.count).await.map_err(|fault| {
         if fault.is_not_allowed() || fault.is_missing_entity() {
             queues.forget_sessions(queue);
         }
         fault.of_change(Operation::Get.as_str(), queue)
     })?;
     let waited = requested.elapsed();
-    let mut messages = Vec::with_capacity(claimed.len());
+    // Those that are not returned, because the future is dropped, are released.
+    let mut leases = Vec::with_capacity(claimed.len());
     for claimed in claimed {
-        messages.extend(leased(queues, queue, claimed, waited, options.visibility).await);
+        leases.extend(leased(queues, queue, claimed, waited, options.visibility).await);
     }
-    Ok(Received::new(messages))
+    let keep = |(message, unclaimed): (LeasedMessage, Unclaimed)| {
+        unclaimed.keep();
+        message
+    };
+    let messages: Vec<_> = leases.into_iter().map(keep).collect();
+    let is_uncertain = messages.is_empty() && !is_told;
+    Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
 /// Returns a message with its receipt, and remembers it. A message whose delay is not over, and one whose saved text cannot be read,
@@ -80,8 +87,8 @@ async fn leased(
     claimed: Claimed,
     waited: Duration,
     asked: Duration,
-) -> Option<LeasedMessage> {
-    let Claimed { taken, session, is_first } = claimed;
+) -> Option<(LeasedMessage, Unclaimed)> {
+    let Claimed { taken, session, is_first, unclaimed } = claimed;
     let (token, content) = (taken.lock, Content::read(taken.message));
     let mut held = Held::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
@@ -90,11 +97,14 @@ async fn leased(
         match queues.beside.begin_delivery(&mut held).await {
             Ok(Begun::Now) => {}
             Ok(Begun::NotBefore(at)) => {
-                let _ = session.give_back_at(token, at);
+                if session.give_back_at(token, at).is_ok() {
+                    unclaimed.keep();
+                }
                 return None;
             }
             Err(error) => {
                 tracing::warn!(%queue, message = %held.id, %error, "the saved text of a message cannot be read");
+                unclaimed.keep();
                 let _ = session.settle(token, Settlement::Abandon).await;
                 return None;
             }
@@ -108,7 +118,7 @@ async fn leased(
         .with_expires(held.expires)
         .with_granted((left + waited < asked).then_some(left + waited));
     queues.held.insert(token, held);
-    Some(lease)
+    Some((lease, unclaimed))
 }
 
 impl ServiceBusQueues {

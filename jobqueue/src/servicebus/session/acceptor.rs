@@ -34,14 +34,12 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 async fn accept(shared: &Arc<Shared>, demand: Demand) {
-    // Whoever gets next without a subscription wants to know whether there is a message.
-    let is_long = !demand.is_awaited && shared.arrivals.has_subscribers();
-    let wait = if is_long { LONG } else { shared.wait.max(SHORTEST) };
-    match shared.lines.accept(&shared.queue, wait).await {
-        Ok(accepted) => {
-            shared.change(|state| state.asking += 1);
-            drop(task::spawn(Driver::new(Arc::clone(shared), accepted).run()));
-        }
+    let wait = if demand.is_patient { LONG } else { shared.wait.max(SHORTEST) };
+    lock(&shared.state).is_patient = demand.is_patient;
+    let accepted = shared.lines.accept(&shared.queue, wait).await;
+    lock(&shared.state).is_patient = false;
+    match accepted {
+        Ok(accepted) => drop(task::spawn(Driver::new(Arc::clone(shared), accepted).run())),
         Err(fault) if fault.is_no_session() => shared.change(|state| {
             if demand.is_telling {
                 state.emptied = state.emptied.max(demand.get);

@@ -11,9 +11,9 @@ use super::super::amqp::Links;
 use super::super::amqp::receiver::Taken;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
-use super::held::{Fate, Session};
+use super::held::{Fate, Session, Unclaimed};
 use super::lines::OnLine;
-use super::pool::{Claimed, Shared, State};
+use super::pool::{Claimed, Phase, Shared, State};
 use super::renew::renew;
 
 /// The time that a message waits for a get. Then its session is released: the slot that it came for is in use.
@@ -53,32 +53,38 @@ pub(super) struct Driver {
 }
 
 impl Driver {
+    /// Returns the driver of a session that was accepted, and counts it as one that asks.
     pub(super) fn new(shared: Arc<Shared>, OnLine { accepted, line }: OnLine) -> Self {
-        let (session, fates) = Session::new(accepted);
+        let number = shared.change(|state| {
+            state.last_session += 1;
+            state.phases.insert(state.last_session, Phase::Asking);
+            state.last_session
+        });
+        let (session, fates) = Session::new(accepted, number, &shared);
         let length = session.locked_until().duration_since(SystemTime::now()).unwrap_or_default();
         Self { shared, session: Arc::new(session), fates, half: length / 2, _line: line }
     }
 
-    /// Drives the session until it is released or lost. The caller has counted it as one that asks.
+    /// Drives the session until it is released or lost.
     pub(super) async fn run(mut self) {
         let begun = Instant::now();
-        let (mut again, mut is_asking) = (true, true);
+        let mut again = true;
         loop {
-            if !std::mem::replace(&mut is_asking, false) {
-                self.shared.change(|state| state.asking += 1);
-            }
+            self.turn(Phase::Asking);
             let Some(taken) = self.ask().await else { break };
-            let fate = self.offer(taken, again).await;
-            match fate {
+            match self.offer(taken, again).await {
                 Next::Message { again: delivered } if delivered || begun.elapsed() < TURN => {
                     again = delivered
                 }
                 _ => break,
             }
         }
-        self.shared.change(|state| state.closing += 1);
+        self.turn(Phase::Closing);
         self.session.link.close().await;
-        self.shared.change(|state| state.closing -= 1);
+    }
+
+    fn turn(&self, phase: Phase) {
+        self.shared.turn(self.session.number(), phase);
     }
 
     /// Asks for the next message; `None` if there is none.
@@ -99,7 +105,6 @@ impl Driver {
                 if let Err(error) = answer {
                     tracing::debug!(session = self.session.id(), %error, "a session of Service Bus was lost");
                 }
-                self.shared.change(|state| state.asking -= 1);
                 None
             }
         }
@@ -108,10 +113,10 @@ impl Driver {
     /// Offers a message to the gets, and waits for what becomes of it.
     async fn offer(&mut self, taken: Taken, is_first: bool) -> Next {
         let lock = taken.lock;
-        let session = Arc::clone(&self.session);
+        let (session, unclaimed) = (Arc::clone(&self.session), Unclaimed::new(&self.session));
         self.shared.change(|state| {
-            state.asking -= 1;
-            state.offers.push_back(Claimed { taken, session, is_first });
+            state.phases.insert(session.number(), Phase::Offered);
+            state.offers.push_back(Claimed { taken, session, is_first, unclaimed });
         });
         self.shared.arrivals.notify();
         let early = Instant::now() + EARLY;
@@ -151,13 +156,15 @@ impl Driver {
         Next::Release
     }
 
-    /// Takes a message back from those that wait for a get; false if a get has it.
+    /// Takes a message back from those that wait for a get, and begins to release the session; false if a get has it.
     fn retract(&self, lock: Uuid) -> bool {
-        self.shared.change(|state| {
-            let before = state.offers.len();
-            state.offers.retain(|offer| offer.taken.lock != lock);
-            state.offers.len() < before
-        })
+        let offer = self.shared.change(|state| {
+            let place = state.offers.iter().position(|offer| offer.taken.lock == lock)?;
+            state.phases.insert(self.session.number(), Phase::Closing);
+            state.offers.remove(place)
+        });
+        // Dropped here, because that changes the state as well.
+        offer.is_some()
     }
 
     /// Holds the session until a time, and then gives its message back: it is delivered again, before all that follow.
@@ -202,5 +209,12 @@ impl Driver {
     async fn renew(&self) -> Result<(), Fault> {
         let node = self.shared.links.node(&self.shared.queue).await?;
         renew(&node, &self.session).await.map(drop)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let number = self.session.number();
+        self.shared.change(|state| state.phases.remove(&number));
     }
 }

@@ -1,6 +1,6 @@
 //! A session that this process holds.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
@@ -10,6 +10,7 @@ use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::session::Accepted;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
+use super::pool::{Phase, Shared};
 use crate::sync::lock;
 
 /// The length of a lock that the service has not told.
@@ -20,7 +21,7 @@ const USUAL_LOCK: Duration = Duration::from_secs(60);
 pub(super) enum Fate {
     /// It is completed or dead-lettered.
     Settled,
-    /// It was given back, and is visible to all.
+    /// It was given back, or nobody knows: the session is released.
     GivenBack,
     /// It is given back, and must not be delivered before a time.
     Delayed { lock: Uuid, until: SystemTime },
@@ -34,15 +35,32 @@ pub(in crate::servicebus) struct Session {
     link_name: String,
     until: Mutex<SystemTime>,
     fates: mpsc::UnboundedSender<Fate>,
+    number: u64,
+    /// Notes at once what becomes of the session, before the driver hears it: a get must not hear meanwhile that the queue is empty.
+    shared: Weak<Shared>,
 }
+
+/// Releases a session unless its message reaches a caller.
+#[derive(Debug)]
+pub(in crate::servicebus) struct Unclaimed(Option<Arc<Session>>);
 
 impl Session {
     /// Returns a session, and what its driver hears of the message that is out.
-    pub(super) fn new(accepted: Accepted) -> (Self, mpsc::UnboundedReceiver<Fate>) {
+    pub(super) fn new(
+        accepted: Accepted,
+        number: u64,
+        shared: &Arc<Shared>,
+    ) -> (Self, mpsc::UnboundedReceiver<Fate>) {
         let (fates, heard) = mpsc::unbounded_channel();
         let Accepted { id, link, link_name, locked_until } = accepted;
         let until = Mutex::new(locked_until.unwrap_or_else(|| SystemTime::now() + USUAL_LOCK));
-        (Self { id, link, link_name, until, fates }, heard)
+        let shared = Arc::downgrade(shared);
+        (Self { id, link, link_name, until, fates, number, shared }, heard)
+    }
+
+    /// Returns the number of the session among those of its handle.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     pub(in crate::servicebus) fn id(&self) -> &str {
@@ -64,17 +82,22 @@ impl Session {
         *lock(&self.until) = until;
     }
 
-    /// Settles the message that is out, on the link that holds the session. Without the link the session is lost.
+    /// Settles the message that is out, on the link that holds the session. Without the link the session is lost, and without an
+    /// answer it is released, also if the future is dropped.
     pub(in crate::servicebus) async fn settle(&self, token: Uuid, how: Settlement) -> Result<(), Fault> {
-        let fate = match how {
+        let settled_as = match how {
             Settlement::Abandon => Fate::GivenBack,
             Settlement::Complete | Settlement::DeadLetter(_) => Fate::Settled,
         };
-        let settled = self.link.settle(token, how).await.unwrap_or_else(|| Err(lost()));
-        if settled.is_ok() {
-            let _ = self.fates.send(fate);
-        }
-        settled
+        let mut telling = Telling { session: self, fate: Some(Fate::GivenBack) };
+        let settled = self.link.settle(token, how).await;
+        telling.fate = match &settled {
+            Some(Ok(())) => Some(settled_as),
+            Some(Err(_)) => Some(Fate::GivenBack),
+            // Another settlement is on its way, or the link has ended.
+            None => None,
+        };
+        settled.unwrap_or_else(|| Err(lost()))
     }
 
     /// Gives the message back at a time; until then the session is held.
@@ -83,6 +106,47 @@ impl Session {
             return Err(lost());
         }
         self.fates.send(Fate::Delayed { lock: token, until }).map_err(|_| lost())
+    }
+
+    fn tell(&self, fate: Fate) {
+        if let Some(shared) = self.shared.upgrade() {
+            let phase = if fate == Fate::Settled { Phase::Asking } else { Phase::Closing };
+            shared.turn(self.number, phase);
+        }
+        let _ = self.fates.send(fate);
+    }
+}
+
+/// Tells the driver what became of the message.
+struct Telling<'s> {
+    session: &'s Session,
+    fate: Option<Fate>,
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if let Some(fate) = self.fate.take() {
+            self.session.tell(fate);
+        }
+    }
+}
+
+impl Unclaimed {
+    pub(super) fn new(session: &Arc<Session>) -> Self {
+        Self(Some(Arc::clone(session)))
+    }
+
+    /// Notes that the message has reached a caller, or was settled.
+    pub(in crate::servicebus) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(session) = self.0.take() {
+            session.tell(Fate::GivenBack);
+        }
     }
 }
 

@@ -29,6 +29,6 @@ mod lines;
 mod pool;
 mod renew;
 
-pub(super) use held::Session;
-pub(super) use pool::{Claimed, Pool};
+pub(super) use held::{Session, Unclaimed};
+pub(super) use pool::{Claimed, Gotten, Pool};
 pub(super) use renew::renew;

@@ -1,6 +1,6 @@
 //! The sessions of a queue that one handle holds: as many as there are free slots, and those whose messages are out.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::super::amqp::Links;
 use super::super::amqp::receiver::Taken;
 use super::super::error::Fault;
 use super::acceptor;
-use super::held::Session;
+use super::held::{Session, Unclaimed};
 use super::lines::Lines;
 use crate::storage::Notifier;
 use crate::sync::lock;
@@ -30,6 +30,29 @@ pub(in crate::servicebus) struct Claimed {
     pub(in crate::servicebus) session: Arc<Session>,
     /// True if the message may have been delivered before.
     pub(in crate::servicebus) is_first: bool,
+    /// Releases the session if the message reaches no caller.
+    pub(in crate::servicebus) unclaimed: Unclaimed,
+}
+
+/// The answer to a get.
+#[derive(Debug)]
+pub(in crate::servicebus) struct Gotten {
+    pub(in crate::servicebus) claimed: Vec<Claimed>,
+    /// True if the service has said that no session with messages is free.
+    pub(in crate::servicebus) is_told: bool,
+}
+
+/// What happens to a session that this handle holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Its next message is asked for, or its last one was settled.
+    Asking,
+    /// Its message waits for a get.
+    Offered,
+    /// Its message is with a caller, or held for a delay.
+    Out,
+    /// It is being released, so that its messages are visible to nobody yet.
+    Closing,
 }
 
 /// The sessions of a queue. Dropping it releases them.
@@ -61,16 +84,17 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) offers: VecDeque<Claimed>,
-    /// The sessions that ask for their next message.
-    pub(super) asking: usize,
-    /// The sessions that are being released.
-    pub(super) closing: usize,
+    /// The sessions by their numbers.
+    pub(super) phases: HashMap<u64, Phase>,
+    pub(super) last_session: u64,
     /// The slots of the gets that are under way.
     gets: Vec<(u64, u32)>,
     /// The slots that the last get has left free.
     standing: Standing,
     /// The number of the last get.
     last_get: u64,
+    /// True while the service waits for a session for long.
+    pub(super) is_patient: bool,
     /// The gets up to this number have seen that no session is free.
     pub(super) emptied: u64,
     /// The fault of the last attach, for gets up to this number.
@@ -82,6 +106,8 @@ struct Standing {
     slots: u32,
     /// True after a get that found nothing: they stay free while somebody waits for arrivals.
     is_idle: bool,
+    /// True if the service has told that get that no session is free.
+    is_told: bool,
     until: Option<Instant>,
 }
 
@@ -94,6 +120,8 @@ pub(super) struct Demand {
     pub(super) is_telling: bool,
     /// True if a get waits for the answer.
     pub(super) is_awaited: bool,
+    /// True if the service may wait for long: a get that begins meanwhile would hear late that no session is free.
+    pub(super) is_patient: bool,
 }
 
 impl Pool {
@@ -126,15 +154,17 @@ impl Pool {
     }
 
     /// Takes up to `count` messages, each of another session; waits for the first until the service says that no session with
-    /// messages is free, or while somebody waits for arrivals, for the time of a get.
+    /// messages is free. While the service waits for one for long, because somebody waits for arrivals, it waits for the time of a get
+    /// only. An answer without messages tells which of the two it was.
     ///
     /// # Cancel safety
     /// A message that comes for a future that was dropped goes to the next get, or back. One that was returned, and is not settled,
     /// comes again when the lock of its session is over.
-    pub(in crate::servicebus) async fn get(&self, count: u32) -> Result<Vec<Claimed>, Fault> {
+    pub(in crate::servicebus) async fn get(&self, count: u32) -> Result<Gotten, Fault> {
         let shared = &*self.shared;
         let get = Get::begin(shared, count);
-        let (begun, mut found) = (Instant::now(), Vec::new());
+        let (begun, mut is_late) = (Instant::now(), false);
+        let (mut claimed, mut is_told) = (Vec::new(), false);
         loop {
             let changed = shared.changed.notified();
             tokio::pin!(changed);
@@ -142,12 +172,17 @@ impl Pool {
             changed.as_mut().enable();
             {
                 let mut state = lock(&shared.state);
-                while found.len() < count as usize
+                while claimed.len() < count as usize
                     && let Some(offer) = state.offers.pop_front()
                 {
-                    found.push(offer);
+                    state.phases.insert(offer.session.number(), Phase::Out);
+                    claimed.push(offer);
                 }
-                if !found.is_empty() || state.emptied >= get.number {
+                is_told |= state.emptied >= get.number;
+                if !claimed.is_empty() || is_told {
+                    break;
+                }
+                if is_late && (state.is_patient || begun.elapsed() >= LIMIT) {
                     break;
                 }
                 if let Some((number, fault)) = &state.failed
@@ -157,16 +192,17 @@ impl Pool {
                 }
             }
             shared.accept();
-            let until = begun + if shared.arrivals.has_subscribers() { shared.wait } else { LIMIT };
+            let is_short = shared.arrivals.has_subscribers() && !is_late;
+            let until = begun + if is_short { shared.wait } else { LIMIT };
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = sleep_until(until) => break,
+                () = sleep_until(until) => is_late = true,
             }
         }
-        get.end(found.len());
+        get.end(claimed.len(), is_told);
         shared.accept();
-        Ok(found)
+        Ok(Gotten { claimed, is_told })
     }
 }
 
@@ -187,11 +223,11 @@ impl<'s> Get<'s> {
         Self { shared, number, count }
     }
 
-    fn end(self, found: usize) {
+    fn end(self, found: usize, is_told: bool) {
         let left = self.count.saturating_sub(u32::try_from(found).unwrap_or(u32::MAX));
         let mut state = lock(&self.shared.state);
         let slots = state.standing.slots.max(left);
-        state.standing = Standing { slots, is_idle: found == 0, until: Some(Instant::now() + REST) };
+        state.standing = Standing { slots, is_idle: found == 0, is_told, until: Some(Instant::now() + REST) };
     }
 }
 
@@ -218,22 +254,38 @@ impl Shared {
     /// Returns whether a session is to be accepted.
     pub(super) fn demand(&self, state: &State) -> Option<Demand> {
         let awaited = state.gets.iter().map(|(_, count)| *count).fold(0, u32::saturating_add);
-        let is_standing = state.standing.until.is_some_and(|until| Instant::now() < until)
-            || state.standing.is_idle && self.arrivals.has_subscribers();
+        let standing = &state.standing;
+        let is_resting = standing.until.is_some_and(|until| Instant::now() < until);
+        let is_idle = standing.is_idle && self.arrivals.has_subscribers();
         let slots = match awaited {
-            0 if is_standing => state.standing.slots,
+            0 if is_resting || is_idle => standing.slots,
             awaited => awaited,
         };
-        let coming = state.asking + state.offers.len();
+        let coming = state.count(Phase::Asking) + state.count(Phase::Offered);
         (slots as usize > coming).then_some(Demand {
             get: state.last_get,
-            is_telling: state.closing == 0 && coming == 0,
+            is_telling: coming == 0 && state.count(Phase::Closing) == 0,
             is_awaited: awaited > 0,
+            // Whoever gets next without a subscription, or was not told, wants to know whether there is a message.
+            is_patient: awaited == 0 && is_idle && (standing.is_told || !is_resting),
         })
+    }
+
+    /// Notes what happens to a session, unless it was released.
+    pub(super) fn turn(&self, number: u64, phase: Phase) {
+        self.change(|state| {
+            if let Some(present) = state.phases.get_mut(&number) {
+                *present = phase;
+            }
+        });
     }
 }
 
 impl State {
+    fn count(&self, phase: Phase) -> usize {
+        self.phases.values().filter(|present| **present == phase).count()
+    }
+
     /// Notes that the slots which the last get has left free are in use by now.
     pub(super) fn forget_standing(&mut self) {
         self.standing = Standing::default();
