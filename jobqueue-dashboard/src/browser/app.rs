@@ -29,7 +29,7 @@ pub(crate) struct App {
 
 /// A request that was let through.
 #[derive(Debug, Clone)]
-pub(crate) struct Visit {
+pub(crate) struct AuthorizedRequest {
     pub(crate) app: Arc<App>,
     /// The view of the operator, with what they may do.
     pub(crate) admin: Admin,

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::browser::app::{App, Visit};
+use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::base::base;
 use crate::browser::origin;
 
@@ -57,8 +57,8 @@ fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
     }
     let original = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
     let base = base(parts.uri.path(), original.path());
-    let visit = Visit { app: Arc::clone(app), admin, base };
-    parts.extensions.insert(visit);
+    let request = AuthorizedRequest { app: Arc::clone(app), admin, base };
+    parts.extensions.insert(request);
     Ok(Request::from_parts(parts, body))
 }
 

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::operations::{Operation, Progress};
 use crate::browser::poller::Viewer;
@@ -17,13 +17,13 @@ use crate::browser::poller::Viewer;
 const LEAST: Duration = Duration::from_millis(250);
 
 /// Answers with an event `refresh` after each look at the storage, and after each step of the operation of the page.
-pub(crate) async fn events(visit: Visit, fields: Fields) -> Response {
-    let operation = fields.text("operation").and_then(|id| visit.app.operations.find(id));
+pub(crate) async fn events(request: AuthorizedRequest, fields: Fields) -> Response {
+    let operation = fields.text("operation").and_then(|id| request.app.operations.find(id));
     let ticks = Ticks {
-        viewer: visit.app.poller.watch(),
+        viewer: request.app.poller.watch(),
         steps: operation.map(|operation| Operation::watch(&operation)),
     };
-    let stop = visit.app.stop.clone();
+    let stop = request.app.stop.clone();
     let events = stream_of(ticks).take_until(stop.cancelled_owned());
     let alive = KeepAlive::new().interval(Duration::from_secs(15));
     Sse::new(events).keep_alive(alive).into_response()

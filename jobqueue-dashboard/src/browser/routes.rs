@@ -12,7 +12,7 @@ use axum::{Extension, Form, Router, middleware};
 use futures_util::future::BoxFuture;
 use jobqueue::admin::Action;
 
-use crate::browser::app::{App, Visit};
+use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;
 use crate::browser::pages::{
     self, Answer, PageError, batches, dead, enqueue, job, operation, overview, queue, schedules, search,
@@ -25,7 +25,7 @@ use crate::scale::{self, Target};
 /// The most bytes of a form. A payload in it is percent-encoded: a megabyte of any bytes fits.
 const MAX_FORM: usize = 4 * 1024 * 1024;
 
-type Handler = fn(Visit, Fields) -> BoxFuture<'static, Result<Answer, PageError>>;
+type Handler = fn(AuthorizedRequest, Fields) -> BoxFuture<'static, Result<Answer, PageError>>;
 
 /// A page.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ pub(crate) struct Change {
 
 macro_rules! pages {
     ($($path:literal => $handler:path),* $(,)?) => {
-        &[$(Page { path: $path, show: |visit, fields| Box::pin($handler(visit, fields)) }),*]
+        &[$(Page { path: $path, show: |request, fields| Box::pin($handler(request, fields)) }),*]
     };
 }
 
@@ -54,7 +54,7 @@ macro_rules! changes {
         &[$(Change {
             path: $path,
             needs: &[$(Action::$action),+],
-            make: |visit, fields| Box::pin($handler(visit, fields)),
+            make: |request, fields| Box::pin($handler(request, fields)),
         }),*]
     };
 }
@@ -99,24 +99,26 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let mut router = Router::new();
     for page in PAGES {
         let page = *page;
-        let handler = move |visit: Visit, Values(fields): Values| async move {
-            let shown = (page.show)(visit.clone(), fields).await;
-            respond(&visit, shown)
+        let handler = move |request: AuthorizedRequest, Values(fields): Values| async move {
+            let shown = (page.show)(request.clone(), fields).await;
+            respond(&request, shown)
         };
         router = router.route(page.path, get(handler));
     }
     for change in CHANGES {
         let change = *change;
-        let handler = move |visit: Visit, form: Result<Form<Vec<(String, String)>>, FormRejection>| async move {
-            let made = make(change, &visit, form).await;
-            respond(&visit, made)
+        let handler = move |request: AuthorizedRequest,
+                            form: Result<Form<Vec<(String, String)>>, FormRejection>| async move {
+            let made = make(change, &request, form).await;
+            respond(&request, made)
         };
         router = router.route(change.path, post(handler));
     }
-    let events = |visit: Visit, Values(fields): Values| live::events(visit, fields);
+    let events = |request: AuthorizedRequest, Values(fields): Values| live::events(request, fields);
     let asset = |Path(name): Path<String>| async move { assets::serve(&name) };
-    let missing =
-        |visit: Visit| async move { respond(&visit, Err(PageError::missing("there is no such page"))) };
+    let missing = |request: AuthorizedRequest| async move {
+        respond(&request, Err(PageError::missing("there is no such page")))
+    };
     router
         .route("/events", get(events))
         .route("/assets/{name}", get(asset))
@@ -130,32 +132,32 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 /// Makes a change if the operator may.
 async fn make(
     change: Change,
-    visit: &Visit,
+    request: &AuthorizedRequest,
     form: Result<Form<Vec<(String, String)>>, FormRejection>,
 ) -> Result<Answer, PageError> {
-    let access = visit.admin.access();
+    let access = request.admin.access();
     if !change.needs.iter().any(|action| access.allows(*action)) {
         // The first one tells the listeners.
         for action in change.needs.iter().take(1) {
-            visit.admin.require(*action, change.path)?;
+            request.admin.require(*action, change.path)?;
         }
         return Err(PageError::forbidden("you may not do this"));
     }
     let Form(values) = form.map_err(|rejection| PageError::new(rejection.status(), rejection.body_text()))?;
-    let made = (change.make)(visit.clone(), Fields::new(values)).await;
+    let made = (change.make)(request.clone(), Fields::new(values)).await;
     // Also after an error: it may have been made.
-    visit.app.changed();
+    request.app.changed();
     made
 }
 
-fn respond(visit: &Visit, answer: Result<Answer, PageError>) -> Response {
+fn respond(request: &AuthorizedRequest, answer: Result<Answer, PageError>) -> Response {
     match answer {
         Ok(Answer::Page(html)) => Html(html).into_response(),
-        Ok(Answer::Go(target)) => match HeaderValue::from_str(&format!("{}{target}", visit.base)) {
+        Ok(Answer::Go(target)) => match HeaderValue::from_str(&format!("{}{target}", request.base)) {
             Ok(location) => (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response(),
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         },
-        Err(error) => pages::error_page(visit, error),
+        Err(error) => pages::error_page(request, error),
     }
 }
 
@@ -178,11 +180,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Values {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Visit {
+impl<S: Send + Sync> FromRequestParts<S> for AuthorizedRequest {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, StatusCode> {
-        let visit = Extension::<Self>::from_request_parts(parts, state).await;
-        visit.map(|Extension(visit)| visit).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+        let request = Extension::<Self>::from_request_parts(parts, state).await;
+        request.map(|Extension(request)| request).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
     }
 }

@@ -179,8 +179,9 @@ impl Admin {
         let child = |index: u64| {
             let batch = open.nested.get(&index).cloned();
             let elsewhere = if batch.is_some() { "fanned_out" } else { "unseen" };
-            let unseen = Place { job: format!("{id}/{index}"), place: elsewhere, queue: None, error: None };
-            let Place { job, place, queue, error } = places.get(&index).cloned().unwrap_or(unseen);
+            let unseen =
+                FoundChild { job: format!("{id}/{index}"), place: elsewhere, queue: None, error: None };
+            let FoundChild { job, place, queue, error } = places.get(&index).cloned().unwrap_or(unseen);
             OpenChild { index, job, place, batch, queue, error }
         };
         let progress = open.progress;
@@ -198,7 +199,7 @@ impl Admin {
     }
 
     /// Returns the children of a batch that can be seen anywhere, by their numbers.
-    async fn children_of(&self, id: &str) -> Result<BTreeMap<u64, Place>, Error> {
+    async fn children_of(&self, id: &str) -> Result<BTreeMap<u64, FoundChild>, Error> {
         let mut places = BTreeMap::new();
         for queue in self.queue_names().await?.iter().filter(|queue| !queue.is_dead_letter()) {
             let (waiting, dead) = match (self.peek(queue.as_str()).await, queue.dead_letter()) {
@@ -217,7 +218,7 @@ impl Admin {
                     };
                     let error = job.last_error.filter(|_| place == "dead");
                     let queue = Some(queue.to_string());
-                    places.insert(index, Place { job: job.id, place, queue, error });
+                    places.insert(index, FoundChild { job: job.id, place, queue, error });
                 }
             }
         }
@@ -226,7 +227,7 @@ impl Admin {
                 let index = job.id.strip_prefix(id).and_then(|rest| rest.strip_prefix('/')?.parse().ok());
                 if let Some(index) = index {
                     let queue = Some(job.queue);
-                    places.insert(index, Place { job: job.id, place: "running", queue, error: None });
+                    places.insert(index, FoundChild { job: job.id, place: "running", queue, error: None });
                 }
             }
         }
@@ -236,7 +237,7 @@ impl Admin {
 
 /// The place in which a child was found.
 #[derive(Clone)]
-struct Place {
+struct FoundChild {
     /// The id of the job: that of a continuation if the child ends with it.
     job: String,
     place: &'static str,

@@ -76,7 +76,7 @@ impl Admin {
             };
             self.requests().make(&request).await?;
             let records = Records::new(Arc::clone(self.storage.blobs()));
-            let workers = records.touch(self.clock.now(), |record| record.listens_to(&job.queue)).await?;
+            let workers = records.notify(self.clock.now(), |record| record.listens_to(&job.queue)).await?;
             Ok(CancelReport { job: job.clone(), workers })
         };
         let summary = |report: &CancelReport| format!("requested; {} workers were told", report.workers);

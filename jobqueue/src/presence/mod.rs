@@ -2,9 +2,9 @@
 //! cancel.
 //!
 //! ```text
-//! worker:   put own record ─► list requests ─► … every interval: put the record if nobody has touched it ─► … ─► delete it
-//! operator: put a request ─► touch the records of present workers
-//! worker:   its record was touched ─► list requests ─► put the record
+//! worker:   put own record ─► list requests ─► … every interval: put the record if nobody has rewritten it ─► … ─► delete it
+//! operator: put a request ─► rewrite the records of present workers
+//! worker:   its record was rewritten ─► list requests ─► put the record
 //! ```
 //!
 //! Without requests, a worker writes one blob an interval and reads nothing. A record that was not written for three intervals is

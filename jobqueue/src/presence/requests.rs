@@ -1,4 +1,4 @@
-//! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when its record was touched.
+//! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when another process has rewritten its record.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

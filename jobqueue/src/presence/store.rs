@@ -20,8 +20,8 @@ pub(crate) const CONTAINER: &str = "jobqueue-workers";
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The time since the last write after which a record is removed.
 const SWEPT: Duration = Duration::from_secs(86_400);
-/// The number of tries to touch a record that its worker writes at the same time. The last one does not ask what is there.
-const TOUCHES: u32 = 5;
+/// The number of tries to rewrite a record that its worker writes at the same time. The last one does not ask what is there.
+const NOTIFY_TRIES: u32 = 5;
 
 /// The records of a storage.
 #[derive(Debug, Clone)]
@@ -67,16 +67,16 @@ impl Records {
 
     /// Makes each present worker for which `concerns` is true read the requests: writes its record again, unchanged. `now` is the time by
     /// which workers are present if the storage does not tell its own.
-    pub(crate) async fn touch(
+    pub(crate) async fn notify(
         &self,
         now: SystemTime,
         concerns: impl Fn(&WorkerRecord) -> bool,
     ) -> Result<u64, Error> {
-        let mut touched = 0;
+        let mut notified = 0;
         let listed = self.list().await?;
         let now = listed.now.unwrap_or(now);
         for (blob, _) in listed.blobs {
-            for left in (0..TOUCHES).rev() {
+            for left in (0..NOTIFY_TRIES).rev() {
                 let Some((found, etag)) = self.read(&blob).await? else { break };
                 if found.is_stale(now) || !concerns(&found.record) {
                     break;
@@ -85,7 +85,7 @@ impl Records {
                 let options = if left > 0 { PutBlob::if_match(etag) } else { PutBlob::new() };
                 match self.write(&blob, &found.record, options).await {
                     Ok(_) => {
-                        touched += 1;
+                        notified += 1;
                         break;
                     }
                     // Its worker was faster.
@@ -94,7 +94,7 @@ impl Records {
                 }
             }
         }
-        Ok(touched)
+        Ok(notified)
     }
 
     async fn read(&self, blob: &BlobName) -> Result<Option<(Found, ETag)>, Error> {

@@ -17,7 +17,7 @@ use crate::job::outcome::chain;
 use crate::name::BlobName;
 use crate::storage::{BlobStore, ETag, PutBlob, StoreErrorKind as Kind};
 
-/// The number of tries to write a record that others touch.
+/// The number of tries to write a record that others rewrite.
 const TRIES: u32 = 3;
 /// The time between two sweeps of the records that dead workers have left.
 const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
@@ -111,7 +111,7 @@ impl Writer {
                     return Ok(());
                 }
                 Err(e) if matches!(e.kind(), Kind::ConditionNotMet | Kind::BlobNotFound) => {
-                    // Read before the requests, so that a later touch is noticed.
+                    // Read before the requests, so that a later rewriting is noticed.
                     self.tag = self.records.tag(&self.blob).await?;
                     if self.tag.is_some() {
                         self.read_requests().await?;

@@ -130,7 +130,7 @@ impl<'c> Batch<'c> {
     }
 
     /// Notes that something was written, so that the transaction is committed.
-    pub(super) fn touch(&mut self) {
+    pub(super) fn note_change(&mut self) {
         self.changed = true;
     }
 

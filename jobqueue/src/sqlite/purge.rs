@@ -55,7 +55,7 @@ fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     )?;
     let removed = statement.execute(params![now, MESSAGES as i64])?;
     if removed > 0 {
-        batch.touch();
+        batch.note_change();
     }
     Ok(removed == MESSAGES)
 }
@@ -68,7 +68,7 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
         })
         .optional()?;
     let Some((kind, owner)) = found else { return Ok(false) };
-    batch.touch();
+    batch.note_change();
     let (sql, limit) = if kind == "queue" {
         (
             "DELETE FROM jobqueue_message WHERE id IN

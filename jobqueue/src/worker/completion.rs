@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use super::durable;
 use super::ending::Finished;
-use super::queue_worker::{Place, QueueWorker};
+use super::queue_worker::{DeliveryGuard, QueueWorker};
 use super::shared::Shared;
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -32,7 +32,7 @@ pub(super) struct Completion {
     pub(super) job: Arc<JobInfo>,
     pub(super) ran: Duration,
     /// Declared last and so dropped last: the job is over with it.
-    pub(super) place: Place,
+    pub(super) guard: DeliveryGuard,
 }
 
 /// The messages of a queue that wait for their deletion.
@@ -62,7 +62,7 @@ impl Completions {
 
     /// Sends deletions until no message waits, and concludes each delivery. If the future is dropped with its worker,
     /// the remaining messages become visible again.
-    pub(super) async fn delete(&self, shared: &Shared, conclude: impl Fn(Finished, &Place)) {
+    pub(super) async fn delete(&self, shared: &Shared, conclude: impl Fn(Finished, &DeliveryGuard)) {
         loop {
             let completions = {
                 let mut waiting = self.waiting();
@@ -77,10 +77,10 @@ impl Completions {
             let mut span = span_of(shared, &completions);
             let settled = span.run(pin!(complete_all(shared, done))).await;
             span.end(Some(Outcome::Completed.name()), settled.iter().find_map(settle_error));
-            for (Completion { leased_job, job, ran, place }, settled) in completions.into_iter().zip(settled)
+            for (Completion { leased_job, job, ran, guard }, settled) in completions.into_iter().zip(settled)
             {
-                conclude(Finished::of(&leased_job, Some(job), settled, ran, None), &place);
-                drop((leased_job, place));
+                conclude(Finished::of(&leased_job, Some(job), settled, ran, None), &guard);
+                drop((leased_job, guard));
             }
         }
     }
@@ -150,14 +150,14 @@ async fn complete_all<'d>(
     let settled = LeasedJob::complete_all(done.clone().map(|(leased_job, _)| leased_job)).await;
     let mut outcomes = Vec::with_capacity(settled.len());
     let mut doubtful = Vec::new();
-    for (place, ((leased_job, job), settled)) in done.zip(settled).enumerate() {
+    for (index, ((leased_job, job), settled)) in done.zip(settled).enumerate() {
         outcomes.push(Ok(Outcome::Completed));
         if settled.is_err() {
-            doubtful.push(async move { (place, completed(shared, leased_job, job, settled).await) });
+            doubtful.push(async move { (index, completed(shared, leased_job, job, settled).await) });
         }
     }
-    for (place, outcome) in join_all(doubtful).await {
-        outcomes[place] = outcome;
+    for (index, outcome) in join_all(doubtful).await {
+        outcomes[index] = outcome;
     }
     outcomes
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::context::HandlerOutput;
 use super::ending::Ending;
 use super::hook::{Decision, Waiting};
-use super::queue_worker::{Place, QueueWorker};
+use super::queue_worker::{DeliveryGuard, QueueWorker};
 use super::unknown_share::Seen;
 use super::{completion, hooks};
 use crate::entropy;
@@ -54,7 +54,7 @@ pub(super) async fn decide<'w>(
     worker: &'w QueueWorker,
     leased_job: &LeasedJob,
     decoded: Decoded,
-    place: &Place,
+    guard: &DeliveryGuard,
 ) -> Decided<'w> {
     let Some(job) = leased_job.info().map(Arc::new) else {
         return end(Ending::Rejected(no_event(decoded)));
@@ -88,7 +88,7 @@ pub(super) async fn decide<'w>(
     };
     let version = leased_job.with_envelope(|event| event.version).flatten();
     match read(worker, job, version, &data) {
-        Ok(ready) => admit(worker, leased_job, ready, place).await,
+        Ok(ready) => admit(worker, leased_job, ready, guard).await,
         Err(ending) => Decided::End(ending),
     }
 }
@@ -131,13 +131,13 @@ async fn admit<'w>(
     worker: &'w QueueWorker,
     leased_job: &LeasedJob,
     ready: Ready<'w>,
-    place: &Place,
+    guard: &DeliveryGuard,
 ) -> Decided<'w> {
     if let Err(error) = queue::read_stored_checkpoint(leased_job).await {
         return end(Ending::Deferred(Cause::PayloadUnreadable, chain(&error)));
     }
     let (shared, job) = (&worker.shared, &ready.job);
-    let waiting = Waiting { stop: &worker.stop, until_idle: worker.until_idle, place };
+    let waiting = Waiting { stop: &worker.stop, until_idle: worker.until_idle, guard };
     match hooks::admit(shared, leased_job, job, waiting).await {
         Ok(decision) => {
             queue::note_running(leased_job);
@@ -146,7 +146,7 @@ async fn admit<'w>(
                     // It may have been cancelled while it waited for its turn.
                     None => match shared.cancelled(job) {
                         Some(rejection) => end(Ending::Rejected(rejection)),
-                        None => within_limits(leased_job, ready, place),
+                        None => within_limits(leased_job, ready, guard),
                     },
                     Some(output) => {
                         let told = hooks::completing(shared, leased_job, job, &output).await;
@@ -170,8 +170,8 @@ async fn admit<'w>(
 }
 
 /// Runs the job if its handler's limits allow it now. In a queue of several kinds that is known only here.
-fn within_limits<'w>(leased_job: &LeasedJob, ready: Ready<'w>, place: &Place) -> Decided<'w> {
-    match place.admit(ready.registration.kind) {
+fn within_limits<'w>(leased_job: &LeasedJob, ready: Ready<'w>, guard: &DeliveryGuard) -> Decided<'w> {
+    match guard.admit(ready.registration.kind) {
         Ok(()) => Decided::Run(ready),
         Err(wait) => {
             leased_job.end_wait();

@@ -9,7 +9,7 @@ use super::circuit::Change;
 use super::completion::{Completion, Completions};
 use super::delivery::{self, Delivered};
 use super::ending::Finished;
-use super::queue_worker::{Place, QueueWorker};
+use super::queue_worker::{DeliveryGuard, QueueWorker};
 use crate::event::Event;
 use crate::job::outcome::{Outcome, printable};
 use crate::queue::Incoming;
@@ -31,23 +31,23 @@ impl Deliveries {
 
     /// Runs a delivery to its end in a task of its own. After the worker was told to stop, puts the message back
     /// instead.
-    pub(super) fn start(self: &Arc<Self>, incoming: Box<Incoming>, place: Place) {
+    pub(super) fn start(self: &Arc<Self>, incoming: Box<Incoming>, guard: DeliveryGuard) {
         let (deliveries, stopped) = (Arc::clone(self), self.worker.stop.is_cancelled());
         task::spawn_tracked(&self.worker.tasks, async move {
             let worker = &deliveries.worker;
             // Declared first and so dropped last, also when the delivery is dropped half-way.
-            let place = place;
+            let guard = guard;
             if stopped {
                 // Boxed for the same reason as the next future.
                 return Box::pin(delivery::put_back(worker, incoming)).await;
             }
             // Boxed, so that the futures and tasks around it stay small.
-            let deliver = Box::pin(delivery::deliver(worker, incoming, &place));
+            let deliver = Box::pin(delivery::deliver(worker, incoming, &guard));
             match worker.abort.run_until_cancelled(deliver).await {
                 None => {}
-                Some(Delivered::Finished(finished)) => deliveries.conclude(finished, &place),
+                Some(Delivered::Finished(finished)) => deliveries.conclude(finished, &guard),
                 Some(Delivered::Done { leased_job, job, ran }) => {
-                    deliveries.complete(Completion { leased_job, job, ran, place });
+                    deliveries.complete(Completion { leased_job, job, ran, guard });
                 }
             }
         });
@@ -57,7 +57,7 @@ impl Deliveries {
         if self.completions.add(completion) {
             let deliveries = Arc::clone(self);
             task::spawn_tracked(&self.worker.tasks, async move {
-                let conclude = |finished, place: &Place| deliveries.conclude(finished, place);
+                let conclude = |finished, guard: &DeliveryGuard| deliveries.conclude(finished, guard);
                 let delete = Box::pin(deliveries.completions.delete(&deliveries.worker.shared, conclude));
                 deliveries.worker.abort.run_until_cancelled(delete).await;
             });
@@ -65,7 +65,7 @@ impl Deliveries {
     }
 
     /// Reports how a delivery ended.
-    fn conclude(&self, finished: Finished, place: &Place) {
+    fn conclude(&self, finished: Finished, guard: &DeliveryGuard) {
         let QueueWorker { shared, core, circuit, .. } = &self.worker;
         let queue = &core.name;
         shared.report().count(&finished.outcome);
@@ -83,7 +83,7 @@ impl Deliveries {
             waited,
             error,
         });
-        match circuit.record(job.as_ref().map(|job| &job.id), &outcome, place.probe()) {
+        match circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()) {
             Some(Change::Opened(retry_in)) => {
                 tracing::warn!(%queue, ?retry_in, "every job on this queue fails; fetching pauses");
                 shared.show_circuit(queue, true);

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 
 use super::decide::{self, Decided};
 use super::ending::{Ending, Failure, Finished};
-use super::queue_worker::{Place, QueueWorker};
+use super::queue_worker::{DeliveryGuard, QueueWorker};
 use super::run::{self, Ran};
 use super::{completion, settle};
 use crate::job::JobInfo;
@@ -25,10 +25,14 @@ pub(super) enum Delivered {
 
 /// Runs a delivery to its end, or until only the deletion of its message is left. It does not panic: if application
 /// code panics while the message is read, validated, run or settled, the attempt has failed.
-pub(super) async fn deliver(worker: &QueueWorker, incoming: Box<Incoming>, place: &Place) -> Delivered {
+pub(super) async fn deliver(
+    worker: &QueueWorker,
+    incoming: Box<Incoming>,
+    guard: &DeliveryGuard,
+) -> Delivered {
     let leased = OnceLock::new();
-    let road = AssertUnwindSafe(travel(worker, incoming, place, &leased)).catch_unwind();
-    match road.await {
+    let delivery = AssertUnwindSafe(decode_and_run(worker, incoming, guard, &leased)).catch_unwind();
+    match delivery.await {
         Ok(delivered) => delivered,
         Err(panic) => {
             let text = format!("a panic outside the handler: {}", panic_text(&*panic));
@@ -37,22 +41,22 @@ pub(super) async fn deliver(worker: &QueueWorker, incoming: Box<Incoming>, place
     }
 }
 
-async fn travel(
+async fn decode_and_run(
     worker: &QueueWorker,
     incoming: Box<Incoming>,
-    place: &Place,
+    guard: &DeliveryGuard,
     leased: &OnceLock<Arc<LeasedJob>>,
 ) -> Delivered {
     let (leased_job, decoded) = queue::decode(&worker.core, *incoming, &*worker.handlers).await;
     let leased_job = Arc::new(leased_job);
     // It is empty: this is the only delivery.
     drop(leased.set(Arc::clone(&leased_job)));
-    place.ends(&leased_job.lease);
-    let decided = decide::decide(worker, &leased_job, decoded, place).await;
+    guard.ends(&leased_job.lease);
+    let decided = decide::decide(worker, &leased_job, decoded, guard).await;
     worker.unknown.note(decided.seen());
     let ran = match decided {
         // Boxed, so that neither this future nor that of the run is too large for the allocator's fast path.
-        Decided::Run(ready) => match Box::pin(run::run(worker, &leased_job, ready, place)).await {
+        Decided::Run(ready) => match Box::pin(run::run(worker, &leased_job, ready, guard)).await {
             Ran { ending: Ending::Done(job), ran, .. } if completion::together(worker, &leased_job) => {
                 return Delivered::Done { leased_job, job, ran };
             }

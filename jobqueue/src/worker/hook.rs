@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::queue_worker::Place;
+use super::queue_worker::DeliveryGuard;
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::queue::LeasedJob;
@@ -35,18 +35,18 @@ pub(crate) struct Waiting<'a> {
     pub(crate) stop: &'a CancellationToken,
     /// True if the worker runs until it is idle.
     pub(crate) until_idle: bool,
-    pub(super) place: &'a Place,
+    pub(super) guard: &'a DeliveryGuard,
 }
 
 impl Waiting<'_> {
     /// Frees the slot for another delivery until [`take_slot`](Self::take_slot).
     pub(crate) fn leave_slot(&self) {
-        self.place.leave_slot();
+        self.guard.leave_slot();
     }
 
     /// Waits for a slot.
     pub(crate) async fn take_slot(&self) {
-        self.place.take_slot().await;
+        self.guard.take_slot().await;
     }
 }
 

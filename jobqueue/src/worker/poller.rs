@@ -10,7 +10,7 @@ use super::circuit::Permit;
 use super::deliveries::Deliveries;
 use super::fetch::{MAX_REQUESTS, fetch};
 use super::limits::{QueueSlots, Slot};
-use super::queue_worker::{Place, QueueWorker};
+use super::queue_worker::{DeliveryGuard, QueueWorker};
 use super::single_message_fallback::SingleMessageFallback;
 use crate::event::Event;
 use crate::job::outcome::chain;
@@ -199,8 +199,8 @@ impl Poller {
             let Some(slot) = slots.pop() else { break };
             // Boxed, so that the futures through which it goes stay small.
             let incoming = Box::new(Incoming { leased, requested, settings: Arc::clone(settings) });
-            let place = Place::new(activity, self.slots.occupied(slot), probe.take());
-            self.deliveries.start(incoming, place);
+            let guard = DeliveryGuard::new(activity, self.slots.occupied(slot), probe.take());
+            self.deliveries.start(incoming, guard);
         }
     }
 

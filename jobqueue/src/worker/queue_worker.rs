@@ -34,16 +34,16 @@ pub(super) struct QueueWorker {
     pub(super) until_idle: bool,
 }
 
-/// The place of a delivery in its worker. When it is dropped, also half-way, first the lease ends, then the slot
+/// The slot and the lease of a delivery. When it is dropped, also half-way, first the lease ends, then the slot
 /// becomes free, then the job is over.
-pub(super) struct Place {
+pub(super) struct DeliveryGuard {
     activity: Arc<Activity>,
     slot: Option<Occupied>,
     probe: Option<Probe>,
     lease: Mutex<Option<Arc<Lease>>>,
 }
 
-impl Place {
+impl DeliveryGuard {
     pub(super) fn new(activity: &Arc<Activity>, slot: Occupied, probe: Option<Probe>) -> Self {
         Self { activity: Arc::clone(activity), slot: Some(slot), probe, lease: Mutex::default() }
     }
@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DeliveryGuard {
     fn drop(&mut self) {
         if let Some(lease) = lock(&self.lease).take() {
             lease.abandon();

@@ -16,7 +16,7 @@ use super::delivery::panic_text;
 use super::ending::{Ending, Failure};
 use super::hooks;
 use super::presence::Entered;
-use super::queue_worker::{Place, QueueWorker};
+use super::queue_worker::{DeliveryGuard, QueueWorker};
 use super::shared::Shared;
 use crate::event::Event;
 use crate::handler::{Job, Registration, is_snooze, recover};
@@ -49,7 +49,7 @@ pub(super) async fn run(
     worker: &QueueWorker,
     leased_job: &Arc<LeasedJob>,
     ready: Ready<'_>,
-    place: &Place,
+    guard: &DeliveryGuard,
 ) -> Ran {
     let Ready { job: mut info, registration, message } = ready;
     let shared = &worker.shared;
@@ -81,12 +81,12 @@ pub(super) async fn run(
     drop(shown);
     if shared.leave(number).is_none() {
         // A shutdown has taken over the message and released it.
-        place.is_taken_over();
+        guard.is_taken_over();
         return Ran { ending: Ending::TakenOver(info), ran, process };
     }
     // A message whose lease has expired must be deleted before the slot is free: this worker might receive it again.
     if ended.is_success() && leased_job.lease.loss().is_none() {
-        place.handler_is_done();
+        guard.handler_is_done();
     }
     let ending = conclude(shared, leased_job, (info, registration), &context, ended).await;
     Ran { ending, ran, process }

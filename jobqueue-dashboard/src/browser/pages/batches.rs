@@ -5,7 +5,7 @@ use jobqueue::admin::{BatchOverview, OpenChild, ParentBatch};
 
 use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, encoded, line};
@@ -87,15 +87,15 @@ fn state(sealed: bool, finished: bool) -> &'static str {
     }
 }
 
-pub(crate) async fn all(visit: Visit, _: Fields) -> Result<Answer, PageError> {
-    let look = visit.app.poller.latest().await;
-    let found = visit.app.reads.batches.get("", visit.app.admin.batches()).await?;
+pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
+    let look = request.app.poller.latest().await;
+    let found = request.app.reads.batches.get("", request.app.admin.batches()).await?;
     let tree = found.tree();
     // A listing has 5,000 blobs, of which each child that has ended has one.
     let ended: u64 = found.batches.iter().map(|batch| batch.done + batch.failed).sum();
     let page = Batches {
-        layout: Layout::new(&visit, "batches", "Batches").with_look(&look).live(
-            &visit,
+        layout: Layout::new(&request, "batches", "Batches").with_look(&look).live(
+            &request,
             &look,
             1 + ended / 5_000,
         ),
@@ -126,13 +126,13 @@ fn parent(parent: &ParentBatch) -> Parent {
     Parent { link: encoded(&parent.batch), id: line(&parent.batch), child: parent.child }
 }
 
-pub(crate) async fn one(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let id = fields.required("id")?;
-    let look = visit.app.poller.latest().await;
-    let found = visit.app.reads.batch.get(id, visit.app.admin.batch(id)).await?;
+    let look = request.app.poller.latest().await;
+    let found = request.app.reads.batch.get(id, request.app.admin.batch(id)).await?;
     // How far the batches are that its children have begun.
     let all = match found.open.iter().any(|child| child.batch.is_some()) {
-        true => Some(visit.app.reads.batches.get("", visit.app.admin.batches()).await?),
+        true => Some(request.app.reads.batches.get("", request.app.admin.batches()).await?),
         false => None,
     };
     let inner = |id: &String| Inner {
@@ -141,8 +141,8 @@ pub(crate) async fn one(visit: Visit, fields: Fields) -> Result<Answer, PageErro
         progress: all.as_ref().and_then(|all| all.batches.iter().find(|batch| batch.id == *id)).map(progress),
     };
     let page = Batch {
-        layout: Layout::new(&visit, "batches", format!("Batch {}", line(id))).with_look(&look).live(
-            &visit,
+        layout: Layout::new(&request, "batches", format!("Batch {}", line(id))).with_look(&look).live(
+            &request,
             &look,
             10 + look.workers().len() as u64,
         ),
@@ -154,7 +154,11 @@ pub(crate) async fn one(visit: Visit, fields: Fields) -> Result<Answer, PageErro
         open: found.children.saturating_sub(found.done + found.failed),
         state: state(found.sealed, found.finished),
         continuation: found.continuation_queue.as_deref().map(line),
-        held_up: found.open.iter().map(|open| child(&visit, open, open.batch.as_ref().map(&inner))).collect(),
+        held_up: found
+            .open
+            .iter()
+            .map(|open| child(&request, open, open.batch.as_ref().map(&inner)))
+            .collect(),
     };
     Ok(Answer::Page(page.render()?))
 }
@@ -167,7 +171,7 @@ fn progress(batch: &BatchOverview) -> String {
     format!("{} done of {all}{failed}", batch.done)
 }
 
-fn child(visit: &Visit, child: &OpenChild, inner: Option<Inner>) -> Child {
+fn child(request: &AuthorizedRequest, child: &OpenChild, inner: Option<Inner>) -> Child {
     let queue = child.queue.as_deref();
     let error = child.error.as_deref();
     Child {
@@ -179,7 +183,7 @@ fn child(visit: &Visit, child: &OpenChild, inner: Option<Inner>) -> Child {
         place: if child.place == "fanned_out" { "in a batch".to_owned() } else { line(child.place) },
         is_dead: child.place == "dead",
         error: error
-            .map(|error| shown(visit, (queue.unwrap_or_default(), ""), Field::Error, error))
+            .map(|error| shown(request, (queue.unwrap_or_default(), ""), Field::Error, error))
             .unwrap_or_default(),
     }
 }

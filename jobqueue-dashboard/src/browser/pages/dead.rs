@@ -6,7 +6,7 @@ use jobqueue::admin::Action;
 use super::rows::Message;
 use super::selection::Selection;
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::operations::{Order, Verb};
 use crate::browser::text::{amount, line};
@@ -42,45 +42,45 @@ struct Started {
     runs: bool,
 }
 
-pub(crate) async fn all(visit: Visit, _: Fields) -> Result<Answer, PageError> {
-    let look = visit.app.poller.latest().await;
+pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
+    let look = request.app.poller.latest().await;
     let dead = look.queues().iter().filter(|queue| queue.dead_letters > 0);
     let page = DeadQueues {
-        layout: Layout::new(&visit, "dead", "Dead letters").with_look(&look).live(&visit, &look, 0),
+        layout: Layout::new(&request, "dead", "Dead letters").with_look(&look).live(&request, &look, 0),
         queues: dead.map(|queue| (queue.name.clone(), amount(queue.dead_letters))).collect(),
     };
     Ok(Answer::Page(page.render()?))
 }
 
-pub(crate) async fn of_queue(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.required("queue")?;
-    let selection = Selection::read(&fields, &visit.app.redactor)?;
-    let look = visit.app.poller.latest().await;
+    let selection = Selection::read(&fields, &request.app.redactor)?;
+    let look = request.app.poller.latest().await;
     let filter = selection.filter();
     let question = format!("{queue}{}", selection.query());
-    let found = visit.app.reads.dead.get(&question, visit.app.admin.dead_letters(queue, &filter)).await?;
-    let operations = visit.app.operations.of_queue(queue);
+    let found = request.app.reads.dead.get(&question, request.app.admin.dead_letters(queue, &filter)).await?;
+    let operations = request.app.operations.of_queue(queue);
     let started = operations.iter().take(5).map(|operation| Started {
         id: operation.id.clone(),
         verb: operation.order.verb.name(),
         operator: line(&operation.operator),
         runs: operation.is_running(),
     });
-    let access = visit.admin.access();
+    let access = request.admin.access();
     let page = Dead {
-        layout: Layout::new(&visit, "dead", format!("Dead letters of {queue}"))
+        layout: Layout::new(&request, "dead", format!("Dead letters of {queue}"))
             .with_look(&look)
-            .live(&visit, &look, 2)
+            .live(&request, &look, 2)
             .noticed(fields.text("done")),
         queue: queue.to_owned(),
-        letters: found.letters.iter().map(|job| Message::new(&visit, job)).collect(),
+        letters: found.letters.iter().map(|job| Message::new(&request, job)).collect(),
         matching: found.matching,
         looked_at: found.looked_at,
         complete: found.complete,
         operations: started.collect(),
         may_inspect: access.allows(Action::Inspect),
         may_redrive: access.allows(Action::Redrive),
-        has_text: !visit.app.redactor.hides(),
+        has_text: !request.app.redactor.hides(),
         selection,
     };
     Ok(Answer::Page(page.render()?))
@@ -96,34 +96,34 @@ impl Verb {
     }
 }
 
-pub(crate) async fn preview(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    start(&visit, &fields, Verb::Preview)
+pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    start(&request, &fields, Verb::Preview)
 }
 
-pub(crate) async fn redrive(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    start(&visit, &fields, Verb::Redrive)
+pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    start(&request, &fields, Verb::Redrive)
 }
 
 /// Deletes dead letters, if the operator has typed the name of their queue.
-pub(crate) async fn purge(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     if fields.text("confirm") != Some(fields.required("queue")?) {
         return Err(PageError::invalid("nothing was deleted: the name of the queue was not typed exactly"));
     }
-    start(&visit, &fields, Verb::Purge)
+    start(&request, &fields, Verb::Purge)
 }
 
-fn start(visit: &Visit, fields: &Fields, verb: Verb) -> Result<Answer, PageError> {
+fn start(request: &AuthorizedRequest, fields: &Fields, verb: Verb) -> Result<Answer, PageError> {
     let queue = fields.required("queue")?.to_owned();
-    let selection = Selection::read(fields, &visit.app.redactor)?;
+    let selection = Selection::read(fields, &request.app.redactor)?;
     let per_second = fields.number::<u32>("rate")?.filter(|rate| *rate > 0);
-    visit.admin.require(verb.action(), &format!("dead letters of {queue}"))?;
+    request.admin.require(verb.action(), &format!("dead letters of {queue}"))?;
     let order = Order { verb, queue, selection, per_second };
-    let app = std::sync::Arc::downgrade(&visit.app);
+    let app = std::sync::Arc::downgrade(&request.app);
     let ended = move || {
         if let Some(app) = app.upgrade() {
             app.changed();
         }
     };
-    let operation = visit.app.operations.start(&visit.admin, order, ended)?;
+    let operation = request.app.operations.start(&request.admin, order, ended)?;
     Ok(Answer::Go(format!("operations/{}", operation.id)))
 }

@@ -6,7 +6,7 @@ use jobqueue::admin::{Action, RawSend};
 
 use super::rows::job_path;
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 
 #[derive(Template)]
@@ -19,24 +19,24 @@ struct Send {
     may_send: bool,
 }
 
-pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let look = visit.app.poller.latest().await;
+pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    let look = request.app.poller.latest().await;
     let records = look.present().map(|worker| &worker.record);
     let mut kinds: Vec<String> =
         records.flat_map(|record| &record.queues).flat_map(|queue| queue.kinds.clone()).collect();
     kinds.sort();
     kinds.dedup();
     let page = Send {
-        layout: Layout::new(&visit, "send", "Send a job").with_look(&look),
+        layout: Layout::new(&request, "send", "Send a job").with_look(&look),
         queue: fields.text("queue").unwrap_or_default().to_owned(),
         queues: look.queues().iter().map(|queue| queue.name.clone()).collect(),
         kinds,
-        may_send: visit.admin.access().allows(Action::Send),
+        may_send: request.admin.access().allows(Action::Send),
     };
     Ok(Answer::Page(page.render()?))
 }
 
-pub(crate) async fn send(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn send(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.text("queue").ok_or_else(|| PageError::invalid("the queue is missing"))?;
     let kind = fields.text("kind").ok_or_else(|| PageError::invalid("the kind is missing"))?;
     let mut job = RawSend::json(kind, fields.text("payload").unwrap_or("{}"))?;
@@ -52,7 +52,7 @@ pub(crate) async fn send(visit: Visit, fields: Fields) -> Result<Answer, PageErr
     if let Some(delay) = fields.duration("delay")? {
         job = job.with(SendOptions::new().delay(delay));
     }
-    let sent = visit.admin.send(queue, job).await?;
+    let sent = request.admin.send(queue, job).await?;
     let path = job_path(&sent.queue, sent.source.as_deref().unwrap_or_default(), &sent.id);
     Ok(Answer::Go(format!("{path}&done=sent")))
 }

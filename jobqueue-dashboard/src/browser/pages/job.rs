@@ -10,7 +10,7 @@ use super::rows::{Run, job_path, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::poller::Look;
 use crate::browser::redact::{Field, Shown};
@@ -71,23 +71,23 @@ fn path(job: &JobReference) -> String {
     job_path(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id)
 }
 
-pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let job = reference(&fields)?;
-    let look = visit.app.poller.latest().await;
-    let admin = &visit.app.admin;
-    let found = visit.app.reads.jobs.get(&path(&job), admin.explain(&job)).await?;
+    let look = request.app.poller.latest().await;
+    let admin = &request.app.admin;
+    let found = request.app.reads.jobs.get(&path(&job), admin.explain(&job)).await?;
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
     let HistoryPage { jobs: mut ended, searched_to, .. } = admin.history(&filter).await?;
     ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
     let message = found.message.as_ref();
     let wanted = fields.text("show") == Some("content");
-    let (payload, checkpoint) = contents(&visit, message, wanted).await;
-    let access = visit.admin.access();
+    let (payload, checkpoint) = contents(&request, message, wanted).await;
+    let access = request.admin.access();
     let has_ended = found.place == JobPlace::Unseen && !ended.is_empty();
-    let (place, summary, reasons) = standing(&visit, &found, has_ended);
-    let layout = Layout::new(&visit, "overview", format!("Job {}", line(&job.id)))
+    let (place, summary, reasons) = standing(&request, &found, has_ended);
+    let layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
-        .live(&visit, &look, 10 + look.workers().len() as u64)
+        .live(&request, &look, 10 + look.workers().len() as u64)
         .noticed(fields.text("done"));
     let page = JobPage {
         queue: job.queue.clone(),
@@ -97,13 +97,13 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         place,
         summary,
         reasons,
-        runs: runs(&visit, &look, &found),
-        facts: facts(&visit, &found, ended.first()),
+        runs: runs(&request, &look, &found),
+        facts: facts(&request, &found, ended.first()),
         batch: message
             .and_then(|message| message.batch.as_ref())
             .map(|batch| (crate::browser::text::encoded(&batch.id), line(&batch.id))),
-        headers: headers(&visit, message),
-        moments: moments(&visit, &found, &ended),
+        headers: headers(&request, message),
+        moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         cancellation: cancellation(&found.cancellation),
         payload,
@@ -123,25 +123,27 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
 
 /// Returns where the job stands, a sentence about that, and the reasons why it does not run.
 fn standing(
-    visit: &Visit,
+    request: &AuthorizedRequest,
     found: &Explanation,
     has_ended: bool,
 ) -> (&'static str, String, Vec<(&'static str, String)>) {
     if has_ended {
         return ("ended", "It has ended; the journal of the workers says how.".to_owned(), Vec::new());
     }
-    let reasons = found.reasons.iter().map(|reason| (reason.code, explained(visit, found, &reason.text)));
-    (place(found.place), explained(visit, found, &found.summary), reasons.collect())
+    let reasons = found.reasons.iter().map(|reason| (reason.code, explained(request, found, &reason.text)));
+    (place(found.place), explained(request, found, &found.summary), reasons.collect())
 }
 
 /// Returns the payload and the checkpoint of a message.
 async fn contents(
-    visit: &Visit,
+    request: &AuthorizedRequest,
     message: Option<&RawJob>,
     wanted: bool,
 ) -> (Option<Content>, Option<Content>) {
     match message {
-        Some(message) => (payload(visit, message, wanted).await, checkpoint(visit, message, wanted).await),
+        Some(message) => {
+            (payload(request, message, wanted).await, checkpoint(request, message, wanted).await)
+        }
         None => (None, None),
     }
 }
@@ -156,20 +158,24 @@ fn place(place: JobPlace) -> &'static str {
 }
 
 /// Returns a sentence about the job, which may quote its last error.
-fn explained(visit: &Visit, found: &Explanation, text: &str) -> String {
+fn explained(request: &AuthorizedRequest, found: &Explanation, text: &str) -> String {
     let of_message = found.message.as_ref().map(|message| message.kind.as_str());
     let kind = of_message.or(found.run.as_ref().map(|run| run.kind.as_str())).unwrap_or_default();
-    shown(visit, (&found.job.queue, kind), Field::Error, text)
+    shown(request, (&found.job.queue, kind), Field::Error, text)
 }
 
-fn runs(visit: &Visit, look: &Look, found: &Explanation) -> Vec<Run> {
+fn runs(request: &AuthorizedRequest, look: &Look, found: &Explanation) -> Vec<Run> {
     let (Some(run), Some(worker)) = (&found.run, &found.worker) else { return Vec::new() };
     let worker = look.workers().iter().find(|known| known.record.id == *worker);
     // The worker may be newer than the last look at all workers; the next refresh has it.
-    worker.map(|worker| Run::new(visit, worker, run)).into_iter().collect()
+    worker.map(|worker| Run::new(request, worker, run)).into_iter().collect()
 }
 
-fn facts(visit: &Visit, found: &Explanation, ended: Option<&HistoryRecord>) -> Vec<(&'static str, String)> {
+fn facts(
+    request: &AuthorizedRequest,
+    found: &Explanation,
+    ended: Option<&HistoryRecord>,
+) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     let trace = |trace: &Option<String>| trace.as_deref().and_then(trace_id).map(|id| ("Trace", id));
     if let Some(message) = &found.message {
@@ -177,20 +183,23 @@ fn facts(visit: &Visit, found: &Explanation, ended: Option<&HistoryRecord>) -> V
         facts.push(("Kind", line(&message.kind)));
         facts.extend(message.version.map(|version| ("Version", version.to_string())));
         facts.push(("Sender", line(&message.source)));
-        facts.extend(message.key.as_deref().map(|key| ("Key", shown(visit, kind, Field::Key, key))));
+        facts.extend(message.key.as_deref().map(|key| ("Key", shown(request, kind, Field::Key, key))));
         facts.push(("Failed attempts", message.attempts.to_string()));
         facts.push(("Deliveries", message.dequeue_count.to_string()));
         facts.extend(message.content_type.as_deref().map(|form| ("Media type", line(form))));
         facts.extend(message.in_order.then(|| ("Order", "runs in the order of its key".to_owned())));
         facts.extend(
-            message.problem.as_deref().map(|problem| ("Problem", shown(visit, kind, Field::Error, problem))),
+            message
+                .problem
+                .as_deref()
+                .map(|problem| ("Problem", shown(request, kind, Field::Error, problem))),
         );
         facts.extend(trace(&message.trace));
     } else if let Some(run) = &found.run {
         facts.push(("Kind", line(&run.kind)));
         facts.push(("Sender", line(&run.source)));
         facts.extend(
-            run.key.as_deref().map(|key| ("Key", shown(visit, (&run.queue, &run.kind), Field::Key, key))),
+            run.key.as_deref().map(|key| ("Key", shown(request, (&run.queue, &run.kind), Field::Key, key))),
         );
         facts.extend(trace(&run.trace));
     } else if let Some(ended) = ended {
@@ -207,9 +216,9 @@ fn trace_id(traceparent: &str) -> Option<String> {
     traceparent.split('-').nth(1).map(line)
 }
 
-fn headers(visit: &Visit, message: Option<&RawJob>) -> Vec<(String, String)> {
+fn headers(request: &AuthorizedRequest, message: Option<&RawJob>) -> Vec<(String, String)> {
     let header = |message: &RawJob, name: &str, value: &str| {
-        (line(name), shown(visit, (&message.queue, &message.kind), Field::Header(name), value))
+        (line(name), shown(request, (&message.queue, &message.kind), Field::Header(name), value))
     };
     let all = message.into_iter().flat_map(|message| message.headers.iter().map(move |pair| (message, pair)));
     all.take(100).map(|(message, (name, value))| header(message, name, value)).collect()
@@ -228,7 +237,7 @@ fn cancellation(cancellation: &Cancellation) -> Option<String> {
     })
 }
 
-async fn payload(visit: &Visit, job: &RawJob, wanted: bool) -> Option<Content> {
+async fn payload(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> Option<Content> {
     let place = match &job.payload {
         RawPayload::None => return None,
         RawPayload::Blob(blob) => format!(" in the blob {}", line(&blob.name)),
@@ -238,16 +247,16 @@ async fn payload(visit: &Visit, job: &RawJob, wanted: bool) -> Option<Content> {
     if !wanted {
         return Some(Content { about, text: None });
     }
-    let text = visit.app.admin.payload(job).await.map(|payload| match payload {
+    let text = request.app.admin.payload(job).await.map(|payload| match payload {
         RawPayload::Json(json) => indented(json.get()),
         RawPayload::Text(text) => text,
         RawPayload::Bytes(bytes) => hexadecimal(&bytes),
         _ => String::new(),
     });
-    Some(content(visit, job, (about, Field::Payload), text))
+    Some(content(request, job, (about, Field::Payload), text))
 }
 
-async fn checkpoint(visit: &Visit, job: &RawJob, wanted: bool) -> Option<Content> {
+async fn checkpoint(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> Option<Content> {
     let about = match job.checkpoint.as_ref()? {
         RawCheckpoint::Json(json) => format!("{} bytes", amount(json.get().len() as u64)),
         RawCheckpoint::Text(text) => format!("{} bytes", amount(text.len() as u64)),
@@ -257,22 +266,22 @@ async fn checkpoint(visit: &Visit, job: &RawJob, wanted: bool) -> Option<Content
     if !wanted {
         return Some(Content { about, text: None });
     }
-    let text = visit.app.admin.checkpoint(job).await.map(|checkpoint| match checkpoint {
+    let text = request.app.admin.checkpoint(job).await.map(|checkpoint| match checkpoint {
         Some(RawCheckpoint::Json(json)) => indented(json.get()),
         Some(RawCheckpoint::Text(text)) => text,
         _ => String::new(),
     });
-    Some(content(visit, job, (about, Field::Checkpoint), text))
+    Some(content(request, job, (about, Field::Checkpoint), text))
 }
 
 fn content(
-    visit: &Visit,
+    request: &AuthorizedRequest,
     job: &RawJob,
     (about, field): (String, Field<'_>),
     text: Result<String, jobqueue::Error>,
 ) -> Content {
     let shown = |text: String| {
-        block(&visit.app.redactor.apply(&Shown { queue: &job.queue, kind: &job.kind, field, text: &text }))
+        block(&request.app.redactor.apply(&Shown { queue: &job.queue, kind: &job.kind, field, text: &text }))
     };
     Content { about, text: Some(text.map(shown).map_err(|error| line(&format!("{error:?}")))) }
 }
@@ -289,8 +298,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
     text
 }
 
-pub(crate) async fn cancel(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn cancel(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let job = reference(&fields)?;
-    visit.admin.cancel(&job).await?;
+    request.admin.cancel(&job).await?;
     Ok(Answer::Go(format!("{}&done=cancel", path(&job))))
 }

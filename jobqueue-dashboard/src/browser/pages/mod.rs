@@ -19,7 +19,7 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use jobqueue::ErrorKind;
 
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::assets::{ASSETS, Assets};
 use crate::browser::poller::Look;
 use crate::browser::text::{When, line};
@@ -105,11 +105,11 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) fn new(visit: &Visit, here: &'static str, title: impl Into<String>) -> Self {
-        let admin = &visit.admin;
+    pub(crate) fn new(request: &AuthorizedRequest, here: &'static str, title: impl Into<String>) -> Self {
+        let admin = &request.admin;
         let read_only = !jobqueue::admin::Action::ALL.iter().any(|action| admin.access().allows(*action));
         Self {
-            base: visit.base.clone(),
+            base: request.base.clone(),
             title: title.into(),
             here,
             storage: line(admin.storage().description()),
@@ -134,9 +134,9 @@ impl Layout {
     }
 
     /// Refreshes the page while it is open. `requests` is what that costs beside the look that all pages share.
-    pub(crate) fn live(mut self, visit: &Visit, look: &Look, requests: u64) -> Self {
+    pub(crate) fn live(mut self, request: &AuthorizedRequest, look: &Look, requests: u64) -> Self {
         self.events = Some("events".to_owned());
-        self.cost = Some(cost(visit, look.requests(), requests));
+        self.cost = Some(cost(request, look.requests(), requests));
         self
     }
 
@@ -154,12 +154,12 @@ impl Layout {
 }
 
 /// Says what it costs to keep a page open.
-fn cost(visit: &Visit, shared: u64, own: u64) -> String {
-    let seconds = visit.app.poller.interval.as_secs_f64();
+fn cost(request: &AuthorizedRequest, shared: u64, own: u64) -> String {
+    let seconds = request.app.poller.interval.as_secs_f64();
     let all = shared + own;
     let text =
         format!("A refresh costs {all} requests to the storage, every {seconds} s while a page is open");
-    if !visit.admin.storage().description().starts_with("azure") {
+    if !request.admin.storage().description().starts_with("azure") {
         return text;
     }
     // The price of queue operations of class 2 in most regions, late in 2026: 0.0004 dollars for 1,000.
@@ -194,9 +194,9 @@ struct ErrorPage {
 }
 
 /// Answers with an error.
-pub(crate) fn error_page(visit: &Visit, error: PageError) -> Response {
+pub(crate) fn error_page(request: &AuthorizedRequest, error: PageError) -> Response {
     let PageError { status, text } = error;
-    let layout = Layout::new(visit, "", status.canonical_reason().unwrap_or("Error"));
+    let layout = Layout::new(request, "", status.canonical_reason().unwrap_or("Error"));
     let page = ErrorPage { layout, text: line(&text) };
     match page.render() {
         Ok(html) => (status, Html(html)).into_response(),

@@ -8,7 +8,7 @@ use jobqueue::admin::{Action, BulkReport, SkippedJob};
 use super::rows::shown;
 use super::selection::Selection;
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::operations::{Operation, Verb};
 use crate::browser::redact::Field;
@@ -48,17 +48,17 @@ struct Report {
     stopped: Option<String>,
 }
 
-pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let operation = find(&visit, fields.required("operation")?)?;
-    let look = visit.app.poller.latest().await;
+pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    let operation = find(&request, fields.required("operation")?)?;
+    let look = request.app.poller.latest().await;
     let (progress, order) = (operation.progress(), &operation.order);
-    let access = visit.admin.access();
+    let access = request.admin.access();
     let runs = progress.ended.is_none();
-    let mut layout = Layout::new(&visit, "dead", format!("{} of {}", order.verb.name(), order.queue))
+    let mut layout = Layout::new(&request, "dead", format!("{} of {}", order.verb.name(), order.queue))
         .with_look(&look)
         .noticed(fields.text("done"));
     if runs {
-        layout = layout.live(&visit, &look, 0).on(&operation.id);
+        layout = layout.live(&request, &look, 0).on(&operation.id);
     }
     let page = OperationPage {
         layout,
@@ -72,7 +72,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         total: progress.total,
         runs,
         failed: progress.ended.as_ref().and_then(|ended| ended.as_ref().err()).map(|error| line(error)),
-        report: progress.ended.and_then(Result::ok).map(|ended| report(&visit, &order.queue, &ended)),
+        report: progress.ended.and_then(Result::ok).map(|ended| report(&request, &order.queue, &ended)),
         is_preview: order.verb == Verb::Preview,
         may_stop: runs && access.allows(order.verb.action()),
         may_redrive: access.allows(Action::Redrive),
@@ -81,14 +81,14 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
     Ok(Answer::Page(page.render()?))
 }
 
-fn find(visit: &Visit, id: &str) -> Result<Arc<Operation>, PageError> {
+fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operation>, PageError> {
     let missing =
         || PageError::missing("there is no such operation in this process; reports are kept in memory only");
-    visit.app.operations.find(id).ok_or_else(missing)
+    request.app.operations.find(id).ok_or_else(missing)
 }
 
-fn report(visit: &Visit, queue: &str, report: &BulkReport) -> Report {
-    let error = |error: &str| shown(visit, (queue, ""), Field::Error, error);
+fn report(request: &AuthorizedRequest, queue: &str, report: &BulkReport) -> Report {
+    let error = |error: &str| shown(request, (queue, ""), Field::Error, error);
     let skipped = |job: &SkippedJob| (line(&job.id), error(&job.error), job.maybe_moved);
     Report {
         count: report.count,
@@ -102,11 +102,11 @@ fn report(visit: &Visit, queue: &str, report: &BulkReport) -> Report {
 }
 
 /// Stops an operation. Whoever may start one of its sort may stop it.
-pub(crate) async fn stop(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let operation = find(&visit, fields.required("operation")?)?;
+pub(crate) async fn stop(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    let operation = find(&request, fields.required("operation")?)?;
     let subject = format!("operation on dead letters of {}", operation.order.queue);
-    visit.admin.require(operation.order.verb.action(), &subject)?;
-    let operator = visit.admin.operator().escape_debug();
+    request.admin.require(operation.order.verb.action(), &subject)?;
+    let operator = request.admin.operator().escape_debug();
     tracing::info!(%operator, operation = %operation.id, queue = %operation.order.queue, "told a bulk operation to stop");
     operation.stop();
     Ok(Answer::Go(format!("operations/{}?done=stopping", operation.id)))

@@ -4,7 +4,7 @@ use askama::Template;
 use jobqueue::admin::{Action, QueueOverview};
 
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
 use crate::browser::poller::Look;
@@ -41,15 +41,15 @@ struct Row {
     chart: Option<Chart>,
 }
 
-pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let look = visit.app.poller.latest().await;
+pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    let look = request.app.poller.latest().await;
     let sum = |of: fn(&QueueOverview) -> u64| look.queues().iter().map(of).sum::<u64>();
     let running: u64 = look.queues().iter().map(|queue| look.running(queue)).sum();
     let oldest = look.queues().iter().filter(|queue| !queue.paused).filter_map(|queue| queue.oldest).max();
     let page = Overview {
-        layout: Layout::new(&visit, "overview", "Overview")
+        layout: Layout::new(&request, "overview", "Overview")
             .with_look(&look)
-            .live(&visit, &look, 0)
+            .live(&request, &look, 0)
             .noticed(fields.text("done")),
         waiting: amount(sum(|queue| queue.length).saturating_sub(running)),
         running: amount(running),
@@ -58,15 +58,15 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         workers: look.present().count(),
         draining: look.present().filter(|worker| worker.record.draining).count(),
         slots: look.present().map(|worker| worker.record.slots).sum(),
-        chart: Chart::hour(&visit.app.poller.hour()),
-        queues: look.queues().iter().map(|queue| row(&visit, &look, queue)).collect(),
-        may_create: visit.admin.access().allows(Action::CreateQueue),
+        chart: Chart::hour(&request.app.poller.hour()),
+        queues: look.queues().iter().map(|queue| row(&request, &look, queue)).collect(),
+        may_create: request.admin.access().allows(Action::CreateQueue),
     };
     Ok(Answer::Page(page.render()?))
 }
 
-fn row(visit: &Visit, look: &Look, queue: &QueueOverview) -> Row {
-    let minutes = visit.app.poller.throughput(|throughput| throughput.of_queue(&queue.name));
+fn row(request: &AuthorizedRequest, look: &Look, queue: &QueueOverview) -> Row {
+    let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(&queue.name));
     let mut listening = look.present().flat_map(|worker| &worker.record.queues);
     let oldest = match queue.oldest {
         // The oldest of those that a peek shows; there may be older ones.

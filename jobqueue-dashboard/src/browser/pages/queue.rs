@@ -5,7 +5,7 @@ use jobqueue::admin::{Action, GroupOverview};
 
 use super::rows::{Message, Run, shown};
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
 use crate::browser::poller::Look;
@@ -56,30 +56,30 @@ struct Group {
     more: usize,
 }
 
-pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    let look = visit.app.poller.latest().await;
+    let look = request.app.poller.latest().await;
     let overview = match look.queue(name) {
         Some(queue) => queue.clone(),
         // It may be newer than the last look, or a dead-letter queue, which is part of another.
-        None => visit.app.admin.queue(name).await?,
+        None => request.app.admin.queue(name).await?,
     };
-    let reads = &visit.app.reads;
-    let peeked = reads.peeks.get(name, visit.app.admin.peek(name)).await?;
+    let reads = &request.app.reads;
+    let peeked = reads.peeks.get(name, request.app.admin.peek(name)).await?;
     let wants_groups = fields.text("groups").is_some();
     let groups = match wants_groups {
-        true => Some(reads.groups.get(name, visit.app.admin.groups(name)).await?),
+        true => Some(reads.groups.get(name, request.app.admin.groups(name)).await?),
         false => None,
     };
     let running = look.running(&overview);
-    let minutes = visit.app.poller.throughput(|throughput| throughput.of_queue(name));
+    let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(name));
     let hidden =
         overview.visible_is_exact.then(|| overview.length.saturating_sub(overview.visible + running));
     let cost = 1 + if wants_groups { 2 } else { 0 };
     let page = QueuePage {
-        layout: Layout::new(&visit, "overview", name)
+        layout: Layout::new(&request, "overview", name)
             .with_look(&look)
-            .live(&visit, &look, cost)
+            .live(&request, &look, cost)
             .noticed(fields.text("done")),
         name: overview.name.clone(),
         paused: overview.paused,
@@ -89,21 +89,21 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         oldest: overview.oldest.map_or_else(|| "-".to_owned(), age),
         dead: overview.dead_letters,
         dead_text: amount(overview.dead_letters),
-        runs: runs(&visit, &look, name),
+        runs: runs(&request, &look, name),
         shows_all: overview.visible_is_exact,
         has_order: peeked.iter().any(|job| job.in_order),
-        messages: peeked.iter().map(|job| Message::new(&visit, job)).collect(),
-        groups: groups.map(|groups| groups.iter().map(|found| group(&visit, name, found)).collect()),
+        messages: peeked.iter().map(|job| Message::new(&request, job)).collect(),
+        groups: groups.map(|groups| groups.iter().map(|found| group(&request, name, found)).collect()),
         settings: settings(&overview),
         warnings: overview.warnings.iter().map(|warning| line(warning)).collect(),
         chart: Chart::hour(&minutes),
-        may: may(&visit),
+        may: may(&request),
     };
     Ok(Answer::Page(page.render()?))
 }
 
-fn may(visit: &Visit) -> May {
-    let access = visit.admin.access();
+fn may(request: &AuthorizedRequest) -> May {
+    let access = request.admin.access();
     May {
         pause: access.allows(Action::Pause),
         resume: access.allows(Action::Resume),
@@ -112,10 +112,10 @@ fn may(visit: &Visit) -> May {
     }
 }
 
-fn runs(visit: &Visit, look: &Look, queue: &str) -> Vec<Run> {
+fn runs(request: &AuthorizedRequest, look: &Look, queue: &str) -> Vec<Run> {
     let jobs = look.present().flat_map(|worker| worker.record.running.iter().map(move |job| (worker, job)));
     let jobs = jobs.filter(|(_, job)| job.queue == queue);
-    jobs.take(100).map(|(worker, job)| Run::new(visit, worker, job)).collect()
+    jobs.take(100).map(|(worker, job)| Run::new(request, worker, job)).collect()
 }
 
 fn settings(queue: &jobqueue::admin::QueueOverview) -> Vec<Setting> {
@@ -127,10 +127,10 @@ fn settings(queue: &jobqueue::admin::QueueOverview) -> Vec<Setting> {
     queue.settings.iter().map(setting).collect()
 }
 
-fn group(visit: &Visit, queue: &str, group: &GroupOverview) -> Group {
+fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Group {
     const SHOWN: usize = 10;
     let key = match &group.key {
-        Some(key) => shown(visit, (queue, ""), Field::Key, key),
+        Some(key) => shown(request, (queue, ""), Field::Key, key),
         None => format!("(group {})", line(&group.group)),
     };
     let entry = |entry: &jobqueue::admin::GroupEntry| {
@@ -151,34 +151,34 @@ fn group(visit: &Visit, queue: &str, group: &GroupOverview) -> Group {
     }
 }
 
-pub(crate) async fn create(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn create(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.text("queue").ok_or_else(|| PageError::invalid("the name of the queue is missing"))?;
-    let done = if visit.admin.create_queue(name).await? { "created" } else { "exists" };
+    let done = if request.admin.create_queue(name).await? { "created" } else { "exists" };
     Ok(to(name, done))
 }
 
-pub(crate) async fn pause(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    let done = if visit.admin.pause(name).await? { "paused" } else { "unchanged" };
+    let done = if request.admin.pause(name).await? { "paused" } else { "unchanged" };
     Ok(to(name, done))
 }
 
-pub(crate) async fn resume(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    let done = if visit.admin.resume(name).await? { "resumed" } else { "unchanged" };
+    let done = if request.admin.resume(name).await? { "resumed" } else { "unchanged" };
     Ok(to(name, done))
 }
 
 /// Sets one setting, or removes it if its value is empty.
-pub(crate) async fn settings_change(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
+pub(crate) async fn settings_change(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
     let setting =
         fields.text("name").ok_or_else(|| PageError::invalid("the name of the setting is missing"))?;
-    let plan = visit.admin.plan_settings(name, [(setting, fields.text("value"))]).await?;
+    let plan = request.admin.plan_settings(name, [(setting, fields.text("value"))]).await?;
     if plan.is_empty() {
         return Ok(to(name, "unchanged"));
     }
-    visit.admin.apply_settings(&plan).await?;
+    request.admin.apply_settings(&plan).await?;
     Ok(to(name, "settings"))
 }
 

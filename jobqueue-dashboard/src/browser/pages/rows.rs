@@ -2,7 +2,7 @@
 
 use jobqueue::admin::{RawJob, RunningJob, WorkerOverview};
 
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::{Field, Shown};
 use crate::browser::text::{When, age, encoded, line};
 
@@ -13,8 +13,13 @@ pub(crate) fn job_path(queue: &str, source: &str, id: &str) -> String {
 }
 
 /// Returns a text of a job in one line, as the embedding program allows it.
-pub(crate) fn shown(visit: &Visit, (queue, kind): (&str, &str), field: Field<'_>, text: &str) -> String {
-    line(&visit.app.redactor.apply(&Shown { queue, kind, field, text }))
+pub(crate) fn shown(
+    request: &AuthorizedRequest,
+    (queue, kind): (&str, &str),
+    field: Field<'_>,
+    text: &str,
+) -> String {
+    line(&request.app.redactor.apply(&Shown { queue, kind, field, text }))
 }
 
 /// A running job.
@@ -41,11 +46,11 @@ pub(crate) struct Progress {
 }
 
 impl Run {
-    pub(crate) fn new(visit: &Visit, worker: &WorkerOverview, job: &RunningJob) -> Self {
+    pub(crate) fn new(request: &AuthorizedRequest, worker: &WorkerOverview, job: &RunningJob) -> Self {
         let progress = job.progress.as_ref().map(|progress| Progress {
             done: progress.done,
             total: progress.total,
-            text: shown(visit, (&job.queue, &job.kind), Field::Progress, &progress.text),
+            text: shown(request, (&job.queue, &job.kind), Field::Progress, &progress.text),
         });
         let ran = std::time::Duration::try_from_secs_f64(job.running_seconds + worker.age_seconds);
         Self {
@@ -80,7 +85,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub(crate) fn new(visit: &Visit, job: &RawJob) -> Self {
+    pub(crate) fn new(request: &AuthorizedRequest, job: &RawJob) -> Self {
         let error = job.last_error.as_deref().or(job.problem.as_deref());
         let deferral = job.deferral.as_ref().map(|deferral| format!("waits: {}", line(&deferral.cause)));
         let turn = job.in_order.then(|| "in order".to_owned());
@@ -93,7 +98,7 @@ impl Message {
             attempts: job.attempts,
             inserted: job.inserted.as_deref().map(When::read),
             error: error
-                .map(|error| shown(visit, (&job.queue, &job.kind), Field::Error, error))
+                .map(|error| shown(request, (&job.queue, &job.kind), Field::Error, error))
                 .unwrap_or_default(),
             reason: job.dead.as_ref().map(|dead| line(&dead.reason)).unwrap_or_default(),
             died: job.dead.as_ref().and_then(|dead| dead.time.as_deref()).map(When::read),

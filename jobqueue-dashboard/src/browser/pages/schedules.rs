@@ -5,7 +5,7 @@ use croner::Cron;
 use jobqueue::admin::{Action, ScheduleOverview};
 
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::text::{When, age, line};
 
@@ -39,15 +39,15 @@ struct Leader {
     since: When,
 }
 
-pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let (look, admin) = (visit.app.poller.latest().await, &visit.app.admin);
-    let schedules = visit.app.reads.schedules.get("", admin.schedules()).await?;
-    let leaders = visit.app.reads.leaders.get("", admin.leaders()).await?;
-    let access = visit.admin.access();
+pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    let (look, admin) = (request.app.poller.latest().await, &request.app.admin);
+    let schedules = request.app.reads.schedules.get("", admin.schedules()).await?;
+    let leaders = request.app.reads.leaders.get("", admin.leaders()).await?;
+    let access = request.admin.access();
     let page = Schedules {
-        layout: Layout::new(&visit, "schedules", "Schedules")
+        layout: Layout::new(&request, "schedules", "Schedules")
             .with_look(&look)
-            .live(&visit, &look, 2 + schedules.len() as u64)
+            .live(&request, &look, 2 + schedules.len() as u64)
             .noticed(fields.text("done")),
         schedules: schedules.iter().map(view).collect(),
         leaders: leaders
@@ -102,18 +102,18 @@ fn words(schedule: &ScheduleOverview) -> String {
     }
 }
 
-pub(crate) async fn trigger(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let new = visit.admin.trigger_schedule(fields.required("schedule")?).await?;
+pub(crate) async fn trigger(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    let new = request.admin.trigger_schedule(fields.required("schedule")?).await?;
     Ok(to(new, "triggered"))
 }
 
-pub(crate) async fn pause(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let new = visit.admin.pause_schedule(fields.required("schedule")?).await?;
+pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    let new = request.admin.pause_schedule(fields.required("schedule")?).await?;
     Ok(to(new, "paused"))
 }
 
-pub(crate) async fn resume(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let new = visit.admin.resume_schedule(fields.required("schedule")?).await?;
+pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    let new = request.admin.resume_schedule(fields.required("schedule")?).await?;
     Ok(to(new, "resumed"))
 }
 

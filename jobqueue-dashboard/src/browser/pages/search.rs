@@ -8,7 +8,7 @@ use jobqueue::admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
 
 use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::poller::Look;
 use crate::browser::redact::Field;
@@ -61,17 +61,17 @@ struct Ended {
     error: String,
 }
 
-pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageError> {
-    let look = visit.app.poller.latest().await;
+pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    let look = request.app.poller.latest().await;
     let (id, queue) = (fields.exact("id").map(str::trim), fields.text("queue"));
     let found = match id {
-        Some(id) => Some(find(&visit, &look, id, queue).await?),
+        Some(id) => Some(find(&request, &look, id, queue).await?),
         None => None,
     };
-    let journal = visit.app.admin.history(&filter(&fields, id)?).await?;
+    let journal = request.app.admin.history(&filter(&fields, id)?).await?;
     let text = |name| fields.text(name).unwrap_or_default().to_owned();
     let page = Search {
-        layout: Layout::new(&visit, "search", "History").with_look(&look),
+        layout: Layout::new(&request, "search", "History").with_look(&look),
         id: id.unwrap_or_default().to_owned(),
         queue: text("queue"),
         kind: text("kind"),
@@ -79,7 +79,7 @@ pub(crate) async fn show(visit: Visit, fields: Fields) -> Result<Answer, PageErr
         younger: text("younger"),
         explain: id.zip(queue).map(|(id, queue)| job_path(queue, "", id)),
         found,
-        ended: journal.jobs.iter().map(|record| ended(&visit, record)).collect(),
+        ended: journal.jobs.iter().map(|record| ended(&request, record)).collect(),
         older: journal.searched_to.as_deref().map(|time| (When::read(time), older(&fields, time))),
         requests: 3 * look.queues().len() as u64,
     };
@@ -121,7 +121,12 @@ fn filter(fields: &Fields, id: Option<&str>) -> Result<HistoryFilter, PageError>
 }
 
 /// Looks for a job that has not ended: among running jobs, and among the messages of each queue that a look shows.
-async fn find(visit: &Visit, look: &Look, id: &str, only: Option<&str>) -> Result<Vec<Found>, PageError> {
+async fn find(
+    request: &AuthorizedRequest,
+    look: &Look,
+    id: &str,
+    only: Option<&str>,
+) -> Result<Vec<Found>, PageError> {
     let mut found = Vec::new();
     for job in look.present().flat_map(|worker| &worker.record.running) {
         if job.id == id && only.is_none_or(|queue| job.queue == queue) {
@@ -131,8 +136,8 @@ async fn find(visit: &Visit, look: &Look, id: &str, only: Option<&str>) -> Resul
     let names = look.queues().iter().map(|queue| queue.name.clone());
     let names: Vec<String> = names.filter(|name| only.is_none_or(|only| only == name)).collect();
     let looks = names.into_iter().map(|name| {
-        let (visit, id) = (visit.clone(), id.to_owned());
-        async move { in_queue(&visit, &name, &id).await }
+        let (request, id) = (request.clone(), id.to_owned());
+        async move { in_queue(&request, &name, &id).await }
     });
     let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
     for look in looks {
@@ -141,8 +146,8 @@ async fn find(visit: &Visit, look: &Look, id: &str, only: Option<&str>) -> Resul
     Ok(found)
 }
 
-async fn in_queue(visit: &Visit, queue: &str, id: &str) -> Result<Vec<Found>, PageError> {
-    let (reads, admin) = (&visit.app.reads, &visit.app.admin);
+async fn in_queue(request: &AuthorizedRequest, queue: &str, id: &str) -> Result<Vec<Found>, PageError> {
+    let (reads, admin) = (&request.app.reads, &request.app.admin);
     let waiting = reads.peeks.get(queue, admin.peek(queue)).await?;
     let dead =
         reads.dead.get(queue, async { admin.dead_letters(queue, &DeadLetterFilter::new()).await }).await?;
@@ -158,7 +163,7 @@ impl Found {
     }
 }
 
-fn ended(visit: &Visit, record: &HistoryRecord) -> Ended {
+fn ended(request: &AuthorizedRequest, record: &HistoryRecord) -> Ended {
     let outcome = match &record.reason {
         Some(reason) => format!("{}: {reason}", record.outcome),
         None => record.outcome.clone(),
@@ -175,7 +180,7 @@ fn ended(visit: &Visit, record: &HistoryRecord) -> Ended {
         ended: When::read(&record.ended),
         ran: format!("{:.3} s", record.run_seconds),
         error: error
-            .map(|error| shown(visit, (&record.queue, &record.kind), Field::Error, error))
+            .map(|error| shown(request, (&record.queue, &record.kind), Field::Error, error))
             .unwrap_or_default(),
     }
 }

@@ -3,7 +3,7 @@
 use jobqueue::admin::{Explanation, HistoryRecord, RawJob};
 
 use super::rows::shown;
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, line};
 
@@ -17,10 +17,14 @@ pub(crate) struct Moment {
 }
 
 /// Returns the known moments of a job, the oldest first.
-pub(crate) fn moments(visit: &Visit, found: &Explanation, ended: &[HistoryRecord]) -> Vec<Moment> {
-    let mut moments: Vec<Moment> = ended.iter().map(|record| of_record(visit, record)).collect();
+pub(crate) fn moments(
+    request: &AuthorizedRequest,
+    found: &Explanation,
+    ended: &[HistoryRecord],
+) -> Vec<Moment> {
+    let mut moments: Vec<Moment> = ended.iter().map(|record| of_record(request, record)).collect();
     if let Some(message) = &found.message {
-        of_message(visit, message, &mut moments);
+        of_message(request, message, &mut moments);
     }
     if let Some(run) = &found.run {
         let what = format!("Attempt {} of {} began", run.attempt, run.max_attempts);
@@ -37,22 +41,23 @@ pub(crate) fn moments(visit: &Visit, found: &Explanation, ended: &[HistoryRecord
     moments
 }
 
-fn of_record(visit: &Visit, record: &HistoryRecord) -> Moment {
+fn of_record(request: &AuthorizedRequest, record: &HistoryRecord) -> Moment {
     let what = match (record.outcome.as_str(), &record.reason) {
         ("dead_lettered", Some(reason)) => format!("Dead-lettered: {}", line(reason)),
         (outcome, _) => format!("Ended: {}", line(outcome)),
     };
     let error = record.error.as_deref();
-    let error = error.map(|error| shown(visit, (&record.queue, &record.kind), Field::Error, error));
+    let error = error.map(|error| shown(request, (&record.queue, &record.kind), Field::Error, error));
     let run = format!("attempt {}, {} s, by {}", record.attempt, record.run_seconds, line(&record.worker));
     let text = error.map_or_else(|| run.clone(), |error| format!("{error} ({run})"));
     Moment::new(&record.ended, what, text, record.outcome == "dead_lettered")
 }
 
-fn of_message(visit: &Visit, message: &RawJob, moments: &mut Vec<Moment>) {
+fn of_message(request: &AuthorizedRequest, message: &RawJob, moments: &mut Vec<Moment>) {
     let kind = (message.queue.as_str(), message.kind.as_str());
-    let error =
-        |error: Option<&str>| error.map(|error| shown(visit, kind, Field::Error, error)).unwrap_or_default();
+    let error = |error: Option<&str>| {
+        error.map(|error| shown(request, kind, Field::Error, error)).unwrap_or_default()
+    };
     if let Some(sent) = &message.sent {
         moments.push(Moment::new(sent, format!("Sent by {}", line(&message.source)), String::new(), false));
     }

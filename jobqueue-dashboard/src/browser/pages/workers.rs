@@ -5,7 +5,7 @@ use jobqueue::admin::{Counters, WorkerOverview};
 
 use super::rows::Run;
 use super::{Answer, Layout, PageError};
-use crate::browser::app::Visit;
+use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::text::{When, age, amount, line};
 
@@ -45,22 +45,22 @@ struct Count {
     mean: String,
 }
 
-pub(crate) async fn show(visit: Visit, _: Fields) -> Result<Answer, PageError> {
-    let look = visit.app.poller.latest().await;
+pub(crate) async fn show(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
+    let look = request.app.poller.latest().await;
     let page = Workers {
-        layout: Layout::new(&visit, "workers", "Workers").with_look(&look).live(&visit, &look, 0),
-        workers: look.present().map(|worker| view(&visit, worker)).collect(),
+        layout: Layout::new(&request, "workers", "Workers").with_look(&look).live(&request, &look, 0),
+        workers: look.present().map(|worker| view(&request, worker)).collect(),
         gone: look
             .workers()
             .iter()
             .filter(|worker| worker.stale)
-            .map(|worker| view(&visit, worker))
+            .map(|worker| view(&request, worker))
             .collect(),
     };
     Ok(Answer::Page(page.render()?))
 }
 
-fn view(visit: &Visit, worker: &WorkerOverview) -> Worker {
+fn view(request: &AuthorizedRequest, worker: &WorkerOverview) -> Worker {
     let record = &worker.record;
     let seen = std::time::Duration::try_from_secs_f64(worker.age_seconds).unwrap_or_default();
     Worker {
@@ -74,7 +74,7 @@ fn view(visit: &Visit, worker: &WorkerOverview) -> Worker {
         running: record.running_total,
         more: record.running_total.saturating_sub(record.running.len().min(SHOWN) as u64),
         queues: record.queues.iter().map(|queue| (line(&queue.name), queue.circuit_open)).collect(),
-        runs: record.running.iter().take(SHOWN).map(|job| Run::new(visit, worker, job)).collect(),
+        runs: record.running.iter().take(SHOWN).map(|job| Run::new(request, worker, job)).collect(),
         counters: record.counters.iter().map(count).collect(),
     }
 }

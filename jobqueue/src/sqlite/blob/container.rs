@@ -14,7 +14,7 @@ pub(in crate::sqlite) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> 
         .prepare_cached("INSERT INTO jobqueue_container (name) VALUES (?1) ON CONFLICT DO NOTHING")?
         .execute([name.as_str()])?;
     if made > 0 {
-        batch.touch();
+        batch.note_change();
     }
     Ok(())
 }
@@ -22,7 +22,7 @@ pub(in crate::sqlite) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> 
 /// Removes a container. Its blobs are unreachable at once, and are removed bit by bit.
 pub(super) fn delete(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
     let id = find(batch.connection(), Operation::DeleteContainer, name)?;
-    batch.touch();
+    batch.note_change();
     let connection = batch.connection();
     connection.execute("INSERT INTO jobqueue_garbage (kind, owner) VALUES ('container', ?1)", [id])?;
     connection.execute("DELETE FROM jobqueue_container WHERE id = ?1", [id])?;

@@ -31,6 +31,6 @@ pub(super) fn apply<T>(
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed).into());
     }
-    batch.touch();
+    batch.note_change();
     Ok(answer)
 }

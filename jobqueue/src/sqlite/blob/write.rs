@@ -87,7 +87,7 @@ pub(super) fn delete(batch: &mut Batch<'_>, blob: &BlobName, lease: Option<Lease
     let row = BlobRow::require(batch.connection(), Operation::DeleteBlob, blob)?;
     row.lease.write(batch.instant(), lease).map_err(|kind| refuse(kind, Operation::DeleteBlob, blob))?;
     batch.connection().prepare_cached("DELETE FROM jobqueue_blob WHERE id = ?1")?.execute([row.id])?;
-    batch.touch();
+    batch.note_change();
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::platform::{self, Place};
+use super::platform::{self, FileSystem};
 use crate::sqlite::error::Cause;
 use crate::storage::StoreErrorKind;
 
@@ -44,15 +44,15 @@ fn check_folder(folder: &Path) -> Result<(), Cause> {
     if platform::is_open_to_all(&metadata) {
         return Err(refuse("other users may replace files in its folder; remove their write permission"));
     }
-    match platform::place(folder) {
-        Ok(Place::Local) => Ok(()),
-        Ok(Place::Memory) => {
+    match platform::file_system(folder) {
+        Ok(FileSystem::Local) => Ok(()),
+        Ok(FileSystem::Memory) => {
             tracing::warn!(
                 "the storage's file is on a file system in memory: a restart of the machine loses it"
             );
             Ok(())
         }
-        Ok(Place::Network(kind)) => Err(refuse(format!(
+        Ok(FileSystem::Network(kind)) => Err(refuse(format!(
             "the file is on {kind}, where SQLite's locks and shared memory do not work; use a local disk"
         ))),
         Err(error) => {

@@ -8,7 +8,7 @@ pub(in crate::sqlite) use changes::{Changes, Stopper, watch};
 
 /// The kind of file system that holds a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum FileSystem {
     /// A disk of this machine, as far as can be known.
     Local,
     /// Memory: its content is lost at the next start of the machine.
@@ -84,59 +84,59 @@ pub(super) fn is_open_to_all(folder: &std::fs::Metadata) -> bool {
 
 /// Returns the kind of file system that holds `folder`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn place(folder: &Path) -> io::Result<Place> {
+pub(super) fn file_system(folder: &Path) -> io::Result<FileSystem> {
     let magic = u32::try_from(rustix::fs::statfs(folder)?.f_type & 0xffff_ffff).unwrap_or_default();
     Ok(by_magic(magic))
 }
 
 /// Maps the numbers of statfs(2).
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn by_magic(magic: u32) -> Place {
+fn by_magic(magic: u32) -> FileSystem {
     match magic {
-        0x6969 => Place::Network("NFS"),
-        0x517b | 0xff53_4d42 | 0xfe53_4d42 => Place::Network("SMB"),
-        0x0102_1997 => Place::Network("9p"),
-        0x6573_5546 => Place::Network("FUSE (sshfs, virtiofs and the like)"),
-        0x00c3_6400 => Place::Network("Ceph"),
-        0x5346_414f | 0x6b41_4653 => Place::Network("AFS"),
-        0x7375_7245 => Place::Network("Coda"),
-        0x0bd0_0bd0 => Place::Network("Lustre"),
-        0x4750_4653 => Place::Network("GPFS"),
-        0x0116_1970 => Place::Network("GFS2"),
-        0x7461_636f => Place::Network("OCFS2"),
-        0x786f_4256 => Place::Network("VirtualBox shared folders"),
-        0xbacb_acbc => Place::Network("VMware shared folders"),
-        0x0102_1994 | 0x8584_58f6 => Place::Memory,
-        _ => Place::Local,
+        0x6969 => FileSystem::Network("NFS"),
+        0x517b | 0xff53_4d42 | 0xfe53_4d42 => FileSystem::Network("SMB"),
+        0x0102_1997 => FileSystem::Network("9p"),
+        0x6573_5546 => FileSystem::Network("FUSE (sshfs, virtiofs and the like)"),
+        0x00c3_6400 => FileSystem::Network("Ceph"),
+        0x5346_414f | 0x6b41_4653 => FileSystem::Network("AFS"),
+        0x7375_7245 => FileSystem::Network("Coda"),
+        0x0bd0_0bd0 => FileSystem::Network("Lustre"),
+        0x4750_4653 => FileSystem::Network("GPFS"),
+        0x0116_1970 => FileSystem::Network("GFS2"),
+        0x7461_636f => FileSystem::Network("OCFS2"),
+        0x786f_4256 => FileSystem::Network("VirtualBox shared folders"),
+        0xbacb_acbc => FileSystem::Network("VMware shared folders"),
+        0x0102_1994 | 0x8584_58f6 => FileSystem::Memory,
+        _ => FileSystem::Local,
     }
 }
 
 /// Returns the kind of file system that holds `folder`.
 #[cfg(target_vendor = "apple")]
-pub(super) fn place(folder: &Path) -> io::Result<Place> {
+pub(super) fn file_system(folder: &Path) -> io::Result<FileSystem> {
     const MNT_LOCAL: u32 = 0x1000;
     let local = rustix::fs::statfs(folder)?.f_flags & MNT_LOCAL != 0;
-    Ok(if local { Place::Local } else { Place::Network("a network volume") })
+    Ok(if local { FileSystem::Local } else { FileSystem::Network("a network volume") })
 }
 
 /// Returns the kind of file system that holds `folder`: a path that names a server is on a network; mapped drives
 /// cannot be distinguished from disks.
 #[cfg(windows)]
-pub(super) fn place(folder: &Path) -> io::Result<Place> {
+pub(super) fn file_system(folder: &Path) -> io::Result<FileSystem> {
     use std::path::{Component, Prefix};
     Ok(match folder.components().next() {
         Some(Component::Prefix(prefix)) => match prefix.kind() {
-            Prefix::UNC(..) | Prefix::VerbatimUNC(..) => Place::Network("SMB"),
-            _ => Place::Local,
+            Prefix::UNC(..) | Prefix::VerbatimUNC(..) => FileSystem::Network("SMB"),
+            _ => FileSystem::Local,
         },
-        _ => Place::Local,
+        _ => FileSystem::Local,
     })
 }
 
-/// Returns [`Place::Local`]: the kind cannot be known here.
+/// Returns [`FileSystem::Local`]: the kind cannot be known here.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows)))]
-pub(super) fn place(_folder: &Path) -> io::Result<Place> {
-    Ok(Place::Local)
+pub(super) fn file_system(_folder: &Path) -> io::Result<FileSystem> {
+    Ok(FileSystem::Local)
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -307,11 +307,11 @@ mod tests {
     #[test]
     fn network_file_systems_are_known_by_their_numbers() {
         for magic in [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x6573_5546] {
-            assert!(matches!(by_magic(magic), Place::Network(_)), "{magic:x}");
+            assert!(matches!(by_magic(magic), FileSystem::Network(_)), "{magic:x}");
         }
-        assert_eq!(by_magic(0x0102_1994), Place::Memory);
+        assert_eq!(by_magic(0x0102_1994), FileSystem::Memory);
         for ext4_btrfs_xfs in [0xef53, 0x9123_683e, 0x5846_5342] {
-            assert_eq!(by_magic(ext4_btrfs_xfs), Place::Local);
+            assert_eq!(by_magic(ext4_btrfs_xfs), FileSystem::Local);
         }
     }
 }

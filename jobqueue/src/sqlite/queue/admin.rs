@@ -65,7 +65,7 @@ pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &M
         "UPDATE jobqueue_queue SET metadata = ?2 WHERE id = ?1",
         params![id, metadata::to_text(metadata)],
     )?;
-    batch.touch();
+    batch.note_change();
     Ok(())
 }
 
@@ -159,7 +159,7 @@ pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> A
 
 fn discard(batch: &mut Batch<'_>, name: &QueueName, id: i64) -> rusqlite::Result<()> {
     batch.flush(name)?;
-    batch.touch();
+    batch.note_change();
     let connection = batch.connection();
     connection.execute("INSERT INTO jobqueue_garbage (kind, owner) VALUES ('queue', ?1)", [id])?;
     connection.execute("DELETE FROM jobqueue_queue WHERE id = ?1", [id])?;
@@ -167,7 +167,7 @@ fn discard(batch: &mut Batch<'_>, name: &QueueName, id: i64) -> rusqlite::Result
 }
 
 fn insert(batch: &mut Batch<'_>, name: &QueueName, metadata: &str, delayed: i64) -> rusqlite::Result<()> {
-    batch.touch();
+    batch.note_change();
     batch.connection().execute(
         "INSERT INTO jobqueue_queue (name, metadata, delayed) VALUES (?1, ?2, ?3)",
         params![name.as_str(), metadata, delayed],

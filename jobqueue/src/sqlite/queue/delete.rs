@@ -31,7 +31,7 @@ pub(super) fn delete(
     if changed != 1 {
         return Err(why_not(batch, operation, name, &claim));
     }
-    batch.touch();
+    batch.note_change();
     Ok(())
 }
 

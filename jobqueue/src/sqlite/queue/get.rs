@@ -79,7 +79,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
         for candidate in found {
             if candidate.expires_at.is_some_and(|end| end <= batch.now()) {
                 batch.statement(REMOVE)?.execute([candidate.id])?;
-                batch.touch();
+                batch.note_change();
                 expired += 1;
             } else {
                 rows.push(lease(batch, candidate, visible_at)?);
@@ -125,7 +125,7 @@ fn lease(batch: &mut Batch<'_>, row: Candidate, visible_at: i64) -> rusqlite::Re
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed));
     }
-    batch.touch();
+    batch.note_change();
     Ok(LeasedRow { row, receipt })
 }
 

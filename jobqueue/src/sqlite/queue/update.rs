@@ -48,7 +48,7 @@ pub(super) fn update(
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed).into());
     }
-    batch.touch();
+    batch.note_change();
     // Waiting callers would otherwise wait until the former time; a renewal, which moves that time away, notifies
     // nobody.
     if visible_at < hidden_until || visible_at <= now {

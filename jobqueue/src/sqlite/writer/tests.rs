@@ -48,14 +48,14 @@ impl Held {
 
 /// Leaves a mark that is gone when the transaction is over.
 fn mark(batch: &mut Batch<'_>) -> Applied<i64> {
-    batch.touch();
+    batch.note_change();
     batch.connection().execute_batch("SAVEPOINT mark")?;
     Ok(batch.now())
 }
 
 /// Fails unless the mark was left in the same transaction.
 fn find_mark(batch: &mut Batch<'_>) -> Applied<i64> {
-    batch.touch();
+    batch.note_change();
     batch.connection().execute_batch("RELEASE mark")?;
     Ok(batch.now())
 }

@@ -26,7 +26,7 @@ struct Part {}
 
 /// The call in which a hook fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum HookCall {
     Admit,
     Completing,
     DeadLettering,
@@ -35,7 +35,7 @@ enum Place {
 /// A hook that fails in one call until it is told not to, and records its calls.
 #[derive(Debug)]
 struct Failing {
-    place: Place,
+    call: HookCall,
     retryable: bool,
     failures: AtomicU32,
     mended_after: u32,
@@ -43,8 +43,8 @@ struct Failing {
 }
 
 impl Failing {
-    fn at(&self, place: Place, text: String) -> Result<(), Error> {
-        if place == self.place && self.failures.load(Ordering::Relaxed) < self.mended_after {
+    fn at(&self, call: HookCall, text: String) -> Result<(), Error> {
+        if call == self.call && self.failures.load(Ordering::Relaxed) < self.mended_after {
             self.failures.fetch_add(1, Ordering::Relaxed);
             return Err(
                 Error::new(ErrorKind::Storage, "the record is damaged").with_retryable(self.retryable)
@@ -62,21 +62,21 @@ impl Hook for Failing {
     }
 
     async fn admit(&self, _: HookContext<'_>, _: Waiting<'_>) -> Result<Decision, Error> {
-        self.at(Place::Admit, "admit".to_owned()).map(|()| Decision::Run)
+        self.at(HookCall::Admit, "admit".to_owned()).map(|()| Decision::Run)
     }
 
     async fn completing(&self, _: HookContext<'_>, result: Option<&RawValue>, _: bool) -> Result<(), Error> {
-        self.at(Place::Completing, format!("completing {}", result.map_or("", RawValue::get)))
+        self.at(HookCall::Completing, format!("completing {}", result.map_or("", RawValue::get)))
     }
 
     async fn dead_lettering(&self, _: HookContext<'_>, reason: &str, _: &str) -> Result<(), Error> {
-        self.at(Place::DeadLettering, format!("dead-lettering {reason}"))
+        self.at(HookCall::DeadLettering, format!("dead-lettering {reason}"))
     }
 }
 
-fn failing(place: Place, retryable: bool, mended_after: u32) -> Arc<Failing> {
+fn failing(call: HookCall, retryable: bool, mended_after: u32) -> Arc<Failing> {
     let (failures, told) = (AtomicU32::new(0), Mutex::default());
-    Arc::new(Failing { place, retryable, failures, mended_after, told })
+    Arc::new(Failing { call, retryable, failures, mended_after, told })
 }
 
 /// Runs one job for some hours. Returns the number of handler runs, the report, and the dead letters.
@@ -105,15 +105,15 @@ async fn run(hook: &Arc<Failing>, fails: bool, hours: u64) -> (u32, Report, Vec<
 // D9
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_fails_for_good_ends_in_a_dead_letter_that_says_why() {
-    for (place, runs) in [(Place::Admit, 0), (Place::Completing, 1)] {
-        let (ran, report, letters) = run(&failing(place, false, u32::MAX), false, 3).await;
-        assert_eq!((ran, report.retried), (runs, 0), "{place:?}");
+    for (call, runs) in [(HookCall::Admit, 0), (HookCall::Completing, 1)] {
+        let (ran, report, letters) = run(&failing(call, false, u32::MAX), false, 3).await;
+        assert_eq!((ran, report.retried), (runs, 0), "{call:?}");
         assert!(report.released < 60, "it backs off: {report:?}");
-        assert_eq!(letters[0].reason, "coordination_failed", "{place:?}");
+        assert_eq!(letters[0].reason, "coordination_failed", "{call:?}");
         assert!(letters[0].error.as_deref().is_some_and(|error| error.contains("the record is damaged")));
     }
     // The job's own reason is kept.
-    let (ran, report, letters) = run(&failing(Place::DeadLettering, false, u32::MAX), true, 3).await;
+    let (ran, report, letters) = run(&failing(HookCall::DeadLettering, false, u32::MAX), true, 3).await;
     assert_eq!((ran, letters[0].reason.as_str(), letters[0].attempts), (3, "attempts_exhausted", 3));
     assert!(report.released < 60, "{report:?}");
 }
@@ -121,24 +121,24 @@ async fn a_hook_that_fails_for_good_ends_in_a_dead_letter_that_says_why() {
 // D9
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_may_succeed_later_is_asked_for_as_long_as_it_takes() {
-    for (place, fails, runs) in
-        [(Place::Admit, false, 1), (Place::Completing, false, 1), (Place::DeadLettering, true, 3)]
+    for (call, fails, runs) in
+        [(HookCall::Admit, false, 1), (HookCall::Completing, false, 1), (HookCall::DeadLettering, true, 3)]
     {
-        let hook = failing(place, true, 100);
+        let hook = failing(call, true, 100);
         let (ran, report, letters) = run(&hook, fails, 12).await;
-        assert_eq!((ran, hook.failures.load(Ordering::Relaxed)), (runs, 100), "{place:?}");
-        assert_eq!((report.completed, letters.len()), if fails { (0, 1) } else { (1, 0) }, "{place:?}");
+        assert_eq!((ran, hook.failures.load(Ordering::Relaxed)), (runs, 100), "{call:?}");
+        assert_eq!((report.completed, letters.len()), if fails { (0, 1) } else { (1, 0) }, "{call:?}");
         let told = hook.told.lock().unwrap().clone();
         let expected = if fails { "dead-lettering attempts_exhausted" } else { "completing 7" };
-        assert_eq!(told.last().map(String::as_str), Some(expected), "{place:?}");
+        assert_eq!(told.last().map(String::as_str), Some(expected), "{call:?}");
     }
 }
 
 // The class of D9: an error that cannot be helped by time, once.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_was_wrong_about_itself_costs_nothing() {
-    for place in [Place::Admit, Place::Completing] {
-        let (ran, report, letters) = run(&failing(place, false, 5), false, 3).await;
-        assert_eq!((ran, report.completed, letters.len()), (1, 1, 0), "{place:?}");
+    for call in [HookCall::Admit, HookCall::Completing] {
+        let (ran, report, letters) = run(&failing(call, false, 5), false, 3).await;
+        assert_eq!((ran, report.completed, letters.len()), (1, 1, 0), "{call:?}");
     }
 }
