@@ -18,12 +18,19 @@ pub(super) struct Namespace {
     pub(super) port: Option<u16>,
     /// False for the emulators, which have no TLS.
     pub(super) tls: bool,
+    /// True if AMQP goes through WebSocket.
+    pub(super) web_socket: bool,
 }
 
 impl Namespace {
     /// Returns the port for AMQP.
     pub(super) fn amqp_port(&self) -> u16 {
-        self.port.unwrap_or(if self.tls { 5671 } else { 5672 })
+        self.port.unwrap_or(match (self.web_socket, self.tls) {
+            (false, true) => 5671,
+            (false, false) => 5672,
+            (true, true) => 443,
+            (true, false) => 80,
+        })
     }
 
     /// Returns the address of the management API.
@@ -37,10 +44,11 @@ impl Namespace {
     }
 }
 
-/// Parses `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…[;UseDevelopmentEmulator=true]`. Without name and key there is
-/// none: tokens come from Entra ID.
+/// Parses `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…[;TransportType=AmqpWebSockets][;UseDevelopmentEmulator=true]`. Without
+/// name and key there is none: tokens come from Entra ID.
 pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
-    let (mut endpoint, mut name, mut secret, mut emulator) = (None, None, None, false);
+    let (mut endpoint, mut name, mut secret) = (None, None, None);
+    let (mut emulator, mut web_socket) = (false, false);
     for (index, setting) in text.split(';').enumerate().filter(|(_, setting)| !setting.trim().is_empty()) {
         let place = index + 1;
         let (left, value) = setting.split_once('=').ok_or_else(|| {
@@ -52,6 +60,7 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
             "sharedaccesskeyname" => name = Some(value),
             "sharedaccesskey" => secret = Some(value),
             "usedevelopmentemulator" => emulator = value.eq_ignore_ascii_case("true"),
+            "transporttype" => web_socket = is_web_socket(value)?,
             "entitypath" => {
                 return Err(
                     "EntityPath names one queue; use the connection string of the namespace".to_owned()
@@ -60,7 +69,7 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
             _ => {
                 return Err(format!(
                     "setting {place} of the connection string has an unknown name; known are Endpoint, \
-                     SharedAccessKeyName, SharedAccessKey, UseDevelopmentEmulator and Blobs"
+                     SharedAccessKeyName, SharedAccessKey, TransportType, UseDevelopmentEmulator and Blobs"
                 ));
             }
         }
@@ -79,7 +88,15 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
             Some(Key { name: given(name, "SharedAccessKeyName")?, secret: given(secret, "SharedAccessKey")? })
         }
     };
-    Ok((Namespace { host, port, tls: !emulator }, key))
+    Ok((Namespace { host, port, tls: !emulator, web_socket }, key))
+}
+
+fn is_web_socket(transport: &str) -> Result<bool, Problem> {
+    match transport.to_ascii_lowercase().as_str() {
+        "amqp" => Ok(false),
+        "amqpwebsockets" => Ok(true),
+        _ => Err("TransportType must be Amqp or AmqpWebSockets".to_owned()),
+    }
 }
 
 fn host(endpoint: &str) -> Result<(String, Option<u16>), Problem> {
@@ -116,6 +133,13 @@ mod tests {
     }
 
     #[test]
+    fn web_sockets_go_to_the_port_of_https() {
+        let text = "Endpoint=sb://a.servicebus.windows.net/;TransportType=AmqpWebSockets";
+        assert_eq!(parse(text).unwrap().0.amqp_port(), 443);
+        assert_eq!(parse(&text.replace("WebSockets", "")).unwrap().0.amqp_port(), 5671);
+    }
+
+    #[test]
     fn a_wrong_string_is_refused_without_its_secrets() {
         for text in [
             "Endpoint=sb://a/;SharedAccessKeyName=n",
@@ -124,6 +148,7 @@ mod tests {
             "SharedAccessKeyName=n;SharedAccessKey=tops3cret",
             "Endpoint=sb://a/;tops3cret",
             "Endpoint=sb://a/;tops3cret=x",
+            "Endpoint=sb://a/;TransportType=tops3cret",
             "Endpoint=sb://a/;SharedAccessKeyName=n;SharedAccessKey=tops3cret;EntityPath=q",
         ] {
             let problem = parse(text).unwrap_err();

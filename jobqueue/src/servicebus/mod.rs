@@ -51,7 +51,7 @@
 //!   over; after a crash, the next holder does.
 //! - A session ends with its link. Its receipts are then refused as expired, which says nothing about the message.
 //!
-//! Not yet: AMQP over WebSocket.
+//! **Networks that block port 5671** let AMQP pass through WebSocket: [`Options::web_socket`], or `TransportType=AmqpWebSockets` in the string.
 
 mod amqp;
 mod connection_string;

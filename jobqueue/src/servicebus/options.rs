@@ -115,6 +115,13 @@ impl Options {
         self
     }
 
+    /// Sends AMQP through WebSocket, by the port of HTTPS (443) instead of 5671, which some networks block; like
+    /// `TransportType=AmqpWebSockets` in the connection string. No proxy is used. The default is off.
+    pub fn web_socket(mut self, on: bool) -> Self {
+        self.namespace.web_socket = on;
+        self
+    }
+
     /// Sets how long a get waits for the first message. The default is 50 ms. A longer wait delivers sooner, and costs fewer
     /// requests; the locks of the messages begin when they arrive.
     pub fn receive_wait(mut self, wait: Duration) -> Self {

@@ -1,11 +1,14 @@
 //! Connection strings, TLS, and settings of queues that contradict the framework.
 
 use jobqueue::servicebus::Options;
-use jobqueue::storage::{PutMessage, StoreErrorKind};
+use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{ErrorKind, QueueName, Storage};
 use jobqueue_test_support::servicebus::ServiceBus;
 use jobqueue_tests::log;
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
 use super::{Bench, MINUTE};
 
@@ -57,6 +60,61 @@ async fn tls_trusts_a_given_authority_and_no_other() {
     let wary = options().storage(&Storage::memory()).unwrap();
     let error = wary.queues().put(&queue, PutMessage::new("text")).await.unwrap_err();
     assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error:?}");
+}
+
+#[tokio::test]
+async fn amqp_goes_through_web_sockets_with_and_without_tls() {
+    let bench = Bench::new();
+    let pem = std::fs::read(bench.emulator.certificate_path()).unwrap();
+    let plain = format!("{};TransportType=AmqpWebSockets", bench.emulator.connection_string());
+    let plain = Options::from_connection_string(&plain).unwrap();
+    let tls = Options::from_connection_string(&bench.emulator.tls_connection_string()).unwrap();
+    let tls = tls.root_certificate(&pem).unwrap().web_socket(true);
+    for options in [plain, tls] {
+        let storage = options.storage(&bench.blobs).unwrap();
+        let text = "x".repeat(60_000);
+        storage.queues().put(&bench.queue, PutMessage::new(text.as_str())).await.unwrap();
+        let leased = bench.get_from(&storage).await.unwrap();
+        storage.queues().update(&bench.queue, &leased.message, UpdateMessage::new(MINUTE)).await.unwrap();
+        assert_eq!(leased.text.as_deref(), Ok(text.as_str()));
+        storage.queues().delete(&bench.queue, &leased.message, Default::default()).await.unwrap();
+        // The socket is cut, and another is opened.
+        assert!(bench.emulator.strike("abort", None) > 0);
+        while let Err(error) = storage.queues().put(&bench.queue, PutMessage::new("again")).await {
+            assert!(error.is_retryable(), "{error:?}");
+        }
+        let leased = bench.get_from(&storage).await.unwrap();
+        storage.queues().delete(&bench.queue, &leased.message, Default::default()).await.unwrap();
+    }
+    assert_eq!(bench.count("active"), 0);
+}
+
+#[tokio::test]
+async fn web_sockets_are_asked_for_as_the_service_wants_them() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let text = format!(
+        "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
+    );
+    let options = Options::from_connection_string(&text).unwrap().web_socket(true);
+    let storage = options.storage(&Storage::memory()).unwrap();
+    let queue = QueueName::new("work").unwrap();
+    let (asked, mut requests) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let mut lines = BufReader::new(socket).lines();
+            let mut head = Vec::new();
+            while let Some(line) = lines.next_line().await.unwrap().filter(|line| !line.is_empty()) {
+                head.push(line.to_ascii_lowercase());
+            }
+            asked.send(head).unwrap();
+        }
+    });
+    let error = storage.queues().peek(&queue, 1).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
+    let is_upgrade = |head: &Vec<String>| head[0].starts_with("get /$servicebus/websocket ");
+    let head = std::iter::from_fn(|| requests.try_recv().ok()).find(is_upgrade).expect("an upgrade");
+    assert!(head.contains(&"sec-websocket-protocol: amqp".to_owned()), "{head:?}");
 }
 
 #[tokio::test]

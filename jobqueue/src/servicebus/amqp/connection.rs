@@ -155,8 +155,7 @@ async fn handshake(
     namespace: &Namespace,
     trust: &Trust,
 ) -> Result<(ConnectionHandle<()>, SessionHandle<()>, Seen, String), Fault> {
-    let trust = namespace.tls.then_some(trust);
-    let socket = stream::open(&namespace.host, namespace.amqp_port(), trust).await;
+    let socket = stream::open(namespace, trust).await;
     let (stream, seen) = Tap::new(socket.map_err(|error| not_sent(&error.to_string()))?);
     let name = format!("jobqueue-{}", entropy::uuid_v4().simple());
     let mut connection = AmqpConnection::builder()
