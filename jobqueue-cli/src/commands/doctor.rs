@@ -1,10 +1,10 @@
 //! `doctor`: whether the storage can be used, and what stands out.
 
 use clap::Args;
-use jobqueue::ErrorKind;
 use jobqueue::admin::QueueOverview;
 use jobqueue::maintenance::SweepOptions;
-use jobqueue::storage::Access;
+use jobqueue::storage::{Access, Advice};
+use jobqueue::{ErrorKind, QueueName};
 use serde::Serialize;
 
 use super::cost::{Cost, Prices};
@@ -110,12 +110,30 @@ async fn queue_checks(session: &Session, queue: &QueueOverview) -> Vec<Check> {
         let detail = format!("about {}; `jobqueue dead list` shows them", queue.dead_letters);
         checks.push(Check::new("dead letters", name, Verdict::Warning, detail));
     }
-    if let Ok(queue_name) = jobqueue::QueueName::new(queue.name.as_str()) {
+    if let Ok(queue_name) = QueueName::new(queue.name.as_str()) {
+        checks.extend(advice(session, &queue_name).await);
         let access = session.admin.storage().queues().check_access(&queue_name, Access::Process).await;
         let able = |()| (Verdict::Ok, "a worker may receive, update and delete".to_owned());
         checks.push(Check::of("permissions", name, access.map_err(Into::into), able));
     }
     checks
+}
+
+/// Tells what to change about the settings that the queue has in the storage itself.
+async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
+    let name = Some(queue.as_str());
+    let all = match session.admin.storage().queues().advice(queue).await {
+        Ok(all) => all,
+        Err(error) => {
+            let error = jobqueue::Error::from(error);
+            return vec![Check::new("advice", name, Verdict::Failed, format!("{error:?}"))];
+        }
+    };
+    let check = |advice: Advice| {
+        let verdict = if advice.is_warning { Verdict::Warning } else { Verdict::Ok };
+        Check::new("advice", name, verdict, advice.text)
+    };
+    all.into_iter().map(check).collect()
 }
 
 /// Tells who works, and what that costs.

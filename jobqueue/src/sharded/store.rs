@@ -17,9 +17,9 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::rules::limits;
 use crate::storage::{
-    Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Notifier, PeekedMessage,
-    PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts, Storage, StoreError,
-    StoreErrorKind as K, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
+    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Notifier,
+    PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts, Storage,
+    StoreError, StoreErrorKind as K, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
 };
 use crate::sync::lock;
 
@@ -300,6 +300,18 @@ impl QueueStore for ShardedQueues {
             all.removed += swept.removed;
             all.bytes += swept.bytes;
             all.failed += swept.failed;
+        }
+        Ok(all)
+    }
+
+    async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
+        let mut all = Vec::new();
+        for shard in self.all_shards(queue).await? {
+            let (storage, physical) = self.maps.locate(queue, &shard)?;
+            for advice in storage.queues().advice(&physical).await? {
+                let text = format!("{physical}: {}", advice.text);
+                all.push(Advice { text, ..advice });
+            }
         }
         Ok(all)
     }

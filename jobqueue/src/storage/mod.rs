@@ -5,6 +5,7 @@
 //! implement the traits and know nothing above them: no message types, no envelopes, no workers.
 
 mod access;
+mod advice;
 mod blob;
 mod builder;
 mod certainty;
@@ -22,6 +23,7 @@ mod throttle;
 
 pub use crate::name::{BlobName, ContainerName, NameError, QueueName};
 pub use access::Access;
+pub use advice::Advice;
 pub use blob::{
     Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, LeaseState,
     PutBlob,

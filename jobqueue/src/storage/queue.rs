@@ -7,9 +7,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Access, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage,
-    PutOutcome, Received, StoreError, StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers,
-    UpdateMessage, Updated,
+    Access, Advice, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage,
+    PutMessage, PutOutcome, Received, StoreError, StoreErrorKind, Subscription, SweepLeftovers,
+    SweptLeftovers, UpdateMessage, Updated,
 };
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
@@ -227,6 +227,16 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
         let _ = leftovers;
         Ok(SweptLeftovers::default())
+    }
+
+    /// Returns what to change about the settings that a queue has in the storage itself, besides the framework's own. The default has
+    /// no such settings.
+    ///
+    /// # Errors
+    /// Only those of the contract.
+    async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
+        let _ = queue;
+        Ok(Vec::new())
     }
 
     /// Checks whether the caller has the permissions for `access` to `queue`, and changes nothing. A queue that does

@@ -113,6 +113,10 @@ impl QueueStore for Lenient {
         self.0.sweep(leftovers).await
     }
 
+    async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
+        self.0.advice(queue).await
+    }
+
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         self.0.orders_groups(queue).await
     }

@@ -145,6 +145,23 @@ async fn settings_that_contradict_the_framework_are_warned_of() {
 }
 
 #[tokio::test]
+async fn an_operator_is_told_what_to_change_about_a_queue() {
+    let bench = Bench::with(json!({ "LockDuration": "PT5S", "MaxDeliveryCount": 10 }), &[]);
+    let all = bench.store().advice(&bench.queue).await.unwrap();
+    let warnings: Vec<_> =
+        all.iter().filter(|advice| advice.is_warning).map(|advice| advice.text.as_str()).collect();
+    assert!(warnings[0].contains("last 5 s") && warnings[0].contains("LockDuration"), "{warnings:?}");
+    assert!(warnings[1].contains("after 10 deliveries"), "{warnings:?}");
+    assert!(
+        all.iter().any(|advice| !advice.is_warning && advice.text.contains("RequiresDuplicateDetection"))
+    );
+    let suits = json!({ "MaxDeliveryCount": 2000, "RequiresDuplicateDetection": true });
+    assert!(Bench::with(suits, &[]).store().advice(&bench.queue).await.unwrap().is_empty());
+    let missing = QueueName::new("missing").unwrap();
+    assert!(bench.store().advice(&missing).await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn settings_that_suit_the_framework_are_not_warned_of() {
     let log = log::record();
     let bench = Bench::with(json!({ "MaxDeliveryCount": 2000, "RequiresDuplicateDetection": true }), &[]);

@@ -12,7 +12,7 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::message::Content;
 use super::receipt::Receipt;
-use super::{ServiceBusQueues, in_session, manage};
+use super::{ServiceBusQueues, advice, in_session, manage};
 use crate::name::QueueName;
 use crate::storage::rules::limits;
 use crate::storage::{
@@ -177,10 +177,8 @@ impl Held {
 impl ServiceBusQueues {
     /// Warns of settings that contradict the framework; once for each queue.
     async fn check_settings(&self, queue: &QueueName) {
-        if Place::of(queue).is_dead_letters || !self.is_first_get(queue) {
-            return;
+        if !Place::of(queue).is_dead_letters && self.is_first_get(queue) {
+            advice::tell(self, queue).await;
         }
-        let Ok(Some(description)) = self.entities.describe(queue.as_str()).await else { return };
-        super::warnings::check(&self.beside, queue, &description).await;
     }
 }

@@ -1,5 +1,6 @@
 //! Implements the queue half of the port.
 
+mod advice;
 mod dead_letter;
 mod get;
 mod in_session;
@@ -11,7 +12,6 @@ mod receipt;
 mod requires_session;
 mod sweep;
 mod update;
-mod warnings;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -33,9 +33,9 @@ use super::texts::Beside;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
-    Access, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage,
-    PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
-    SweptLeftovers, UpdateMessage, Updated,
+    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation,
+    PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription,
+    SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
 };
 use crate::sync::lock;
 
@@ -223,6 +223,10 @@ impl QueueStore for ServiceBusQueues {
 
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         self.requires_session(queue, Operation::QueueProperties).await
+    }
+
+    async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
+        advice::advice(self, queue).await
     }
 
     async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {

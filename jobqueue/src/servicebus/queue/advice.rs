@@ -1,0 +1,77 @@
+//! Compares the settings of a queue with those of the framework.
+
+use std::time::Duration;
+
+use super::super::entity::Description;
+use super::super::place::Place;
+use super::super::texts::Beside;
+use super::ServiceBusQueues;
+use crate::name::QueueName;
+use crate::settings::metadata::Metadata;
+use crate::settings::{MAX_DELIVERIES, POISON_THRESHOLD};
+use crate::storage::{Advice, Operation, StoreError};
+
+/// Renewals of a shorter lock come too often, and one lost answer loses it.
+const SHORTEST_LOCK: Duration = Duration::from_secs(15);
+
+/// Returns what to change about a queue; nothing without the claim Manage, and for a queue that does not exist.
+pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
+    if Place::of(queue).is_dead_letters {
+        return Ok(Vec::new());
+    }
+    match queues.entities.describe(queue.as_str()).await {
+        Ok(Some(description)) => Ok(of(&queues.beside, queue, &description).await),
+        Ok(None) => Ok(Vec::new()),
+        Err(fault) if fault.is_unauthorized() => Ok(Vec::new()),
+        Err(fault) => Err(fault.of_read(Operation::QueueProperties.as_str(), queue)),
+    }
+}
+
+/// Writes the advice about a queue to the log.
+pub(super) async fn tell(queues: &ServiceBusQueues, queue: &QueueName) {
+    let Ok(all) = advice(queues, queue).await else { return };
+    for Advice { is_warning, text } in all {
+        if is_warning {
+            tracing::warn!(%queue, "{text}");
+        } else {
+            tracing::info!(%queue, "{text}");
+        }
+    }
+}
+
+async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Vec<Advice> {
+    let mut all = Vec::new();
+    if let Some(lock) = description.lock_duration.filter(|lock| *lock < SHORTEST_LOCK) {
+        all.push(Advice::warning(format!(
+            "the locks of this queue last {} s, so that one late renewal loses a job: set LockDuration to PT1M",
+            lock.as_secs()
+        )));
+    }
+    let metadata = beside.metadata(queue).await.ok().flatten().unwrap_or_default();
+    let bound = max_deliveries(&metadata);
+    if let Some(count) = description.max_delivery_count.filter(|count| *count <= bound) {
+        all.push(Advice::warning(format!(
+            "Service Bus moves messages to its own dead-letter queue after {count} deliveries, before the framework does after {bound}, without a reason \
+             and unseen by it: set MaxDeliveryCount above maxdeliveries, to 2000"
+        )));
+    }
+    if !description.detects_duplicates {
+        all.push(Advice::note(
+            "a send that is repeated after a lost answer may be two jobs: make the queue with RequiresDuplicateDetection",
+        ));
+    }
+    if description.requires_session {
+        all.push(Advice::note(
+            "the queue requires sessions: jobs that are sent in order run by them, and every other job has a session of its own, \
+             which costs more than one in a queue without sessions",
+        ));
+    }
+    all
+}
+
+/// Returns the number of deliveries after which the framework dead-letters a message.
+fn max_deliveries(metadata: &Metadata) -> u32 {
+    let read = |name: &str| metadata.get(name).and_then(|value| value.trim().parse::<u32>().ok());
+    let by_threshold = |threshold: u32| threshold.saturating_mul(4).saturating_add(20);
+    read(MAX_DELIVERIES).unwrap_or_else(|| by_threshold(read(POISON_THRESHOLD).unwrap_or(5)))
+}
