@@ -9,7 +9,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::queue_core::QueueCore;
+use super::queue_core::{OWN_SOURCES, QueueCore};
 use super::room::check_room;
 use super::send::Sent;
 use super::send_options::SendOptions;
@@ -179,10 +179,19 @@ pub(crate) fn prepare_envelope(
     let group = announcement.is_some().then(|| envelope.key.clone()).flatten();
     let put = put.with_group(group.filter(|_| core.orders_groups));
     let announcement = announcement.filter(|_| !core.orders_groups);
-    let put = put.with_shard_key(envelope.key).with_job(Arc::clone(&envelope.id));
+    let put = put.with_job(identity(&envelope)).with_shard_key(envelope.key);
     let hidden_until = if hidden.is_zero() { None } else { now.checked_add(hidden) };
     let (id, kind, blob) = (envelope.id, envelope.kind, blob.map(Box::new));
     Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
+}
+
+/// Returns what tells the job from others: its id, with the source if the application has named one. The framework's own sources tell
+/// programs, and a job that another program sends again is the same.
+fn identity(envelope: &Envelope) -> Arc<str> {
+    match envelope.source.starts_with(OWN_SOURCES) {
+        true => Arc::clone(&envelope.id),
+        false => format!("{} {}", envelope.source, envelope.id).into(),
+    }
 }
 
 /// Starts the span in which a message is sent or created, and gives the message its context. A message that has a context keeps it.
@@ -303,4 +312,17 @@ fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
 pub(crate) fn rfc3339(time: Option<SystemTime>) -> Result<String, Error> {
     let text = time.and_then(clock::rfc3339);
     text.ok_or_else(|| Error::new(ErrorKind::Invalid, "a moment is outside the calendar"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sources_of_the_application_are_part_of_the_identity() {
+        let of = |source: &str| identity(&Envelope::new("1", source, "mail", Payload::Binary(Bytes::new())));
+        assert_eq!((&*of("/jobqueue/shop"), &*of("/jobqueue/cli")), ("1", "1"));
+        assert_ne!(of("/shop"), of("/office"));
+        assert_ne!(of("/shop"), of("/jobqueue/shop"));
+    }
 }

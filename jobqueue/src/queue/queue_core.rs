@@ -64,6 +64,9 @@ impl Default for QueueCoreOptions {
     }
 }
 
+/// The beginning of the sources that the framework gives.
+pub(super) const OWN_SOURCES: &str = "/jobqueue/";
+
 /// Returns `/jobqueue/<program>`: a URI reference, as CloudEvents requires.
 fn default_source() -> Arc<str> {
     static SOURCE: OnceLock<Arc<str>> = OnceLock::new();
@@ -72,7 +75,7 @@ fn default_source() -> Arc<str> {
         let stem = program.as_deref().and_then(|path| path.file_stem()).map(|stem| stem.to_string_lossy());
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
         let name: String = stem.as_deref().unwrap_or("program").chars().take(80).map(plain).collect();
-        format!("/jobqueue/{name}").into()
+        format!("{OWN_SOURCES}{name}").into()
     });
     Arc::clone(source)
 }
