@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use super::super::error::Fault;
+use super::farewell::Farewell;
 use super::session;
 use super::settlement::{Waiter, settled};
 use crate::sync::lock;
@@ -194,13 +195,21 @@ pub(super) struct Tap<S> {
     /// The number of bytes that are complete frames.
     complete: usize,
     seen: Seen,
+    farewell: Farewell,
 }
 
 impl<S> Tap<S> {
     pub(super) fn new(io: S) -> (Self, Seen) {
         let seen = Seen::default();
         let chunk = vec![0; CHUNK].into_boxed_slice();
-        let tap = Self { io, chunk, bytes: BytesMut::new(), complete: 0, seen: seen.clone() };
+        let tap = Self {
+            io,
+            chunk,
+            bytes: BytesMut::new(),
+            complete: 0,
+            seen: seen.clone(),
+            farewell: Farewell::default(),
+        };
         (tap, seen)
     }
 
@@ -260,7 +269,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            let Self { io, chunk, bytes, complete, .. } = &mut *self;
+            let Self { io, chunk, bytes, complete, farewell, .. } = &mut *self;
+            if farewell.is_said {
+                return Poll::Ready(Ok(()));
+            }
             if *complete > 0 {
                 let count = buffer.remaining().min(*complete);
                 buffer.put_slice(&bytes[..count]);
@@ -285,7 +297,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
+        let written = Pin::new(&mut self.io).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = written {
+            self.farewell.written(&bytes[..count]);
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -323,6 +339,18 @@ mod tests {
         let seen = Seen::default();
         assert_eq!(seen.frame(ATTACH, &serde_amqp::to_vec(&attach).unwrap()), None);
         seen
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_heard_after_the_own_close() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let (ours, _peer) = tokio::io::duplex(64);
+        let (mut tap, _) = Tap::new(ours);
+        tap.write_all(&[0, 0, 0, 11, 2, 0, 0, 0, 0, 0x53, 0x18]).await.unwrap();
+        // The client would keep a processor busy until the answer.
+        let mut buffer = [0; 8];
+        let read = tokio::time::timeout(Duration::from_secs(1), tap.read(&mut buffer)).await;
+        assert_eq!(read.unwrap().unwrap(), 0);
     }
 
     fn flow() -> Flow {

@@ -1,0 +1,88 @@
+//! Watches the frames that are sent for the last one, the close of the connection.
+//!
+//! The client keeps a processor busy from its close to the answer, or to the time without a frame after which it gives the connection
+//! up. What the peer says to a close is of no use, so the client shall hear the end of the stream once it has sent one.
+
+/// The bytes before the body of a frame, and those of the body that tell what it is.
+const HEAD: usize = 11;
+const PLAIN_HEAD: usize = 8;
+const CLOSE: u8 = 0x18;
+
+/// The frames of a stream, as they are written.
+#[derive(Debug, Default)]
+pub(super) struct Farewell {
+    /// The beginning of the present frame.
+    head: [u8; HEAD],
+    known: usize,
+    /// The bytes of the present frame that are still to come after its beginning.
+    rest: usize,
+    /// True once the close was written as a whole.
+    pub(super) is_said: bool,
+    is_close: bool,
+}
+
+impl Farewell {
+    /// Takes in bytes that were written.
+    pub(super) fn written(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.rest > 0 {
+                let skipped = self.rest.min(bytes.len());
+                self.rest -= skipped;
+                bytes = &bytes[skipped..];
+                self.is_said |= self.is_close && self.rest == 0;
+                continue;
+            }
+            let (byte, others) = (bytes[0], &bytes[1..]);
+            self.head[self.known] = byte;
+            self.known += 1;
+            bytes = others;
+            self.begun();
+        }
+    }
+
+    /// Looks at the beginning of a frame as far as it is known.
+    fn begun(&mut self) {
+        if self.known < PLAIN_HEAD {
+            return;
+        }
+        let length = u32::from_be_bytes([self.head[0], self.head[1], self.head[2], self.head[3]]) as usize;
+        // The header of a protocol, and an empty frame.
+        if &self.head[..4] == b"AMQP" || length <= PLAIN_HEAD {
+            self.known = 0;
+            return;
+        }
+        if self.known == HEAD.min(length) {
+            self.is_close = self.known == HEAD && self.head[5] == 0 && self.head[8..] == [0, 0x53, CLOSE];
+            self.rest = length - self.known;
+            self.is_said |= self.is_close && self.rest == 0;
+            self.known = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(code: u8, more: usize) -> Vec<u8> {
+        let length = u32::try_from(HEAD + more).unwrap();
+        let head = length.to_be_bytes().into_iter().chain([2, 0, 0, 0, 0, 0x53, code]);
+        head.chain(std::iter::repeat_n(0x18, more)).collect()
+    }
+
+    #[test]
+    fn the_close_is_seen_however_it_is_written() {
+        let before =
+            [b"AMQP\0\x01\0\0".to_vec(), vec![0, 0, 0, 8, 2, 0, 0, 0], frame(0x14, 300), frame(0x17, 0)];
+        let close = frame(CLOSE, 5);
+        for piece in 1..40 {
+            let mut farewell = Farewell::default();
+            before.concat().chunks(piece).for_each(|bytes| farewell.written(bytes));
+            assert!(!farewell.is_said);
+            farewell.written(&close[..close.len() - 1]);
+            assert!(!farewell.is_said, "its last byte is missing");
+            farewell.written(&close[close.len() - 1..]);
+            assert!(farewell.is_said, "pieces of {piece}");
+        }
+    }
+}
