@@ -5,6 +5,8 @@
 
 use url::Url;
 
+#[cfg(feature = "testing")]
+use super::network::Network;
 use super::sas::Key;
 
 /// The problem with a string, as a sentence without secrets.
@@ -20,6 +22,9 @@ pub(super) struct Namespace {
     pub(super) tls: bool,
     /// True if AMQP goes through WebSocket.
     pub(super) web_socket: bool,
+    /// The network of a test; `None` for sockets.
+    #[cfg(feature = "testing")]
+    pub(super) network: Option<std::sync::Arc<dyn Network>>,
 }
 
 impl Namespace {
@@ -88,7 +93,15 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
             Some(Key { name: given(name, "SharedAccessKeyName")?, secret: given(secret, "SharedAccessKey")? })
         }
     };
-    Ok((Namespace { host, port, tls: !emulator, web_socket }, key))
+    let namespace = Namespace {
+        host,
+        port,
+        tls: !emulator,
+        web_socket,
+        #[cfg(feature = "testing")]
+        network: None,
+    };
+    Ok((namespace, key))
 }
 
 fn is_web_socket(transport: &str) -> Result<bool, Problem> {

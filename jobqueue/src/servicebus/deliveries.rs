@@ -46,7 +46,7 @@ impl Beside {
                     (Condition::IfAbsent, String::new())
                 }
                 Some(saved) => {
-                    if let Some(at) = saved.not_before.map(since_1970).filter(|at| SystemTime::now() < *at) {
+                    if let Some(at) = saved.not_before.map(since_1970).filter(|at| self.clock.now() < *at) {
                         return Ok(Begun::NotBefore(at));
                     }
                     held.begins(counted.max((saved.delivery / 2).saturating_add(saved.delivery % 2) + 1));

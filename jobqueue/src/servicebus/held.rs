@@ -57,14 +57,15 @@ pub(super) struct HeldMessages {
 }
 
 impl HeldMessages {
-    pub(super) fn insert(&self, token: Uuid, held: Held) {
+    /// Remembers a message; `time` is that of the wall clock.
+    pub(super) fn insert(&self, token: Uuid, held: Held, time: SystemTime) {
         let mut entries = lock(&self.entries);
         let now = Instant::now();
         // Now and then: those that were neither settled nor renewed.
         if entries.len().is_power_of_two() {
             entries.retain(|_, entry| now < entry.forget_at);
         }
-        let forget_at = forget_at(&held);
+        let forget_at = forget_at(&held, time);
         entries.insert(token, Entry { held: Arc::new(held), forget_at });
     }
 
@@ -76,10 +77,10 @@ impl HeldMessages {
     }
 
     /// Notes the new end of a lock.
-    pub(super) fn renewed(&self, token: Uuid, until: SystemTime) {
+    pub(super) fn renewed(&self, token: Uuid, until: SystemTime, time: SystemTime) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             Arc::make_mut(&mut entry.held).locked_until = until;
-            entry.forget_at = forget_at(&entry.held);
+            entry.forget_at = forget_at(&entry.held, time);
         }
     }
 
@@ -103,7 +104,7 @@ impl HeldMessages {
     }
 }
 
-fn forget_at(held: &Held) -> Instant {
-    let left = held.locked_until.duration_since(SystemTime::now()).unwrap_or_default();
+fn forget_at(held: &Held, time: SystemTime) -> Instant {
+    let left = held.locked_until.duration_since(time).unwrap_or_default();
     Instant::now() + left.min(MEMORY) + MEMORY
 }

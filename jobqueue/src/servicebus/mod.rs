@@ -59,6 +59,8 @@ mod deliveries;
 mod entity;
 mod error;
 mod held;
+#[cfg(feature = "testing")]
+mod network;
 mod options;
 mod place;
 mod queue;
@@ -69,4 +71,8 @@ mod texts;
 mod tls;
 mod token;
 
+#[cfg(feature = "testing")]
+pub use amqp::Socket;
+#[cfg(feature = "testing")]
+pub use network::{Answer, Network, Request};
 pub use options::Options;

@@ -12,6 +12,7 @@ use super::sas::{Key, VALIDITY};
 use super::texts::Beside;
 use super::tls::Trust;
 use super::token::Credential;
+use crate::clock::{Clock, SystemClock};
 use crate::entra::{TokenSource, credential_methods};
 use crate::error::{Error, ErrorKind};
 use crate::storage::{BlobStore, QueueStore, Storage};
@@ -49,6 +50,7 @@ pub struct Options {
     new: NewQueues,
     wait: Duration,
     token_validity: Option<Duration>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Options {
@@ -69,6 +71,7 @@ impl Options {
             new: NewQueues { lock: Duration::from_secs(60), duplicates: None, sessions: false },
             wait: Duration::from_millis(50),
             token_validity: None,
+            clock: Arc::new(SystemClock),
         })
     }
 
@@ -93,7 +96,7 @@ impl Options {
     }
 
     /// Lets queues that are created detect duplicates within a window of 20 seconds to 7 days: a send that is repeated after a lost answer
-    /// is one job, and so are two sends with one id, whatever they contain. The default is off. Queues that exist cannot be switched. Not on
+    /// is one job, and so are two sends with one id of one source, whatever they contain. The default is off. Queues that exist cannot be switched. Not on
     /// the tier Basic.
     ///
     /// # Errors
@@ -135,6 +138,19 @@ impl Options {
         self
     }
 
+    /// Sets the clock, by default the system's. It must agree with that of the service.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Reaches the namespace by a network of a test instead of sockets.
+    #[cfg(feature = "testing")]
+    pub fn network(mut self, network: Arc<dyn super::Network>) -> Self {
+        self.namespace.network = Some(network);
+        self
+    }
+
     /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.
     ///
     /// # Errors
@@ -167,13 +183,17 @@ impl Options {
     pub fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
         let namespace = Arc::new(self.namespace);
         let credential = Arc::new(match self.credential {
-            Given::Key(key) => Credential::Key(key, self.token_validity.unwrap_or(VALIDITY)),
+            Given::Key(key) => {
+                let validity = self.token_validity.unwrap_or(VALIDITY);
+                Credential::Key(key, validity, Arc::clone(&self.clock))
+            }
             Given::Entra(source) => Credential::entra(source),
         });
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
-        let links = Links::new(namespace, self.trust, credential);
-        Arc::new(ServiceBusQueues::new(links, Arc::new(entities), Beside { blobs }, self.wait))
+        let links = Links::new(namespace, self.trust, credential, Arc::clone(&self.clock));
+        let beside = Beside { blobs, clock: self.clock };
+        Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside, self.wait))
     }
 }
 

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::held::Held;
 use super::place::Place;
+use crate::clock::Clock;
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::storage::{
     BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
@@ -28,6 +29,7 @@ pub(super) const ROUNDS: u32 = 5;
 #[derive(Clone)]
 pub(super) struct Beside {
     pub(super) blobs: Arc<dyn BlobStore>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl fmt::Debug for Beside {

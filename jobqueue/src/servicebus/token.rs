@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::error::Fault;
 use super::sas::Key;
+use crate::clock::Clock;
 use crate::entra::TokenSource;
 
 /// The part of a token's life after which it is renewed.
@@ -19,8 +20,8 @@ const SCOPE: &str = "https://servicebus.azure.net/.default";
 
 /// The right to use a namespace.
 pub(super) enum Credential {
-    /// A shared access key, and the validity of the signatures that are made with it.
-    Key(Key, Duration),
+    /// A shared access key, the validity of the signatures that are made with it, and the clock by which they are made.
+    Key(Key, Duration, Arc<dyn Clock>),
     Entra(TokenSource, OnceCell<Arc<dyn TokenCredential>>),
 }
 
@@ -41,9 +42,9 @@ impl Credential {
     /// Returns a token for `audience`, such as `sb://host/queue`.
     pub(super) async fn token(&self, audience: &str) -> Result<Token, Fault> {
         match self {
-            Self::Key(key, validity) => {
+            Self::Key(key, validity, clock) => {
                 let renewal = Instant::now() + validity.mul_f64(RENEW_AFTER);
-                let text = key.sign(audience, SystemTime::now() + *validity);
+                let text = key.sign(audience, clock.now() + *validity);
                 let text =
                     text.ok_or_else(|| Fault::NotSent("no token can be made of this key".to_owned()))?;
                 Ok(Token { text, kind: "servicebus.windows.net:sastoken", renewal })
@@ -74,7 +75,7 @@ impl Credential {
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Key(key, _) => key.fmt(f),
+            Self::Key(key, ..) => key.fmt(f),
             Self::Entra(source, _) => source.fmt(f),
         }
     }

@@ -91,6 +91,11 @@ impl Process {
         state.waiting.clear();
     }
 
+    /// Returns whether the process is stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.lock().life == Life::Stopped
+    }
+
     /// Returns whether the process was killed.
     pub fn is_killed(&self) -> bool {
         self.lock().life == Life::Killed

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::primitives::Value;
 use tokio::sync::{Mutex, Notify};
@@ -18,6 +18,7 @@ use super::receiver::{ReceiveLink, Replacing};
 use super::requests::{Node, Request};
 use super::sender::SendLink;
 use super::session::Accepted;
+use crate::clock::Clock;
 use crate::storage::Notifier;
 use crate::sync::lock;
 use crate::task;
@@ -34,6 +35,7 @@ pub(crate) struct Links {
     namespace: Arc<Namespace>,
     trust: Trust,
     credential: Arc<Credential>,
+    clock: Arc<dyn Clock>,
     live: Mutex<Option<Arc<Live>>>,
     /// The notifiers of those who wait for messages, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
@@ -61,13 +63,20 @@ impl Links {
         namespace: Arc<Namespace>,
         trust: Trust,
         credential: Arc<Credential>,
+        clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { namespace, trust, credential, live: Mutex::default(), arrivals: Default::default() }
+        Self { namespace, trust, credential, clock, live: Mutex::default(), arrivals: Default::default() }
     }
 
     /// Returns links of the same kind over a connection of their own.
     pub(crate) fn again(&self) -> Self {
-        Self::new(Arc::clone(&self.namespace), self.trust.clone(), Arc::clone(&self.credential))
+        let (namespace, credential) = (Arc::clone(&self.namespace), Arc::clone(&self.credential));
+        Self::new(namespace, self.trust.clone(), credential, Arc::clone(&self.clock))
+    }
+
+    /// Returns the time, to be compared with that of the service.
+    pub(crate) fn now(&self) -> SystemTime {
+        self.clock.now()
     }
 
     /// Returns the node for the management of a queue's messages.

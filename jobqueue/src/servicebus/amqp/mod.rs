@@ -2,6 +2,7 @@
 
 pub(super) mod connection;
 mod credit;
+mod farewell;
 mod links;
 mod receive_task;
 pub(super) mod receiver;
@@ -15,4 +16,6 @@ mod transaction;
 mod values;
 
 pub(super) use links::Links;
+#[cfg(feature = "testing")]
+pub use stream::Socket;
 pub(super) use values::{Incoming, encode, field, map};

@@ -17,12 +17,16 @@ use super::super::tls::Trust;
 const WEB_SOCKET: &str = "/$servicebus/websocket";
 
 /// A socket, with or without TLS.
-pub(super) trait Socket: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+pub trait Socket: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Socket for S {}
 
 /// Connects to a namespace.
 pub(super) async fn open(namespace: &Namespace, trust: &Trust) -> io::Result<Box<dyn Socket>> {
+    #[cfg(feature = "testing")]
+    if let Some(network) = &namespace.network {
+        return network.connect();
+    }
     let (host, port) = (namespace.host.as_str(), namespace.amqp_port());
     let socket = TcpStream::connect((host, port)).await?;
     socket.set_nodelay(true)?;

@@ -11,6 +11,8 @@ use reqwest::{Client, Method, StatusCode};
 pub(crate) use self::atom::Description;
 use super::connection_string::Namespace;
 use super::error::Fault;
+#[cfg(feature = "testing")]
+use super::network::{Answer, Request};
 use super::tls::Trust;
 use super::token::Credential;
 
@@ -121,6 +123,14 @@ impl Entities {
         let mut url = url::Url::parse(&format!("{base}/{path}")).map_err(|error| not_sent(&error))?;
         url.query_pairs_mut().append_pair("api-version", API_VERSION).extend_pairs(query);
         let token = self.credential.header(&format!("{base}/{path}")).await?;
+        #[cfg(feature = "testing")]
+        if let Some(network) = &self.namespace.network {
+            let target = url.as_str().strip_prefix(&base).unwrap_or_default();
+            let request =
+                Request { method: method.as_str(), target, token: &token, body: document.as_deref() };
+            let Answer { status, body } = network.request(&request).map_err(|error| not_sent(&error))?;
+            return Ok((StatusCode::from_u16(status).map_err(|error| not_sent(&error))?, body));
+        }
         let request = self.client().await?.request(method, url).header("authorization", token).timeout(LIMIT);
         let request = match document {
             Some(text) => request.header("content-type", "application/atom+xml").body(text),

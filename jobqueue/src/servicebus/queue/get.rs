@@ -58,7 +58,7 @@ async fn leased(
     asked: Duration,
 ) -> Option<LeasedMessage> {
     let content = Content::read(taken.message);
-    let now = SystemTime::now();
+    let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
     // The lock began when the message was delivered: after the request was sent, and before now.
     let granted = locked_until.duration_since(now).unwrap_or_default().min(MAX_LOCK);
@@ -89,7 +89,7 @@ async fn leased(
         .with_dead(content.cause.filter(|_| is_dead))
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
         .with_granted((granted + waited < asked).then_some(granted + waited));
-    queues.held.insert(taken.lock, held);
+    queues.held.insert(taken.lock, held, now);
     Some(lease)
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn peek(
         let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
         let Some(last) = page.last() else { break };
         from = last.sequence.saturating_add(1);
-        let now = SystemTime::now();
+        let now = queues.links.now();
         let is_dead = Place::of(queue).is_dead_letters;
         let visible = page.into_iter().filter(|content| {
             is_dead || content.is_active && content.expires.is_none_or(|expires| now < expires)

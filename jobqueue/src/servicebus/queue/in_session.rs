@@ -111,13 +111,13 @@ async fn leased(
         }
     }
     let locked_until = session.locked_until();
-    let left = locked_until.duration_since(SystemTime::now()).unwrap_or_default().min(MAX_LOCK);
+    let left = locked_until.duration_since(queues.links.now()).unwrap_or_default().min(MAX_LOCK);
     let message = MessageRef { id: held.id.clone(), receipt: Receipt::Lock(token).write(token) };
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
         .with_granted((left + waited < asked).then_some(left + waited));
-    queues.held.insert(token, held);
+    queues.held.insert(token, held, queues.links.now());
     Some((lease, unclaimed))
 }
 

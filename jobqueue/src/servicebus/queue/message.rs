@@ -43,6 +43,7 @@ pub(super) struct Outgoing<'t> {
     pub(super) visible: Option<SystemTime>,
     /// The deliveries of the messages that this one replaces.
     pub(super) dequeued: u32,
+    pub(super) now: SystemTime,
 }
 
 impl Outgoing<'_> {
@@ -65,7 +66,7 @@ impl Outgoing<'_> {
         fields.0.insert(INSERTED.to_owned(), SimpleValue::Long(millis(self.inserted)));
         if let Some(expires) = self.expires {
             fields.0.insert(EXPIRES.to_owned(), SimpleValue::Long(millis(expires)));
-            let from = self.visible.unwrap_or_else(SystemTime::now);
+            let from = self.visible.unwrap_or(self.now);
             let ttl = expires.duration_since(from).unwrap_or_default();
             if ttl > MAX_HEADER_TTL {
                 properties.creation_time = Some(Timestamp::from_milliseconds(millis(from)));
@@ -92,7 +93,7 @@ impl Outgoing<'_> {
         let mut header = Header::builder().durable(true);
         if let Some(expires) = self.expires {
             // The service counts from when the message becomes visible.
-            let from = self.visible.unwrap_or_else(SystemTime::now);
+            let from = self.visible.unwrap_or(self.now);
             let ttl = expires
                 .duration_since(from)
                 .unwrap_or_default()

@@ -255,7 +255,10 @@ impl QueueStore for ServiceBusQueues {
         Arc::new(Self {
             links: Arc::new(self.links.again()),
             entities: Arc::clone(&self.entities),
-            beside: Beside { blobs: Arc::clone(&self.beside.blobs).detached() },
+            beside: Beside {
+                blobs: Arc::clone(&self.beside.blobs).detached(),
+                clock: Arc::clone(&self.beside.clock),
+            },
             wait: self.wait,
             held: Arc::clone(&self.held),
             first_gets: Arc::clone(&self.first_gets),

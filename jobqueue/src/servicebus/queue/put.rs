@@ -1,7 +1,5 @@
 //! Puts messages.
 
-use std::time::SystemTime;
-
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::message::{Outgoing, instant, millis};
@@ -28,13 +26,12 @@ pub(super) async fn put(
         );
     }
     // The service counts in milliseconds, and what it is told must come back the same.
-    let inserted = instant(millis(SystemTime::now()));
+    let inserted = instant(millis(queues.links.now()));
     let after = |time| inserted.checked_add(time).map(|at| instant(millis(at)));
     let (expires, visible) =
         (message.ttl.and_then(after), after(message.visibility_delay).unwrap_or(inserted));
-    let nonce = entropy::uuid_v4();
+    let (nonce, is_delayed) = (entropy::uuid_v4(), !message.visibility_delay.is_zero());
     let id = nonce.to_string();
-    let is_delayed = !message.visibility_delay.is_zero();
     let message_id = message.job.as_deref().map_or_else(|| id.clone(), in_session::id_for);
     let group = if queues.requires_session(queue, Operation::Put).await? {
         Some(in_session::id_for(message.group.as_ref().unwrap_or(&message_id)))
@@ -50,6 +47,7 @@ pub(super) async fn put(
         expires,
         visible: is_delayed.then_some(visible),
         dequeued: 0,
+        now: inserted,
     };
     let sent = outgoing.message(None, None);
     let receipt = if is_delayed {

@@ -1,6 +1,6 @@
 //! The operations on whole queues.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::super::error::Fault;
 use super::super::place::Place;
@@ -153,7 +153,7 @@ async fn must_exist(
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let node = queues.node(queue).await.map_err(failed)?;
-    while manage::delete_batch(&node, BATCH, SystemTime::now() + DAY).await.map_err(failed)? {}
+    while manage::delete_batch(&node, BATCH, queues.links.now() + DAY).await.map_err(failed)? {}
     let mut from = 0;
     loop {
         let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;

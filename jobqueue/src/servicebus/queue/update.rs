@@ -28,7 +28,7 @@ pub(super) async fn update(
 ) -> Result<Updated, StoreError> {
     limits::check_update(queue, change)?;
     let (token, held) = held(queues, queue, message, UPDATE).await?;
-    let visible = instant(millis(SystemTime::now() + change.visibility));
+    let visible = instant(millis(queues.links.now() + change.visibility));
     limits::check_before_expiry(queue, visible, held.expires)?;
     let lock = Lock { queues, queue, token, held };
     if let Some(session) = lock.held.session.clone()
@@ -121,8 +121,8 @@ impl Lock<'_> {
                 manage::renew(&node, self.token).await.map_err(failed)?
             }
         };
-        let renewed = SystemTime::now();
-        self.queues.held.renewed(self.token, until);
+        let renewed = self.queues.links.now();
+        self.queues.held.renewed(self.token, until, renewed);
         // The lock is held: whoever comes later reads what is written now.
         if let Some(text) = text {
             let tag = self.queues.beside.save(&self.held, text).await?;
@@ -210,6 +210,7 @@ impl Lock<'_> {
             expires: self.held.expires,
             visible,
             dequeued: self.held.dequeue_count,
+            now: self.queues.links.now(),
         }
     }
 
@@ -221,7 +222,7 @@ impl Lock<'_> {
         if self.held.session.is_some() {
             return self.session_lost(fault, operation);
         }
-        let kind = if SystemTime::now() < self.held.locked_until {
+        let kind = if self.queues.links.now() < self.held.locked_until {
             Kind::MessageNotFound
         } else {
             Kind::LeaseExpired

@@ -61,7 +61,7 @@ impl Driver {
             state.last_session
         });
         let (session, fates) = Session::new(accepted, number, &shared);
-        let length = session.locked_until().duration_since(SystemTime::now()).unwrap_or_default();
+        let length = session.locked_until().duration_since(shared.links.now()).unwrap_or_default();
         Self { shared, session: Arc::new(session), fates, half: length / 2, _line: line }
     }
 
@@ -123,7 +123,8 @@ impl Driver {
         let mut is_early = true;
         let mut keep_alive = Instant::now() + KEEP_ALIVE;
         loop {
-            let left = self.session.locked_until().duration_since(SystemTime::now()).unwrap_or_default();
+            let left =
+                self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
             tokio::select! {
                 biased;
                 fate = self.fates.recv() => match fate {
@@ -146,7 +147,7 @@ impl Driver {
                 }
                 // Its holder has not renewed it, and the service has not said that it is lost.
                 () = sleep(left + GRACE) => {
-                    if self.session.locked_until() + GRACE <= SystemTime::now() {
+                    if self.session.locked_until() + GRACE <= self.shared.links.now() {
                         break;
                     }
                 }
@@ -170,10 +171,11 @@ impl Driver {
     /// Holds the session until a time, and then gives its message back: it is delivered again, before all that follow.
     async fn hold(&self, lock: Uuid, until: SystemTime) -> Next {
         let mut keep_alive = Instant::now() + KEEP_ALIVE;
-        let wait = until.duration_since(SystemTime::now()).unwrap_or_default();
+        let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
         let until = Instant::now() + wait;
         loop {
-            let left = self.session.locked_until().duration_since(SystemTime::now()).unwrap_or_default();
+            let left =
+                self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
             tokio::select! {
                 biased;
                 () = self.shared.stop.cancelled() => return Next::Release,
@@ -198,7 +200,7 @@ impl Driver {
 
     /// Renews the lock if the next message would get a short one.
     async fn renew_if_short(&self) {
-        let left = self.session.locked_until().duration_since(SystemTime::now()).unwrap_or_default();
+        let left = self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
         if left < self.half.min(LEAST)
             && let Err(error) = self.renew().await
         {

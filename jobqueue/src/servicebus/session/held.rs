@@ -53,7 +53,7 @@ impl Session {
     ) -> (Self, mpsc::UnboundedReceiver<Fate>) {
         let (fates, heard) = mpsc::unbounded_channel();
         let Accepted { id, link, link_name, locked_until } = accepted;
-        let until = Mutex::new(locked_until.unwrap_or_else(|| SystemTime::now() + USUAL_LOCK));
+        let until = Mutex::new(locked_until.unwrap_or_else(|| shared.links.now() + USUAL_LOCK));
         let shared = Arc::downgrade(shared);
         (Self { id, link, link_name, until, fates, number, shared }, heard)
     }

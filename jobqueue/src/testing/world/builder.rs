@@ -10,10 +10,11 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::checks;
+use super::host::Host;
 use super::incident::Incident;
 use super::ledger::{Entry, Fact};
 use super::node::Node;
-use super::shared::{Open, Shared, World};
+use super::shared::{Backing, Shared, World};
 use super::shrink::shrink;
 use super::trace::trace;
 use super::weather::Profile;
@@ -26,6 +27,9 @@ use crate::worker::WorkerBuilder;
 
 /// The maximum time for which a dead letter is held.
 const HELD: Duration = Duration::from_secs(11 * 60);
+
+/// The longest lock of a storage that does not ask how long a message is to be held.
+const LONGEST_LOCK: Duration = Duration::from_secs(310);
 
 type Scenario = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> + Send + Sync>;
 type Judge = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Vec<Finding>> + Send>> + Send + Sync>;
@@ -78,7 +82,7 @@ pub struct Builder {
     scenario: Scenario,
     judges: Vec<Judge>,
     logs: bool,
-    open: Option<Open>,
+    backing: Backing,
 }
 
 impl World {
@@ -93,7 +97,7 @@ impl World {
             scenario: Arc::new(|_| Box::pin(async { Ok(()) })),
             judges: Vec::new(),
             logs: false,
-            open: None,
+            backing: Backing::AzureLike,
         }
     }
 }
@@ -153,7 +157,20 @@ impl Builder {
     where
         F: Future<Output = Storage> + Send + 'static,
     {
-        self.open = Some(Arc::new(move |clock| Box::pin(open(clock))));
+        self.backing = Backing::Still(Arc::new(move |clock| Box::pin(open(clock))));
+        self
+    }
+
+    /// Sets the storage of the accounts, to which each process has connections of its own. `begin` is called for each account of each
+    /// world with the right clock; what it returns is called for each process, and once for the judge.
+    ///
+    /// The connections live on the world's runtime and under virtual time, which passes while the storage is asked. They must end with
+    /// their process.
+    pub fn connections<F>(mut self, begin: impl Fn(Arc<dyn Clock>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Fn(&Host) -> Storage + Send + Sync + 'static,
+    {
+        self.backing = Backing::Connected(Arc::new(move |clock| Box::new(begin(clock))));
         self
     }
 
@@ -200,7 +217,7 @@ impl Builder {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let Ok(runtime) = runtime else { panic!("the runtime of the world does not start") };
         let run = runtime.block_on(async {
-            let mut shared = Shared::new(seed, self.profile.clone(), self.spread, self.open.as_ref());
+            let mut shared = Shared::new(seed, self.profile.clone(), self.spread, &self.backing);
             if self.logs {
                 shared.keep_calls();
             }
@@ -267,7 +284,7 @@ impl Builder {
         findings.extend(checks::all(&shared).await);
         for judge in &self.judges {
             // Messages of the last look are visible again.
-            sleep(Duration::from_secs(10)).await;
+            sleep(if shared.is_connected() { LONGEST_LOCK } else { Duration::from_secs(10) }).await;
             findings.extend(judge(world.clone()).await);
         }
         Run { findings, history: shared.ledger.entries(), calls: shared.log() }

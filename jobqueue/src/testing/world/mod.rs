@@ -44,6 +44,7 @@
 mod builder;
 mod checks;
 mod effects;
+mod host;
 mod incident;
 mod ledger;
 mod node;
@@ -56,6 +57,7 @@ mod worker;
 
 pub use builder::{Builder, Finding, Run};
 pub use effects::Effects;
+pub use host::Host;
 pub use incident::Incident;
 pub use ledger::{Entry, Fact, RunEnd, Verdict};
 pub use node::Node;

@@ -41,12 +41,10 @@ impl Node {
             let (shared, node) = (Arc::clone(shared), Arc::clone(&name));
             View { shared, node, process: process.clone(), account, breaks: Arc::clone(&breaks) }.of(storage)
         };
-        let mut accounts: Vec<Storage> = shared.accounts.iter().enumerate().map(view).collect();
-        let storage = if accounts.len() == 1 && shared.shards <= 1 {
-            accounts.remove(0)
-        } else {
-            spread(accounts, shared.shards, &clock)
-        };
+        let own = Arc::clone(&clock) as Arc<dyn Clock>;
+        let accounts = shared.accounts_for(&name, &process, &own);
+        let accounts: Vec<Storage> = accounts.iter().enumerate().map(view).collect();
+        let storage = spread(accounts, shared.shards, own);
         Self { name, shared: Arc::clone(shared), process, storage, clock, breaks }
     }
 
@@ -215,9 +213,13 @@ pub(super) fn verdict<T>(answer: &Result<T, Error>) -> Verdict {
     }
 }
 
-fn spread(accounts: Vec<Storage>, shards: u32, clock: &Arc<SkewedClock>) -> Storage {
+/// Returns one storage of all accounts.
+pub(super) fn spread(accounts: Vec<Storage>, shards: u32, clock: Arc<dyn Clock>) -> Storage {
     let home = accounts.first().cloned();
-    let builder = Sharded::builder().default_shards(shards.max(1)).clock(Arc::clone(clock) as Arc<dyn Clock>);
+    if accounts.len() == 1 && shards <= 1 {
+        return home.unwrap_or_else(Storage::memory);
+    }
+    let builder = Sharded::builder().default_shards(shards.max(1)).clock(clock);
     let named = accounts.into_iter().enumerate().map(|(n, storage)| (format!("account{n}"), storage));
     let built = named.fold(builder, |builder, (name, storage)| builder.account(name, storage)).build();
     match (built, home) {

@@ -10,8 +10,9 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::host::Host;
 use super::ledger::{Entry, Fact, Ledger};
-use super::node::Node;
+use super::node::{Node, spread};
 use super::weather::{Profile, Weather};
 use crate::clock::Clock;
 use crate::memory;
@@ -24,6 +25,22 @@ use crate::testing::faults::{Call, Faulty, StillClock};
 pub(super) type Open =
     Arc<dyn Fn(Arc<dyn Clock>) -> Pin<Box<dyn Future<Output = Storage> + Send>> + Send + Sync>;
 
+/// Opens an account for one process.
+pub(super) type OpenFor = Box<dyn Fn(&Host) -> Storage + Send + Sync>;
+/// Begins an account to which each process has a connection of its own.
+pub(super) type Begin = Arc<dyn Fn(Arc<dyn Clock>) -> OpenFor + Send + Sync>;
+
+/// The storage behind the accounts of a world.
+#[derive(Clone)]
+pub(super) enum Backing {
+    /// Memory that behaves as Azure Storage does.
+    AzureLike,
+    /// One storage for all processes, whose calls take no time.
+    Still(Open),
+    /// A storage for each process.
+    Connected(Begin),
+}
+
 /// The maximum number of storage calls: more than a world of some minutes can need.
 const MAX_CALLS: u64 = 25_000;
 
@@ -31,13 +48,14 @@ pub(super) struct Shared {
     pub(super) profile: Profile,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) accounts: Vec<Storage>,
-    /// True if the accounts behave as those of Azure Storage do; false if as the storage that the application gave.
-    pub(super) is_azure_like: bool,
+    pub(super) backing: Backing,
+    /// The accounts to which each process has a connection of its own.
+    connected: Vec<OpenFor>,
     pub(super) shards: u32,
     pub(super) weather: Vec<Weather>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: Arc<Ledger>,
     rng: Mutex<StdRng>,
-    quiet: AtomicBool,
+    quiet: Arc<AtomicBool>,
     calls: AtomicU64,
     runs: AtomicU64,
     processes: Mutex<Vec<Process>>,
@@ -46,33 +64,80 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(seed: u64, profile: Profile, spread: (usize, u32), open: Option<&Open>) -> Self {
+    pub(super) fn new(seed: u64, profile: Profile, spread: (usize, u32), backing: &Backing) -> Self {
         let (accounts, shards) = spread;
         let wall = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
         let clock: Arc<dyn Clock> = Arc::new(memory::TokioClock::at(wall));
-        let account = |_| match open {
-            None => memory::open_with_clock(Arc::clone(&clock)),
-            Some(open) => {
+        let (ledger, quiet) = (Arc::new(Ledger::new()), Arc::default());
+        let judge = Host {
+            name: "judge".into(),
+            process: Process::default(),
+            clock: Arc::clone(&clock),
+            ledger: Arc::clone(&ledger),
+            quiet: Arc::clone(&quiet),
+            seed,
+            is_judge: true,
+        };
+        let mut connected = Vec::new();
+        let account = |_| match backing {
+            Backing::AzureLike => memory::open_with_clock(Arc::clone(&clock)),
+            Backing::Still(open) => {
                 let still = StillClock::of(Arc::clone(&clock));
                 let storage = still.answer(open(Arc::clone(&still) as Arc<dyn Clock>));
                 Faulty::still(&storage, still).storage()
+            }
+            Backing::Connected(begin) => {
+                let open = begin(Arc::clone(&clock));
+                let storage = open(&judge);
+                connected.push(open);
+                storage
             }
         };
         Self {
             profile,
             accounts: (0..accounts.max(1)).map(account).collect(),
-            is_azure_like: open.is_none(),
+            backing: backing.clone(),
+            connected,
             clock,
             shards,
             weather: (0..accounts.max(1)).map(|_| Weather::default()).collect(),
-            ledger: Ledger::new(),
+            ledger,
             rng: Mutex::new(StdRng::seed_from_u64(seed ^ 0x776f_726c_6473)),
-            quiet: AtomicBool::new(false),
+            quiet,
             calls: AtomicU64::new(0),
             runs: AtomicU64::new(0),
             processes: Mutex::default(),
             log: None,
         }
+    }
+
+    /// Returns the accounts for a process: with connections of its own, where the storage has some.
+    pub(super) fn accounts_for(
+        &self,
+        name: &Arc<str>,
+        process: &Process,
+        clock: &Arc<dyn Clock>,
+    ) -> Vec<Storage> {
+        if self.connected.is_empty() {
+            return self.accounts.clone();
+        }
+        let open = |open: &OpenFor| {
+            open(&Host {
+                name: Arc::clone(name),
+                process: process.clone(),
+                clock: Arc::clone(clock),
+                ledger: Arc::clone(&self.ledger),
+                quiet: Arc::clone(&self.quiet),
+                seed: self.draw(),
+                is_judge: false,
+            })
+        };
+        self.connected.iter().map(open).collect()
+    }
+
+    /// Returns whether each process has connections of its own.
+    pub(super) fn is_connected(&self) -> bool {
+        !self.connected.is_empty()
     }
 
     /// Keeps every storage call.
@@ -160,6 +225,11 @@ impl World {
     /// Returns the storage accounts themselves, without faults and latency: for judging, not for working.
     pub fn accounts(&self) -> &[Storage] {
         &self.shared.accounts
+    }
+
+    /// Returns the storage of all accounts, without faults and latency: for judging, not for working.
+    pub fn storage(&self) -> Storage {
+        spread(self.shared.accounts.clone(), self.shared.shards, self.clock())
     }
 
     /// Returns the storage's clock, which is right.

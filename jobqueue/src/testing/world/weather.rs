@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::ledger::Fact;
-use super::shared::Shared;
+use super::shared::{Backing, Shared};
 use crate::storage::{Operation, Storage, StoreErrorKind};
 use crate::sync::lock;
 use crate::task::process::Process;
@@ -118,9 +118,10 @@ impl View {
         let (quiet, failing) = (AzureLike::seeded(seed), AzureLike::seeded(seed).faults(rate));
         let (quiet, failing) = (Mutex::new(quiet.start()), Mutex::new(failing.start()));
         let met = Mutex::new(None);
-        let faulty = match self.shared.is_azure_like {
-            true => Faulty::azure_like(storage, AzureLike::seeded(seed)),
-            false => Faulty::polled(storage),
+        let faulty = match self.shared.backing {
+            Backing::AzureLike => Faulty::azure_like(storage, AzureLike::seeded(seed)),
+            Backing::Still(_) => Faulty::polled(storage),
+            Backing::Connected(_) => Faulty::quiet(storage),
         };
         faulty.behave(move |call| {
             if self.shared.is_overrun() {

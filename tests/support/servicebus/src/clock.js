@@ -15,9 +15,9 @@ class Clock {
         return (this.stopped ?? Date.now()) + this.offset;
     }
 
-    /** Stops the time at the machine's: from now on it passes only when it is moved forward, however slow the machine is. */
-    stop() {
-        this.stopped = Date.now();
+    /** Stops the time, at the machine's or another: from now on it passes only when it is moved forward, however slow the machine is. */
+    stop(at = Date.now()) {
+        this.stopped = at;
         this.offset = 0;
         for (const alarm of [...this.alarms]) alarm.arm();
     }
@@ -26,6 +26,12 @@ class Clock {
     advance(milliseconds) {
         this.offset += milliseconds;
         for (const alarm of [...this.alarms]) alarm.elapsed();
+    }
+
+    /** Returns the time at which the next alarm rings; `undefined` if none is set. */
+    next() {
+        const times = [...this.alarms].map((alarm) => alarm.at);
+        return times.length > 0 ? Math.min(...times) : undefined;
     }
 
     /** Returns an alarm that calls `ring` when its time comes. */

@@ -30,17 +30,24 @@ const DEFAULTS = {
     maxFrameSize: 65536,
     idleTimeout: 240_000,
     linkIdleTimeout: 0,
+    virtualTime: false,
 };
+
+/** Returns the parts of an emulator without sockets. */
+function assemble(options, clock = new Clock()) {
+    const faults = new Faults();
+    const namespace = new Namespace(clock, options);
+    const { keyName, sharedKey: key, checksTokens: checks, virtualTime } = options;
+    const tokens = new Tokens({ keyName, key, checks, now: virtualTime ? () => clock.now() : undefined });
+    const broker = new Broker({ namespace, clock, faults, tokens, options });
+    const management = new Management({ namespace, faults, tokens, clock, options });
+    return { clock, faults, namespace, broker, management };
+}
 
 /** Starts an emulator; resolves to its ports and a function that ends it. */
 async function start(given = {}) {
     const options = { ...DEFAULTS, ...given };
-    const clock = new Clock();
-    const faults = new Faults();
-    const namespace = new Namespace(clock, options);
-    const tokens = new Tokens({ keyName: options.keyName, key: options.sharedKey, checks: options.checksTokens });
-    const broker = new Broker({ namespace, clock, faults, tokens, options });
-    const management = new Management({ namespace, faults, tokens, clock, options });
+    const { clock, faults, namespace, broker, management } = assemble(options);
     const control = new Control({ queues: new Queues(namespace), faults, clock, broker, frames });
     const listeners = new Listeners();
     const { host } = options;
@@ -55,4 +62,4 @@ async function start(given = {}) {
     return { ports, options, close: () => listeners.close() };
 }
 
-module.exports = { DEFAULTS, start };
+module.exports = { DEFAULTS, assemble, start };

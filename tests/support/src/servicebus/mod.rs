@@ -9,6 +9,7 @@
 
 mod control;
 mod fault;
+mod lockstep;
 mod namespace;
 
 use std::fs::File;
@@ -23,6 +24,7 @@ use tempfile::TempDir;
 
 use self::control::Control;
 pub use self::fault::Fault;
+pub use self::lockstep::{Lockstep, Said};
 pub use self::namespace::{EXCLUDED, is_excluded, namespace};
 use crate::azurite::Certificate;
 use crate::node;

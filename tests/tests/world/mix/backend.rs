@@ -9,6 +9,9 @@ use jobqueue::sqlite::{Options, Synchronous};
 use jobqueue::testing::world::Builder;
 use tempfile::TempDir;
 
+use super::bus;
+use super::plan::Plan;
+
 /// The kind of storage behind the accounts.
 #[derive(Debug, Clone)]
 pub(super) enum Backend {
@@ -16,6 +19,8 @@ pub(super) enum Backend {
     AzureLike,
     /// A file for each account, in this folder.
     Sqlite(Arc<TempDir>),
+    /// Service Bus with blobs in memory; its queues require sessions or not.
+    ServiceBus { sessions: bool },
 }
 
 impl Backend {
@@ -23,13 +28,14 @@ impl Backend {
         Self::Sqlite(Arc::new(tempfile::tempdir().unwrap()))
     }
 
-    pub(super) fn of(&self, world: Builder) -> Builder {
+    pub(super) fn of(&self, world: Builder, plan: &Plan) -> Builder {
         match self {
             Self::AzureLike => world,
             Self::Sqlite(folder) => {
                 let folder = Arc::clone(folder);
                 world.storage(move |clock| open(Arc::clone(&folder), clock))
             }
+            Self::ServiceBus { sessions } => bus::of(world, plan, *sessions),
         }
     }
 }

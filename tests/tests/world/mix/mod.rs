@@ -5,6 +5,7 @@
 mod actors;
 mod backend;
 mod batches;
+mod bus;
 mod checks;
 mod diary;
 mod features;
@@ -40,6 +41,18 @@ fn worlds_of_all_features_keep_every_promise() {
 fn worlds_on_sqlite_keep_every_promise() {
     let worlds = number("JOBQUEUE_SQLITE_WORLDS").unwrap_or(12);
     run::check(&Backend::sqlite(), &mix(), number("JOBQUEUE_SEED"), worlds);
+}
+
+#[test]
+fn worlds_on_service_bus_keep_every_promise() {
+    let worlds = number("JOBQUEUE_SERVICEBUS_WORLDS").unwrap_or(6);
+    run::check(&Backend::ServiceBus { sessions: false }, &mix(), number("JOBQUEUE_SEED"), worlds);
+}
+
+#[test]
+fn worlds_on_service_bus_with_sessions_keep_every_promise() {
+    let worlds = number("JOBQUEUE_SERVICEBUS_WORLDS").unwrap_or(6);
+    run::check(&Backend::ServiceBus { sessions: true }, &mix(), number("JOBQUEUE_SEED"), worlds);
 }
 
 fn repeats(backend: &Backend, seed: u64) {

@@ -18,7 +18,7 @@ fn world(backend: &Backend, plan: &Plan) -> Builder {
     let (played, judged) = (diary.clone(), diary.clone());
     let profile = Profile { faults: plan.faults, ..Profile::quiet() };
     backend
-        .of(World::builder())
+        .of(World::builder(), plan)
         .profile(profile)
         .sharded(plan.spread.0, plan.spread.1)
         // Each job in order whose message vanished holds up its key for some eight minutes, one after another.

@@ -20,6 +20,17 @@ class Broker {
         this.container = this.listen();
     }
 
+    /** Calls `ring` after a time, which is the machine's unless all time is virtual; returns what prevents it. */
+    after(milliseconds, ring) {
+        if (this.options.virtualTime) {
+            const alarm = this.clock.alarm(ring);
+            alarm.set(this.clock.now() + milliseconds);
+            return () => alarm.clear();
+        }
+        const timer = setTimeout(ring, milliseconds);
+        return () => clearTimeout(timer);
+    }
+
     /** Serves AMQP on a socket. */
     accept(socket) {
         const { maxFrameSize, idleTimeout } = this.options;
@@ -35,6 +46,7 @@ class Broker {
         };
         const connection = new Connection(options, this.container);
         connection.accept(socket);
+        socket.connection = connection;
         // rhea hears of the peer's end only, not of a socket that was cut.
         socket.on('close', () => connection._disconnected());
     }

@@ -24,7 +24,7 @@ function acceptSession(broker, link, id) {
     }
     const session = sessions.acceptNext(link);
     if (session) return () => open(link, session);
-    return () => wait(link);
+    return () => wait(broker, link);
 }
 
 function open(link, session) {
@@ -37,10 +37,10 @@ function open(link, session) {
     link.open();
 }
 
-function wait(link) {
+function wait(broker, link) {
     const { sender, queue } = link;
     const stop = () => {
-        clearTimeout(timer);
+        end();
         queue.sessions.stopWaiting(look);
     };
     const look = () => {
@@ -49,12 +49,13 @@ function wait(link) {
         stop();
         open(link, session);
     };
-    const timer = setTimeout(() => {
+    const giveUp = () => {
         stop();
         sender.local.attach.source = undefined;
         sender.answer();
         close(sender, timedOut('The wait for a session'));
-    }, Number(sender.remote.attach.properties?.[TIMEOUT] ?? USUAL_WAIT));
+    };
+    const end = broker.after(Number(sender.remote.attach.properties?.[TIMEOUT] ?? USUAL_WAIT), giveUp);
     queue.sessions.wait(look);
     // The client may give up.
     const { closed } = link;

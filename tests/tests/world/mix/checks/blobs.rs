@@ -40,7 +40,7 @@ async fn read<M: QueueMessage>(
     found: &mut Vec<Finding>,
     payloads: bool,
 ) -> Result<(), Error> {
-    let queue = world.accounts()[0].queue_on_virtual_time::<M>(world.clock()).await?;
+    let queue = world.storage().queue_on_virtual_time::<M>(world.clock()).await?;
     let dead = queue.dead_letters()?;
     for letter in dead.list().await? {
         let job = subject(&letter.source, &letter.id);

@@ -1,0 +1,67 @@
+//! What happens to connections.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt};
+
+use crate::mix::features::Feature;
+use crate::mix::plan::Plan;
+
+/// How often a connection on which something passes is disturbed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rates {
+    share: f64,
+}
+
+/// A disturbance of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Trouble {
+    /// It is cut. What is on its way to the service arrives, if `arrives`; what is on its way to the client is lost.
+    Cut { arrives: bool },
+    /// Nothing passes for a while, in either direction.
+    Mute(Duration),
+    /// The service ends a link, the session of AMQP or the connection.
+    Ended { what: &'static str, choice: u32 },
+}
+
+impl Rates {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let faults = if plan.has(Feature::Faults) { plan.faults / 5.0 } else { 0.0 };
+        let outages = if plan.has(Feature::Outages) { 0.002 } else { 0.0 };
+        Self { share: faults + outages }
+    }
+
+    /// Draws what happens to a connection in an exchange.
+    pub(super) fn draw(self, rng: &mut StdRng) -> Option<Trouble> {
+        if self.share == 0.0 || !rng.random_bool(self.share) {
+            return None;
+        }
+        Some(match rng.random_range(0..6) {
+            0 | 1 => Trouble::Cut { arrives: rng.random() },
+            2 => Trouble::Mute(Duration::from_millis(rng.random_range(500..90_000))),
+            _ => Trouble::Ended {
+                what: ["detach", "detach", "end-session", "close-connection"]
+                    .choose(rng)
+                    .copied()
+                    .unwrap_or("detach"),
+                choice: rng.next_u32(),
+            },
+        })
+    }
+}
+
+/// Draws how long the service does not notice that a process has died: not at all, or until its host is given up.
+pub(super) fn unnoticed(rng: &mut StdRng) -> Duration {
+    match rng.random_bool(0.7) {
+        true => Duration::ZERO,
+        false => Duration::from_millis(rng.random_range(1_000..60_000)),
+    }
+}
+
+/// Draws how long bytes are on their way.
+pub(super) fn distance(rng: &mut StdRng) -> Duration {
+    let millis = if rng.random_bool(0.02) { rng.random_range(50..800) } else { rng.random_range(1..10) };
+    Duration::from_millis(millis)
+}
