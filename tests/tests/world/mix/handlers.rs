@@ -107,9 +107,9 @@ async fn lead(leader: Arc<Leader>, here: Here) {
 }
 
 async fn work(work: Work, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
-    // A sender that takes unique work over from a dead one sends its own message under the other's id.
+    // A sender that takes unique work over from a dead one sends its own message under the other's id: the job has that id.
     let is_other = *work.id != *ctx.info().id && !here.diary.plan.has(Feature::Unique);
-    let job = subject(&ctx.info().source, &work.id);
+    let job = subject(&ctx.info().source, &ctx.info().id);
     if is_other || work.filling != filling(&work.id, work.filling.len()) {
         here.diary.wrong("a payload is not what was sent", &job, format!("{} bytes", work.filling.len()));
     }

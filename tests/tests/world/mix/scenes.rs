@@ -14,7 +14,7 @@ use super::spec::{Script, Spec};
 type Scene<'a> = fn(&mut Drawing<'a>) -> Vec<(u64, usize, What)>;
 
 /// The features without which a scene is not drawn.
-const NEEDED: [&[Feature]; 8] = [
+const NEEDED: [&[Feature]; 9] = [
     &[Feature::Redrive],
     &[Feature::Cancel, Feature::Faults],
     &[Feature::Unique, Feature::Cancel, Feature::SenderCrashes],
@@ -23,12 +23,13 @@ const NEEDED: [&[Feature]; 8] = [
     &[Feature::Checkpoints, Feature::Blobs, Feature::Outages],
     &[Feature::Freezes],
     &[Feature::Restarts, Feature::Outages],
+    &[Feature::Journal, Feature::Restarts, Feature::Skew],
 ];
 
 impl Drawing<'_> {
     /// Returns the actions of the scenes of this world, if it has any.
     pub(super) fn scenes(&mut self) -> Vec<Action> {
-        let scenes: [Scene<'_>; 8] = [
+        let scenes: [Scene<'_>; 9] = [
             Self::dies_again,
             Self::cancelled_late,
             Self::taken_over,
@@ -37,6 +38,7 @@ impl Drawing<'_> {
             Self::forgets,
             Self::begins_late,
             Self::stopped_in_an_outage,
+            Self::set_back,
         ];
         let mut actions = Vec::new();
         for (needed, scene) in NEEDED.into_iter().zip(scenes) {
@@ -153,5 +155,25 @@ impl Drawing<'_> {
             (13_000, 0, What::Incident(Incident::QueuesOut { account: 0, time })),
             (self.rng.random_range(14_000..30_000), 0, What::Incident(Incident::Restart { worker })),
         ]
+    }
+    /// A worker's clock is set back when its journal has one moment: it was written some 15 seconds after the worker's start.
+    fn set_back(&mut self) -> Vec<(u64, usize, What)> {
+        let skew = |millis| What::Incident(Incident::Skew { worker: 0, millis });
+        let (before, after) = (self.short_jobs(), self.short_jobs());
+        vec![
+            (0, 0, What::Incident(Incident::Restart { worker: 0 })),
+            (8_000, 0, skew(5_000)),
+            (self.rng.random_range(14_000..17_000), 0, What::SendAll(before)),
+            (19_500, 0, skew(-5_000)),
+            (20_000, 1, What::SendAll(after)),
+        ]
+    }
+
+    fn short_jobs(&mut self) -> Vec<Spec> {
+        let mut job = || {
+            let script = Script { millis: self.rng.random_range(0..500), ..Script::default() };
+            Spec { script, in_order: false, delay: None, ttl: None, header: 0, ..self.spec() }
+        };
+        (0..4).map(|_| job()).collect()
     }
 }
