@@ -21,7 +21,7 @@ fn answers(port: u16) -> bool {
 /// Runs the checks of a client, each group on an emulator of its own, because the checks move its clock. All run at
 /// once, because the clients mostly wait.
 fn run(groups: &[&str], command: impl Fn(&ServiceBus, &str) -> Command) {
-    run_on(ServiceBus::start, groups, command);
+    run_on(|| ServiceBus::emulator(&[]), groups, command);
 }
 
 fn run_on(start: fn() -> ServiceBus, groups: &[&str], command: impl Fn(&ServiceBus, &str) -> Command) {
@@ -79,7 +79,7 @@ fn stock_javascript_client_finds_the_same_through_the_gateway() {
 
 #[test]
 fn queues_and_faults_are_controlled_from_rust() {
-    let emulator = ServiceBus::start();
+    let emulator = ServiceBus::emulator(&[]);
     emulator.create_queue("q", json!({ "LockDuration": "PT0.1S", "MaxDeliveryCount": 3 }));
     let shown = emulator.queue("q");
     assert_eq!(shown["settings"]["LockDuration"], "PT0.1S");
@@ -99,14 +99,14 @@ fn queues_and_faults_are_controlled_from_rust() {
 #[test]
 #[should_panic(expected = "The Basic tier has neither sessions nor duplicate detection")]
 fn the_basic_tier_refuses_sessions() {
-    let emulator = ServiceBus::start_with(&["--sku", "Basic"]);
+    let emulator = ServiceBus::emulator(&["--sku", "Basic"]);
     emulator.create_queue("plain", json!({}));
     emulator.create_queue("sessions", json!({ "RequiresSession": true }));
 }
 
 #[test]
 fn a_stopped_process_is_silent_until_it_continues() {
-    let emulator = ServiceBus::start();
+    let emulator = ServiceBus::emulator(&[]);
     let mut client = TcpStream::connect(("127.0.0.1", emulator.port())).unwrap();
     emulator.stop_process();
     client.write_all(b"AMQP\x03\x01\x00\x00").unwrap();
@@ -121,7 +121,7 @@ fn a_stopped_process_is_silent_until_it_continues() {
 
 #[test]
 fn dropping_it_stops_it() {
-    let emulator = ServiceBus::start();
+    let emulator = ServiceBus::emulator(&[]);
     let port = emulator.port();
     assert!(answers(port) && answers(emulator.tls_port()));
     drop(emulator);
@@ -131,7 +131,7 @@ fn dropping_it_stops_it() {
 #[test]
 fn a_killed_program_leaves_no_emulator_behind() {
     if std::env::var_os(VICTIM).is_some() {
-        let emulator = ServiceBus::start();
+        let emulator = ServiceBus::emulator(&[]);
         println!("at port {}.", emulator.port());
         std::thread::sleep(Duration::from_secs(600));
         return;

@@ -76,7 +76,7 @@ struct Bench {
 impl Bench {
     async fn new(jobs: u64) -> Self {
         // A token costs a request or two; neither side is to be measured by them.
-        let emulator = ServiceBus::start_with(&["--checks-tokens", "false"]);
+        let emulator = ServiceBus::emulator(&["--checks-tokens", "false"]);
         emulator.create_queue(QUEUE, serde_json::json!({ "LockDuration": "PT5M" }));
         let (proxy, frames) = proxy::counting_proxy(emulator.port()).await;
         Self { emulator, blobs: Storage::memory(), proxy, frames, jobs }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jobqueue::storage::{PutMessage, UpdateMessage};
 use jobqueue::{JobError, Worker};
+use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
@@ -26,6 +27,9 @@ impl Bench {
 
 #[tokio::test]
 async fn links_that_the_service_detaches_after_ten_minutes_are_opened_again() {
+    if is_excluded("idling::links_that_the_service_detaches_after_ten_minutes_are_opened_again") {
+        return;
+    }
     let bench = Bench::with(json!({ "LockDuration": "PT5M" }), &AS_THE_SERVICE);
     for round in 0..3 {
         // The client may not have heard of the end yet.
@@ -43,6 +47,9 @@ async fn links_that_the_service_detaches_after_ten_minutes_are_opened_again() {
 
 #[tokio::test]
 async fn a_link_on_which_something_passes_is_not_detached() {
+    if is_excluded("idling::a_link_on_which_something_passes_is_not_detached") {
+        return;
+    }
     let bench = Bench::with(json!({}), &AS_THE_SERVICE);
     for round in 0..4 {
         bench.put(PutMessage::new(round.to_string())).await.unwrap();
@@ -53,6 +60,9 @@ async fn a_link_on_which_something_passes_is_not_detached() {
 
 #[tokio::test]
 async fn a_worker_that_idles_for_hours_takes_the_next_job_at_once() {
+    if is_excluded("idling::a_worker_that_idles_for_hours_takes_the_next_job_at_once") {
+        return;
+    }
     let bench = Bench::with(json!({}), &AS_THE_SERVICE);
     let queue = bench.another().queue::<Work>().await.unwrap();
     let (begun, mut jobs) = mpsc::unbounded_channel();
@@ -84,6 +94,9 @@ async fn a_worker_that_idles_for_hours_takes_the_next_job_at_once() {
 // The machine slept, so that its monotonic clock stood while the token ran out.
 #[tokio::test]
 async fn a_token_that_ran_out_unnoticed_is_replaced() {
+    if is_excluded("idling::a_token_that_ran_out_unnoticed_is_replaced") {
+        return;
+    }
     let bench = Bench::new();
     bench.put(PutMessage::new("a")).await.unwrap();
     bench.emulator.advance(2 * 60 * MINUTE);

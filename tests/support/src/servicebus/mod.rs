@@ -68,8 +68,16 @@ impl ServiceBus {
     pub fn start_with(arguments: &[&str]) -> Self {
         match namespace::given() {
             Some(_) => Self::run("gateway.js", arguments, &[]),
-            None => Self::run("main.js", arguments, &[]),
+            None => Self::emulator(arguments),
         }
+    }
+
+    /// Starts the emulator, whatever the environment says, with further arguments.
+    ///
+    /// # Panics
+    /// As [`shared`](Self::shared).
+    pub fn emulator(arguments: &[&str]) -> Self {
+        Self::run("main.js", arguments, &[])
     }
 
     /// Starts the gateway before an emulator of its own, whatever the environment says, with further arguments.
