@@ -162,7 +162,9 @@ fn service_bus() -> impl Iterator<Item = Trial> {
                     })
                 });
                 let subject = subject.deviating(OF_SERVICE_BUS);
-                let subject = if is_real { subject } else { subject.deviating([Deviation::ExternalClock]) };
+                let by_clock =
+                    if is_real { Deviation::EndedLeaseIsExpired } else { Deviation::ExternalClock };
+                let subject = subject.deviating([by_clock, Deviation::ReleaseEndsReceipt]);
                 promise.run(&subject).await.map_err(Failed::from)
             })
         })

