@@ -19,12 +19,21 @@ sys.dont_write_bytecode = True
 import mutants
 
 
-def hunt(program, mutant, first, most):
+# The test and the variable with its number of worlds, by the storage that a mutant names.
+STORAGES = {
+    "memory": ("worlds_of_all_features", "JOBQUEUE_WORLDS"),
+    "servicebus": ("worlds_on_service_bus_keep", "JOBQUEUE_SERVICEBUS_WORLDS"),
+    "servicebus with sessions": ("worlds_on_service_bus_with_sessions", "JOBQUEUE_SERVICEBUS_WORLDS"),
+}
+
+
+def hunt(program, mutant, storage, first, most):
     """Runs worlds until one fails; returns how many it took (None if none did), and what was found."""
-    settings = {"JOBQUEUE_MUTANT": mutant, "JOBQUEUE_FIRST": first, "JOBQUEUE_WORLDS": most}
+    test, worlds = STORAGES[storage]
+    settings = {"JOBQUEUE_MUTANT": mutant, "JOBQUEUE_FIRST": first, worlds: most}
     settings |= {"JOBQUEUE_SHRINK": 0, "JOBQUEUE_THREADS": 1, "JOBQUEUE_FAILURES": 1, "RUST_BACKTRACE": 0}
     environment = {**os.environ, **{name: str(value) for name, value in settings.items()}}
-    command = [program, "worlds_of_all_features", "--nocapture"]
+    command = [program, test, "--nocapture"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=mutants.ROOT / "tests")
     found = re.search(r"^seed (\d+): ([^:]*): ", ran.stderr, re.MULTILINE)
     if not found and ran.returncode:
@@ -32,7 +41,7 @@ def hunt(program, mutant, first, most):
     if not found:
         return None, ""
     seed = int(found[1])
-    if mutant and hunt(program, "", seed, 1)[0]:
+    if mutant and hunt(program, "", storage, seed, 1)[0]:
         raise RuntimeError(f"seed {seed} fails without a mutant, too: mend that first")
     return seed - first + 1, found[2]
 
@@ -61,7 +70,7 @@ def main():
     print("| what is undone | worlds | found as |\n|---|--:|---|", flush=True)
     survived = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        hunts = [(mutant, pool.submit(hunt, program, mutant["name"], options.first, options.most)) for mutant in asked]
+        hunts = [(mutant, pool.submit(hunt, program, mutant["name"], mutant.get("storage", "memory"), options.first, options.most)) for mutant in asked]
         for mutant, hunted in hunts:
             worlds, what = hunted.result()
             survived += worlds is None
