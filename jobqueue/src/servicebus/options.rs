@@ -49,6 +49,7 @@ pub struct Options {
     trust: Trust,
     new: NewQueues,
     wait: Duration,
+    keep_alive: Duration,
     token_validity: Option<Duration>,
     clock: Arc<dyn Clock>,
 }
@@ -70,6 +71,7 @@ impl Options {
             trust: Trust::default(),
             new: NewQueues { lock: Duration::from_secs(60), duplicates: None, sessions: false },
             wait: Duration::from_millis(50),
+            keep_alive: Duration::from_secs(240),
             token_validity: None,
             clock: Arc::new(SystemClock),
         })
@@ -129,6 +131,13 @@ impl Options {
     /// requests; the locks of the messages begin when they arrive.
     pub fn receive_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Sets the interval at which the link of a session that is held shows that it is in use. The default is 4 minutes: the service
+    /// detaches idle links after 10, and the session ends with its link.
+    pub fn keep_alive(mut self, interval: Duration) -> Self {
+        self.keep_alive = interval.max(Duration::from_millis(10));
         self
     }
 
@@ -192,6 +201,7 @@ impl Options {
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
         let links = Links::new(namespace, self.trust, credential, Arc::clone(&self.clock));
+        let links = links.keeping_alive(self.keep_alive);
         let beside = Beside { blobs, clock: self.clock };
         Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside, self.wait))
     }

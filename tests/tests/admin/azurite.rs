@@ -6,7 +6,6 @@ use jobqueue::admin::{
     AccessLevel, Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobReference, RawSend,
 };
 use jobqueue::azure::Options;
-use jobqueue::storage::{BlobName, ContainerName, PutBlob};
 use jobqueue::{Context, JobError, Storage, Worker};
 use jobqueue_tests::azurite::Azurite;
 use jobqueue_tests::jobs::Task;
@@ -97,23 +96,6 @@ async fn running_job_is_watched_and_cancelled(storage: &Storage, interval: Durat
 #[tokio::test]
 async fn letters_come_back_on_azure() {
     letters_come_back(&azurite().await).await;
-}
-
-/// Lists a blob: the list tells the time of the clock that told when the blob was written.
-async fn list_tells_the_storages_time(storage: &Storage) {
-    let container = ContainerName::new(format!("clock-{}", uuid::Uuid::new_v4().simple())).unwrap();
-    storage.blobs().create_container(&container).await.unwrap();
-    let blob = BlobName::new(container.clone(), "a").unwrap();
-    let written = storage.blobs().put_blob(&blob, "{}".into(), PutBlob::new()).await.unwrap().modified;
-    let now = storage.blobs().list_blobs(&container, "", None).await.unwrap().now.expect("a time");
-    let second = Duration::from_secs(1);
-    assert!(now + second >= written && now <= written + LIMIT, "{now:?} {written:?}");
-}
-
-#[tokio::test]
-async fn list_tells_the_storages_time_on_azure_and_in_a_file() {
-    list_tells_the_storages_time(&azurite().await).await;
-    list_tells_the_storages_time(&crate::support::storages().await.remove(1).0).await;
 }
 
 #[tokio::test]

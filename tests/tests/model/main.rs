@@ -12,6 +12,7 @@ mod lenient;
 mod operation;
 mod pair;
 mod servicebus;
+mod sessions;
 
 use jobqueue::{memory, sqlite};
 use operation::Operations;

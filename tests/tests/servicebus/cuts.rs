@@ -259,7 +259,7 @@ async fn workers_killed_at_random_lose_no_job() {
         let lines = random.random_range(1..8);
         tokio::task::block_in_place(|| kill_after(&storage, lines, &mut done));
         // The locks of the killed worker.
-        bench.advance(MINUTE).await;
+        bench.emulator.advance(MINUTE);
     }
     let rest = Done::default();
     let all = async {
@@ -268,7 +268,7 @@ async fn workers_killed_at_random_lose_no_job() {
             let tell = move |name: &str| *book.lock().unwrap().entry(name.to_owned()).or_default() += 1;
             let storage = Storage::connect(&storage).await.unwrap();
             worker(storage, tell).build().unwrap().run_until_idle().await.map(drop).unwrap();
-            bench.advance(MINUTE).await;
+            bench.emulator.advance(MINUTE);
         }
     };
     timeout(4 * MINUTE, all).await.expect("jobs are left");

@@ -83,7 +83,7 @@ async fn what_the_service_dead_letters_is_in_the_same_list() {
     let leased = bench.get().await.unwrap();
     bench.update(&leased.message, UpdateMessage::new(Duration::ZERO)).await.unwrap();
     queue.send(&work("late")).ttl(MINUTE).await.unwrap();
-    bench.advance(MINUTE * 2).await;
+    bench.emulator.advance(MINUTE * 2);
     bench.dead_letter("bad", "no").await;
     let dead = queue.dead_letters().unwrap();
     let mut found = Vec::new();
@@ -146,7 +146,7 @@ async fn a_checkpoint_survives_the_services_own_dead_lettering() {
     let bench = Bench::with(json!({ "MaxDeliveryCount": 1 }), &[]);
     let leased = bench.leased("first").await;
     bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("second".to_owned())).await.unwrap();
-    bench.advance(MINUTE).await;
+    bench.emulator.advance(MINUTE);
     let dead = bench.queue.dead_letter().unwrap();
     let letter = bench.store().peek(&dead, 1).await.unwrap().remove(0);
     assert_eq!(
@@ -204,7 +204,7 @@ async fn a_refused_dead_lettering_leaves_the_message_and_no_blob() {
 async fn a_stale_holder_cannot_dead_letter() {
     let bench = Bench::new();
     let stale = bench.leased("text").await;
-    bench.advance(MINUTE).await;
+    bench.emulator.advance(MINUTE);
     let error = bench.store().dead_letter(&bench.queue, &stale.message, letter()).await.unwrap_err();
     assert!(error.is_lease_lost() && !error.is_ambiguous(), "{error:?}");
     assert_eq!((bench.letters().len(), bench.count("active")), (0, 1));

@@ -162,6 +162,6 @@ async fn messages_of_a_get_that_is_cut_off_come_again() {
     let options = GetMessages::new(1, MINUTE);
     let error = bench.store().get(&bench.queue, options).await.unwrap_err();
     assert!(error.is_ambiguous() && error.is_retryable(), "{error:?}");
-    bench.advance(MINUTE).await;
+    bench.emulator.advance(MINUTE);
     assert_eq!(bench.get().await.unwrap().dequeue_count, 2);
 }

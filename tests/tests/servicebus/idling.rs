@@ -40,7 +40,7 @@ async fn links_that_the_service_detaches_after_ten_minutes_are_opened_again() {
         bench.update(&leased.message, UpdateMessage::new(MINUTE)).await.unwrap();
         bench.delete(&leased.message).await.unwrap();
         assert!(bench.links_of_the_queue() >= 3, "round {round}");
-        bench.advance(IDLE).await;
+        bench.emulator.advance(IDLE);
         let ended = async {
             while bench.links_of_the_queue() > 0 {
                 sleep(Duration::from_millis(20)).await;
@@ -58,7 +58,7 @@ async fn a_link_on_which_something_passes_is_not_detached() {
     let bench = Bench::with(json!({}), &AS_THE_SERVICE);
     for round in 0..4 {
         bench.put(PutMessage::new(round.to_string())).await.unwrap();
-        bench.advance(IDLE / 2).await;
+        bench.emulator.advance(IDLE / 2);
     }
     assert_eq!(bench.emulator.calls("attach", "work", 1), 1);
 }
@@ -83,7 +83,7 @@ async fn a_worker_that_idles_for_hours_takes_the_next_job_at_once() {
     for hour in 0..3 {
         bench.until(|credit| credit > 0).await;
         for _ in 0..6 {
-            bench.advance(IDLE).await;
+            bench.emulator.advance(IDLE);
             bench.until(|credit| credit > 0).await;
         }
         let name = hour.to_string();
@@ -104,7 +104,7 @@ async fn a_token_that_ran_out_unnoticed_is_replaced() {
     }
     let bench = Bench::new();
     bench.put(PutMessage::new("a")).await.unwrap();
-    bench.advance(2 * 60 * MINUTE).await;
+    bench.emulator.advance(2 * 60 * MINUTE);
     while let Err(error) = bench.put(PutMessage::new("b")).await {
         assert!(error.is_retryable(), "{error:?}");
     }

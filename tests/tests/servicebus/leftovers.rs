@@ -45,7 +45,7 @@ async fn texts_that_a_message_or_a_dead_letter_needs_stay() {
     let dead = bench.leased("dead").await;
     bench.store().dead_letter(&bench.queue, &dead.message, letter()).await.unwrap();
     assert_eq!((bench.texts().await.len(), bench.sweep(false).await), (2, 0));
-    bench.advance(MINUTE).await;
+    bench.emulator.advance(MINUTE);
     assert_eq!(bench.sweep(false).await, 0);
     assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("step 1"));
 }
@@ -56,7 +56,7 @@ async fn texts_of_messages_that_are_gone_are_removed_after_the_grace() {
     let leased = bench.leased("a").await;
     bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
     // Another program completes the message, and knows nothing of the text.
-    bench.advance(MINUTE).await;
+    bench.emulator.advance(MINUTE);
     bench.store().clear(&bench.queue).await.unwrap();
     // A letter that was not written to its end.
     let leased = bench.leased("b").await;

@@ -14,7 +14,7 @@ async fn a_saved_text_is_found_by_the_next_delivery() {
     let leased = bench.leased("first").await;
     bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("second".to_owned())).await.unwrap();
     // The lock ends with its process; another process gets the message.
-    bench.advance(MINUTE).await;
+    bench.emulator.advance(MINUTE);
     let other = bench.another();
     let again = bench.get_from(&other).await.unwrap();
     assert_eq!((again.text.as_deref(), again.dequeue_count), (Ok("second"), 2));
@@ -33,7 +33,7 @@ fn container() -> jobqueue::storage::ContainerName {
 async fn a_stale_holder_cannot_save_a_text() {
     let bench = Bench::new();
     let stale = bench.leased("first").await;
-    bench.advance(MINUTE).await;
+    bench.emulator.advance(MINUTE);
     let other = bench.another();
     let successor = bench.get_from(&other).await.unwrap();
     let change = UpdateMessage::new(MINUTE).with_text("stale".to_owned());
@@ -57,7 +57,7 @@ async fn a_message_given_back_with_delay_and_text_is_replaced_in_a_transaction()
     assert_eq!(bench.emulator.calls("discharge", "", 1), 1);
     assert_eq!((bench.count("active"), bench.count("scheduled")), (0, 1));
     assert!(bench.get().await.is_none(), "got before its time");
-    bench.advance(MINUTE).await;
+    bench.emulator.advance(MINUTE);
     let again = bench.get().await.unwrap();
     assert_eq!((again.text.as_deref(), again.dequeue_count), (Ok("second"), 2));
     assert_eq!((again.message.id, again.inserted), (leased.message.id, leased.inserted));
@@ -69,7 +69,7 @@ async fn a_stale_holder_cannot_replace_a_message_in_a_transaction() {
     let bench = Bench::new();
     let leased = bench.leased("first").await;
     // Locks last a minute. No other link has asked since, so that the delivery is still that of the link.
-    bench.advance(2 * MINUTE).await;
+    bench.emulator.advance(2 * MINUTE);
     let change = UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease();
     let error = bench.update(&leased.message, change).await.unwrap_err();
     assert!(error.is_lease_lost() && !error.is_ambiguous(), "{error:?}");

@@ -12,6 +12,8 @@ mod idling;
 mod jobs;
 mod leftovers;
 mod locks;
+mod long_held;
+mod made_anew;
 mod namespace;
 mod opening;
 mod push;
@@ -102,11 +104,6 @@ impl Bench {
 
     async fn delete(&self, message: &MessageRef) -> Result<(), StoreError> {
         self.store().delete(&self.queue, message, Default::default()).await
-    }
-
-    /// Moves the service's time forward. On a namespace whose time nobody moves, the tasks of the test go on meanwhile.
-    async fn advance(&self, by: Duration) {
-        tokio::task::spawn_blocking(self.emulator.advancing(by)).await.unwrap();
     }
 
     /// Returns the number of messages in a state.

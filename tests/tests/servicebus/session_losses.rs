@@ -24,7 +24,7 @@ async fn an_expired_session_is_lost_and_its_message_comes_again() {
         bench.put_in("a", &number.to_string()).await;
     }
     let stale = bench.next().await;
-    bench.advance(2 * MINUTE).await;
+    bench.emulator.advance(2 * MINUTE);
     let other = bench.another();
     let again = bench.get_all(&other, 1).await.remove(0);
     assert_eq!((text(&again), again.dequeue_count), ("0", 2));
@@ -111,7 +111,7 @@ async fn a_session_of_a_process_that_stands_still_is_free_after_its_lock() {
     let none =
         other.queues().get(&bench.queue, jobqueue::storage::GetMessages::new(1, MINUTE)).await.unwrap();
     assert!(none.messages.is_empty(), "the session is held");
-    bench.advance(2 * MINUTE).await;
+    bench.emulator.advance(2 * MINUTE);
     let again = bench.get_all(&other, 1).await.remove(0);
     assert_eq!((again.message.id.clone(), again.dequeue_count), (leased.message.id, 2));
     other.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
@@ -259,7 +259,7 @@ async fn killed_workers_keep_the_order_of_sessions() {
             runs.extend(whole.map(str::to_owned));
         });
         // The locks of the killed worker.
-        bench.advance(2 * MINUTE).await;
+        bench.emulator.advance(2 * MINUTE);
     }
     let seen = Seen::default();
     let rest = async {

@@ -151,7 +151,7 @@ async fn a_renewal_renews_the_lock_of_the_session() {
     assert!(leased.granted.is_none_or(|granted| granted <= MINUTE + Duration::from_secs(30)), "{leased:?}");
     let apart = bench.storage.detached();
     for _ in 0..3 {
-        bench.advance(MINUTE * 2 / 3).await;
+        bench.emulator.advance(MINUTE * 2 / 3);
         apart.queues().update(&bench.queue, &leased.message, UpdateMessage::new(MINUTE)).await.unwrap();
     }
     assert_eq!(bench.emulator.calls("renew-session-lock", "work", 3), 3);
@@ -166,7 +166,7 @@ async fn a_checkpoint_of_a_session_is_found_by_the_next_delivery() {
     bench.put_in("a", "first").await;
     let leased = bench.next().await;
     bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("second".to_owned())).await.unwrap();
-    bench.advance(2 * MINUTE).await;
+    bench.emulator.advance(2 * MINUTE);
     let again = bench.next().await;
     assert_eq!((text(&again), again.dequeue_count), ("second", 2));
     bench.delete(&again.message).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_delayed_message_comes_when_its_delay_is_over() {
         .await
         .unwrap();
     assert!(bench.get().await.is_none());
-    bench.advance(MINUTE).await;
+    bench.emulator.advance(MINUTE);
     assert_eq!(text(&bench.next().await), "late");
 }
 

@@ -13,7 +13,8 @@ use fe2o3_amqp::transaction::Controller;
 use fe2o3_amqp::types::definitions::{ReceiverSettleMode, SenderSettleMode};
 use fe2o3_amqp::{Connection as AmqpConnection, Receiver, Sender, Session};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::error::Elapsed;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::super::connection_string::Namespace;
@@ -34,6 +35,8 @@ const IDLE: Duration = Duration::from_secs(60);
 const MAX_FRAME: u32 = 65_536;
 /// The number of tries to attach a link. The client cannot tell why an attach was refused when the refusal crosses its own frames.
 const TRIES: u32 = 5;
+/// The time for the client to send what it has for the service.
+const BREATH: Duration = Duration::from_millis(20);
 const CROSSED: &str = "the refusal of a link crossed its attach";
 
 /// A connection. Dropping it closes it.
@@ -221,7 +224,7 @@ async fn attach(session: &mut SessionHandle<()>, command: Attach) {
             let attaching = Sender::builder().name(name).target(address.as_str()).attach(session);
             let attached =
                 timeout(LIMIT, attaching).await.map(|done| done.map_err(|error| of_sender(&error)));
-            let _ = answer.send(attached.unwrap_or(Err(not_sent("no answer to the attach"))));
+            tell(answer, attached).await;
         }
         Attach::Receiver { name, address, answers_to, answer } => {
             let receiver = Receiver::builder().name(name).source(address.as_str());
@@ -239,7 +242,7 @@ async fn attach(session: &mut SessionHandle<()>, command: Attach) {
             };
             let attached =
                 timeout(LIMIT, attaching).await.map(|done| done.map_err(|error| of_receiver(&error)));
-            let _ = answer.send(attached.unwrap_or(Err(not_sent("no answer to the attach"))));
+            tell(answer, attached).await;
         }
         Attach::Session { name, address, wait, answer } => {
             let receiver = Receiver::builder()
@@ -253,14 +256,24 @@ async fn attach(session: &mut SessionHandle<()>, command: Attach) {
                 .credit_mode(CreditMode::Manual);
             let attached = timeout(wait + LIMIT, receiver.attach(session)).await;
             let attached = attached.map(|done| done.map_err(|error| of_receiver(&error)));
-            let _ = answer.send(attached.unwrap_or(Err(not_sent("no answer to the attach"))));
+            tell(answer, attached).await;
         }
         Attach::Controller { name, answer } => {
             let attached = timeout(LIMIT, Controller::attach(session, name)).await;
             let attached = attached.map(|done| done.map_err(|error| of_sender(&error)));
-            let _ = answer.send(attached.unwrap_or(Err(not_sent("no answer to the attach"))));
+            tell(answer, attached).await;
         }
     }
+}
+
+/// Answers an attach. After one that was refused, the client's own detach must have been sent before the next link is attached: else that
+/// link could get the same handle, and be detached in its place, for which the service ends all links.
+async fn tell<T>(answer: oneshot::Sender<Result<T, Fault>>, attached: Result<Result<T, Fault>, Elapsed>) {
+    let attached = attached.unwrap_or(Err(not_sent("no answer to the attach")));
+    if attached.is_err() {
+        sleep(BREATH).await;
+    }
+    let _ = answer.send(attached);
 }
 
 fn has_crossed<T>(attached: &Result<T, Fault>) -> bool {

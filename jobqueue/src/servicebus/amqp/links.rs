@@ -36,6 +36,8 @@ pub(crate) struct Links {
     trust: Trust,
     credential: Arc<Credential>,
     clock: Arc<dyn Clock>,
+    /// The interval at which the link of a held session shows that it is in use.
+    pub(crate) keep_alive: Duration,
     live: Mutex<Option<Arc<Live>>>,
     /// The notifiers of those who wait for messages, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
@@ -65,13 +67,20 @@ impl Links {
         credential: Arc<Credential>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { namespace, trust, credential, clock, live: Mutex::default(), arrivals: Default::default() }
+        let (live, arrivals) = Default::default();
+        Self { namespace, trust, credential, clock, keep_alive: LONGEST_PAUSE, live, arrivals }
+    }
+
+    /// Sets the interval at which the links of held sessions show that they are in use.
+    pub(in crate::servicebus) fn keeping_alive(self, keep_alive: Duration) -> Self {
+        Self { keep_alive, ..self }
     }
 
     /// Returns links of the same kind over a connection of their own.
     pub(crate) fn again(&self) -> Self {
         let (namespace, credential) = (Arc::clone(&self.namespace), Arc::clone(&self.credential));
         Self::new(namespace, self.trust.clone(), credential, Arc::clone(&self.clock))
+            .keeping_alive(self.keep_alive)
     }
 
     /// Returns the time, to be compared with that of the service.
@@ -131,6 +140,15 @@ impl Links {
     /// Returns what is notified when a message may have come for which nobody has asked yet.
     pub(crate) fn arrivals(&self, queue: &str) -> Arc<Notifier> {
         Arc::clone(lock(&self.arrivals).entry(queue.to_owned()).or_default())
+    }
+
+    /// Returns whether the link is up by which messages are sent to a queue, or scheduled. It ends when the queue is deleted.
+    pub(crate) async fn can_put(&self, queue: &str, is_delayed: bool) -> bool {
+        let Some(live) = self.live.lock().await.clone() else { return false };
+        match is_delayed {
+            true => live.nodes.lock().await.get(queue).is_some_and(|node| !node.is_gone()),
+            false => live.senders.lock().await.get(queue).is_some_and(|link| !link.is_gone()),
+        }
     }
 
     /// Returns the link by which a queue's messages came, if it is still up.

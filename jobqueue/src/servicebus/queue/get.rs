@@ -35,7 +35,13 @@ pub(super) async fn get(
     if queues.requires_session(queue, Operation::Get).await? {
         return in_session::get(queues, queue, options).await;
     }
-    let link = queues.receiver(queue).await.map_err(failed)?;
+    let link = queues.receiver(queue).await.map_err(|fault| {
+        if fault.is_not_allowed() {
+            // Somebody has made the queue anew, with sessions.
+            queues.forget_sessions(queue);
+        }
+        failed(fault)
+    })?;
     let requested = Instant::now();
     let taken = link.get(options.count, queues.wait).await.map_err(failed)?;
     let waited = requested.elapsed();

@@ -33,10 +33,19 @@ pub(super) async fn put(
     let (nonce, is_delayed) = (entropy::uuid_v4(), !message.visibility_delay.is_zero());
     let id = nonce.to_string();
     let message_id = message.job.as_deref().map_or_else(|| id.clone(), in_session::id_for);
-    let group = if queues.requires_session(queue, Operation::Put).await? {
-        Some(in_session::id_for(message.group.as_ref().unwrap_or(&message_id)))
-    } else {
-        None
+    if !queues.links.can_put(&Place::of(queue).address(), is_delayed).await {
+        // The queue may be another one than before.
+        queues.ask_for_sessions_again(queue);
+    }
+    let group = match (queues.requires_session(queue, Operation::Put).await?, &message.group) {
+        (true, group) => Some(in_session::id_for(group.as_ref().unwrap_or(&message_id))),
+        (false, None) => None,
+        (false, Some(_)) => {
+            let error = StoreError::new(Kind::Unsupported, Operation::Put.as_str(), queue);
+            return Err(error.with_detail(
+                "the queue was made anew and has no sessions any more, which kept the order: start the program again",
+            ));
+        }
     };
     let outgoing = Outgoing {
         text: &message.text,

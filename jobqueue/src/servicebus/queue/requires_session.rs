@@ -48,6 +48,11 @@ impl ServiceBusQueues {
         }
     }
 
+    /// Asks again with the next operation, because the queue may be another one than before.
+    pub(super) fn ask_for_sessions_again(&self, queue: &QueueName) {
+        lock(&self.sessions.required).remove(queue);
+    }
+
     /// Asks again with the next operation, because the queue is another one than before.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
         lock(&self.sessions.required).remove(queue);

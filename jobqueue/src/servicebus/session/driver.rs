@@ -20,8 +20,6 @@ use super::renew::renew;
 const EARLY: Duration = Duration::from_secs(1);
 /// The time after which a session is released although it has messages, so that those of other keys get their turn.
 const TURN: Duration = Duration::from_secs(30);
-/// The interval at which a link on which nothing passes shows that it is in use. The service detaches idle links after ten minutes.
-const KEEP_ALIVE: Duration = Duration::from_secs(240);
 /// The time after the end of the lock in which the service detaches the link.
 const GRACE: Duration = Duration::from_secs(10);
 /// The shortest time between two renewals.
@@ -121,7 +119,7 @@ impl Driver {
         self.shared.arrivals.notify();
         let early = Instant::now() + EARLY;
         let mut is_early = true;
-        let mut keep_alive = Instant::now() + KEEP_ALIVE;
+        let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         loop {
             let left =
                 self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
@@ -143,7 +141,7 @@ impl Driver {
                 }
                 () = sleep_until(keep_alive) => {
                     self.session.link.keep_alive().await;
-                    keep_alive = Instant::now() + KEEP_ALIVE;
+                    keep_alive = Instant::now() + self.shared.links.keep_alive;
                 }
                 // Its holder has not renewed it, and the service has not said that it is lost.
                 () = sleep(left + GRACE) => {
@@ -170,7 +168,7 @@ impl Driver {
 
     /// Holds the session until a time, and then gives its message back: it is delivered again, before all that follow.
     async fn hold(&self, lock: Uuid, until: SystemTime) -> Next {
-        let mut keep_alive = Instant::now() + KEEP_ALIVE;
+        let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
         let until = Instant::now() + wait;
         loop {
@@ -188,7 +186,7 @@ impl Driver {
                 }
                 () = sleep_until(keep_alive) => {
                     self.session.link.keep_alive().await;
-                    keep_alive = Instant::now() + KEEP_ALIVE;
+                    keep_alive = Instant::now() + self.shared.links.keep_alive;
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::Value;
 
 /// A client of the control endpoint. It blocks, and opens a connection for each call.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Control {
     port: u16,
 }

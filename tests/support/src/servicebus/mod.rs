@@ -219,13 +219,7 @@ impl ServiceBus {
     /// # Panics
     /// When the emulator has ended.
     pub fn advance(&self, by: Duration) {
-        self.advancing(by)();
-    }
-
-    /// Returns what [`advance`](Self::advance) does, to be done on a thread that may block: a namespace lets the true time pass.
-    pub fn advancing(&self, by: Duration) -> impl FnOnce() + Send + use<> {
-        let control = self.control;
-        move || drop(control.call("POST", "clock", &json!({ "advance": by.as_millis() })))
+        self.control.call("POST", "clock", &json!({ "advance": by.as_millis() }));
     }
 
     /// Waits until the emulator has seen at least `count` calls of an operation on an entity; returns how many it has seen.
@@ -255,7 +249,8 @@ impl ServiceBus {
         self.control.get("links")
     }
 
-    /// Returns the number of frames that clients have sent: `transfers`, `flows`, `drains` among them, and `dispositions`.
+    /// Returns the number of frames that clients have sent: `transfers`, `flows`, `drains` among them, `dispositions`, and detaches
+    /// of `unattached` handles.
     ///
     /// # Panics
     /// When the emulator has ended.

@@ -63,6 +63,7 @@ class Broker {
         container.on('sender_open', ({ sender }) => attach.toClient(this, sender));
         container.on('receiver_open', ({ receiver }) => attach.fromClient(this, receiver));
         container.on('sendable', ({ sender }) => sender.purpose?.flow());
+        container.on('sender_flow', ({ sender }) => this.used(sender));
         container.on('sender_draining', ({ sender }) => drain(sender));
         container.on('sender_close', ({ sender }) => this.ended(sender));
         container.on('receiver_close', ({ receiver }) => this.ended(receiver));

@@ -44,7 +44,7 @@ Session.prototype.on_transfer = function (frame) {
 };
 
 /** The frames that clients have sent, for tests that count them. */
-const frames = { transfers: 0, flows: 0, drains: 0, dispositions: 0 };
+const frames = { transfers: 0, flows: 0, drains: 0, dispositions: 0, unattached: 0 };
 for (const [method, count] of [
     ['on_transfer', () => (frames.transfers += 1)],
     ['on_disposition', () => (frames.dispositions += 1)],
@@ -126,6 +126,7 @@ Session.prototype.on_detach = function (frame) {
     const link = this.remote.handles[handle];
     if (!link?.state.remote_open) {
         const description = `The handle ${handle} is not attached.`;
+        frames.unattached += 1;
         this.close({ condition: 'amqp:session:unattached-handle', description, info: {} });
         return;
     }

@@ -1,0 +1,68 @@
+//! Queues that are deleted while a program runs, and made anew with or without sessions.
+
+use std::time::Duration;
+
+use jobqueue::storage::PutMessage;
+use jobqueue::{JobError, Queue, Worker};
+use serde_json::json;
+
+use super::jobs::{Work, work};
+use super::sessions::text;
+use super::{Bench, MINUTE};
+
+impl Bench {
+    async fn make_anew(&self, requires_session: bool) {
+        self.another().queues().delete_queue(&self.queue).await.unwrap();
+        let settings = json!({ "RequiresSession": requires_session, "MaxDeliveryCount": 2000 });
+        self.emulator.create_queue("work", settings);
+    }
+
+    /// Sends in order until that succeeds or fails for good.
+    async fn send_in_order(&self, queue: &Queue<Work>, name: &str) -> Result<(), jobqueue::Error> {
+        loop {
+            match queue.send(&work(name)).key("a").in_order().await {
+                Err(error) if error.is_retryable() => {}
+                // Its link says only now that the former queue is gone.
+                Err(error) if format!("{error:?}").contains("does not exist") => {}
+                sent => return sent.map(drop),
+            }
+        }
+    }
+}
+
+// Without sessions, nobody would keep the order that the program relies on.
+#[tokio::test]
+async fn an_order_that_sessions_kept_is_not_lost_without_a_word() {
+    let bench = Bench::of_sessions();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    bench.send_in_order(&queue, "before").await.unwrap();
+    bench.make_anew(false).await;
+    let refused = bench.send_in_order(&queue, "after").await.unwrap_err();
+    assert!(format!("{refused:?}").contains("no sessions any more"), "{refused:?}");
+    assert_eq!(bench.count("active"), 0);
+    // A program that begins now keeps the order by a log; a job without an order needs none.
+    let another = bench.another();
+    bench.send_in_order(&another.queue::<Work>().await.unwrap(), "new").await.unwrap();
+    queue.send(&work("free")).await.unwrap();
+    assert_eq!(bench.count("active"), 2);
+}
+
+#[tokio::test]
+async fn a_program_goes_on_when_its_queue_gets_sessions() {
+    let bench = Bench::new();
+    bench.put(PutMessage::new("before")).await.unwrap();
+    let before = bench.get().await.unwrap();
+    bench.delete(&before.message).await.unwrap();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    bench.make_anew(true).await;
+    for name in ["0", "1"] {
+        bench.send_in_order(&queue, name).await.unwrap();
+    }
+    let handler = |_: Work| async { Ok::<(), JobError>(()) };
+    let worker = Worker::builder(bench.storage.clone()).max_idle_delay(Duration::from_millis(200));
+    let running = worker.handle(handler).build().unwrap().run_until_idle();
+    let report = tokio::time::timeout(2 * MINUTE, running).await.expect("it does not end").unwrap();
+    assert_eq!((report.completed, bench.count("active")), (2, 0), "{report:?}");
+    bench.put_in("a", "after").await;
+    assert_eq!(text(&bench.next().await), "after");
+}
