@@ -33,20 +33,7 @@ pub(super) async fn put(
     let (nonce, is_delayed) = (entropy::uuid_v4(), !message.visibility_delay.is_zero());
     let id = nonce.to_string();
     let message_id = message.job.as_deref().map_or_else(|| id.clone(), in_session::id_for);
-    if !queues.links.can_put(&Place::of(queue).address(), is_delayed).await {
-        // The queue may be another one than before.
-        queues.ask_for_sessions_again(queue);
-    }
-    let group = match (queues.requires_session(queue, Operation::Put).await?, &message.group) {
-        (true, group) => Some(in_session::id_for(group.as_ref().unwrap_or(&message_id))),
-        (false, None) => None,
-        (false, Some(_)) => {
-            let error = StoreError::new(Kind::Unsupported, Operation::Put.as_str(), queue);
-            return Err(error.with_detail(
-                "the queue was made anew and has no sessions any more, which kept the order: start the program again",
-            ));
-        }
-    };
+    let group = session_for(queues, queue, message, &message_id).await?;
     let outgoing = Outgoing {
         text: &message.text,
         id: &id,
@@ -76,6 +63,33 @@ pub(super) async fn put(
     queues.notify(queue);
     let message = MessageRef { id: MessageId::new(&id), receipt: receipt.write(nonce) };
     Ok(PutOutcome::new(message, inserted, visible).with_expires(expires))
+}
+
+/// Returns the session of a message; `None` in a queue without sessions.
+///
+/// # Errors
+/// `Unsupported` for a message in order if the queue has no sessions any more; those of asking for its settings.
+async fn session_for(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    message: &PutMessage,
+    message_id: &str,
+) -> Result<Option<String>, StoreError> {
+    let is_delayed = !message.visibility_delay.is_zero();
+    if !queues.links.can_put(&Place::of(queue).address(), is_delayed).await {
+        // The queue may be another one than before.
+        queues.ask_for_sessions_again(queue);
+    }
+    match (queues.requires_session(queue, Operation::Put).await?, &message.group) {
+        (true, group) => Ok(Some(in_session::id_for(group.as_deref().unwrap_or(message_id)))),
+        (false, None) => Ok(None),
+        (false, Some(_)) => {
+            let error = StoreError::new(Kind::Unsupported, Operation::Put.as_str(), queue);
+            Err(error.with_detail(
+                "the queue was made anew and has no sessions any more, which kept the order: start the program again",
+            ))
+        }
+    }
 }
 
 /// Returns the error of what preceded the request: nothing was changed.
