@@ -115,7 +115,13 @@ impl Slot {
 
     /// Tells the worker to stop; another starts after it has ended.
     pub(super) fn restart(&self) {
-        let stop = lock(&self.state).stop.clone();
+        let (node, stop) = {
+            let state = lock(&self.state);
+            (state.node.clone(), state.stop.clone())
+        };
+        if let Some(node) = node {
+            self.shared.ledger.note(node.name(), Fact::Noted("told to stop".to_owned()));
+        }
         stop.cancel();
     }
 

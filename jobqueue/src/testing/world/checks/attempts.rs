@@ -72,8 +72,14 @@ fn uncounted(evidence: &Evidence, id: &str, entries: &[&Entry]) -> Option<Findin
     })
 }
 
-/// Returns whether a worker ends soon after an entry of its.
+/// Returns whether a worker was told to stop before an entry of its, or ends soon after it.
 fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
+    let is_told = |fact: &Fact| matches!(fact, Fact::Noted(text) if text == "told to stop");
+    let mut before = evidence.history[..put_back.number].iter();
+    // It may die before it has ended.
+    if before.any(|entry| entry.node == put_back.node && is_told(&entry.fact)) {
+        return true;
+    }
     let mut since = Some(put_back.at);
     for entry in &evidence.history[put_back.number..] {
         if since.is_some_and(|since| entry.at > since + SHUTDOWN) {
