@@ -89,7 +89,7 @@ impl Links {
     }
 
     /// Returns the node for the management of a queue's messages.
-    pub(crate) async fn node(&self, queue: &str) -> Result<Node, Fault> {
+    pub(crate) async fn node(self: &Arc<Self>, queue: &str) -> Result<Node, Fault> {
         let live = self.live(queue).await?;
         match live.node(queue).await {
             Err(fault) if fault.is_unauthorized() => self.live_anew(&live, queue).await?.node(queue).await,
@@ -98,7 +98,7 @@ impl Links {
     }
 
     /// Returns the link by which messages are sent to a queue.
-    pub(crate) async fn sender(&self, queue: &str) -> Result<SendLink, Fault> {
+    pub(crate) async fn sender(self: &Arc<Self>, queue: &str) -> Result<SendLink, Fault> {
         let live = self.live(queue).await?;
         match live.sender(queue).await {
             Err(fault) if fault.is_unauthorized() => self.live_anew(&live, queue).await?.sender(queue).await,
@@ -107,7 +107,7 @@ impl Links {
     }
 
     /// Returns the link by which a queue's messages come.
-    pub(crate) async fn receiver(&self, queue: &str) -> Result<ReceiveLink, Fault> {
+    pub(crate) async fn receiver(self: &Arc<Self>, queue: &str) -> Result<ReceiveLink, Fault> {
         let (live, arrivals) = (self.live(queue).await?, self.arrivals(queue));
         match live.receiver(queue, Arc::clone(&arrivals)).await {
             Err(fault) if fault.is_unauthorized() => {
@@ -119,7 +119,11 @@ impl Links {
 
     /// Waits for the next free session of a queue that has messages, up to `wait`. No other link is attached over the same
     /// connection meanwhile.
-    pub(crate) async fn accept_session(&self, queue: &str, wait: Duration) -> Result<Accepted, Fault> {
+    pub(crate) async fn accept_session(
+        self: &Arc<Self>,
+        queue: &str,
+        wait: Duration,
+    ) -> Result<Accepted, Fault> {
         let live = self.live(queue).await?;
         match Accepted::attach(&live.connection, queue, wait).await {
             Err(fault) if fault.is_unauthorized() => {
@@ -132,7 +136,7 @@ impl Links {
 
     /// Returns the connection with a new token for the queue, after the service refused a link: the last token may have
     /// run out unnoticed, for instance while the machine slept.
-    async fn live_anew(&self, live: &Live, queue: &str) -> Result<Arc<Live>, Fault> {
+    async fn live_anew(self: &Arc<Self>, live: &Live, queue: &str) -> Result<Arc<Live>, Fault> {
         live.forget_token(queue).await;
         self.live(queue).await
     }
@@ -162,7 +166,11 @@ impl Links {
     ///
     /// # Errors
     /// When the tier has no transactions, or a link cannot be attached.
-    pub(crate) async fn prepare_transactions(&self, queue: &str, link: &ReceiveLink) -> Result<(), Fault> {
+    pub(crate) async fn prepare_transactions(
+        self: &Arc<Self>,
+        queue: &str,
+        link: &ReceiveLink,
+    ) -> Result<(), Fault> {
         let live = self.live(queue).await?;
         let controller = live.connection.controller().await?;
         let sender = live.connection.sender(queue).await?;
@@ -170,8 +178,24 @@ impl Links {
         Ok(())
     }
 
-    /// Returns the connection, with a token for the queue.
-    async fn live(&self, queue: &str) -> Result<Arc<Live>, Fault> {
+    /// Returns the connection, with a token for the queue. What is opened stays, also if the caller stops waiting: a renewal of a short
+    /// lease has less time for one try than a connection to a distant service takes.
+    async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<Live>, Fault> {
+        if let Some(live) = self.present(queue).await {
+            return Ok(live);
+        }
+        let (links, queue) = (Arc::clone(self), queue.to_owned());
+        let opening = task::spawn(async move { links.open(&queue).await });
+        opening.await.unwrap_or_else(|_| Err(Fault::NotSent("the runtime ends".to_owned())))
+    }
+
+    /// Returns the connection if it is up and has a token for the queue.
+    async fn present(&self, queue: &str) -> Option<Arc<Live>> {
+        let live = self.live.lock().await.clone().filter(|live| !live.is_gone())?;
+        live.is_authorized(queue).await.then_some(live)
+    }
+
+    async fn open(&self, queue: &str) -> Result<Arc<Live>, Fault> {
         let mut present = self.live.lock().await;
         let live = match present.as_ref().filter(|live| !live.is_gone()) {
             Some(live) => Arc::clone(live),
@@ -222,6 +246,10 @@ impl Live {
     async fn receiver(&self, queue: &str, arrivals: Arc<Notifier>) -> Result<ReceiveLink, Fault> {
         let attaching = ReceiveLink::attach(&self.connection, queue, arrivals);
         cached(&self.receivers, queue, ReceiveLink::is_gone, attaching).await
+    }
+
+    async fn is_authorized(&self, queue: &str) -> bool {
+        self.tokens.lock().await.get(queue).is_some_and(|renewal| Instant::now() < *renewal)
     }
 
     /// Sends a token for a queue, unless the last one is still good.
