@@ -5,9 +5,7 @@
 //! `JOBQUEUE_SQLITE_WORLDS=500` runs this many worlds on files of SQLite, which are slower.
 //! `JOBQUEUE_SERVICEBUS_WORLDS=500` runs this many worlds on Service Bus, on plain queues and on queues that require sessions: the real adapter on
 //! the emulator of `tests/support/servicebus`. A seed decides the plan, the faults and the time at which everything arrives; only what the AMQP client
-//! draws within itself is not seeded, so that now and then a seed has to be run twice. With sessions about one world in fifty is reported as "a job
-//! overtakes another of its key" (seeds 178 and 375, for instance); the judge does not know yet that a delayed send takes its place there when its delay ends,
-//! and not all of these findings are explained by it.
+//! draws within itself is not seeded, so that now and then a seed has to be run twice.
 
 #![allow(clippy::unwrap_used)]
 

@@ -28,6 +28,11 @@ impl Backend {
         Self::Sqlite(Arc::new(tempfile::tempdir().unwrap()))
     }
 
+    /// Returns whether the storage of a world keeps the order by itself. Shards do not: see `Sharded`.
+    pub(super) fn orders_by_sessions(&self, plan: &Plan) -> bool {
+        matches!(self, Self::ServiceBus { sessions: true }) && plan.spread == (1, 1)
+    }
+
     pub(super) fn of(&self, world: Builder, plan: &Plan) -> Builder {
         match self {
             Self::AzureLike => world,

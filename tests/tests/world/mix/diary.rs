@@ -40,15 +40,23 @@ type Candidate = (Arc<str>, Arc<Leader>);
 #[derive(Clone)]
 pub(super) struct Diary {
     pub(super) plan: Arc<Plan>,
+    /// True if sessions keep the order, so that a delayed job takes its place when its delay ends.
+    pub(super) orders_by_sessions: bool,
     notes: Arc<Mutex<Vec<(usize, Note)>>>,
     wrong: Arc<Mutex<Vec<Finding>>>,
     leaders: Arc<Mutex<Vec<Candidate>>>,
 }
 
 impl Diary {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan, orders_by_sessions: bool) -> Self {
         let plan = Arc::new(plan.clone());
-        Self { plan, notes: Arc::default(), wrong: Arc::default(), leaders: Arc::default() }
+        Self {
+            plan,
+            orders_by_sessions,
+            notes: Arc::default(),
+            wrong: Arc::default(),
+            leaders: Arc::default(),
+        }
     }
 
     pub(super) fn note(&self, world: &World, node: &Arc<str>, note: Note) {

@@ -14,7 +14,7 @@ use super::{actors, checks, handlers};
 use crate::mix::diary::Diary;
 
 fn world(backend: &Backend, plan: &Plan) -> Builder {
-    let diary = Diary::new(plan);
+    let diary = Diary::new(plan, backend.orders_by_sessions(plan));
     let (played, judged) = (diary.clone(), diary.clone());
     let profile = Profile { faults: plan.faults, ..Profile::quiet() };
     backend

@@ -17,6 +17,8 @@ struct Sent<'a> {
     id: String,
     key: Option<String>,
     script: &'a Script,
+    /// True if it takes its place later than it was sent.
+    comes_late: bool,
     began: usize,
     acknowledged: Option<usize>,
     /// The list that it was sent in, by the number of its action, and its place there.
@@ -28,7 +30,7 @@ impl Sent<'_> {
         let returned = self.acknowledged.is_some_and(|acknowledged| acknowledged < later.began);
         let listed =
             self.place.zip(later.place).is_some_and(|((list, one), (other, two))| list == other && one < two);
-        self.key == later.key && self.acknowledged.is_some() && (returned || listed)
+        self.key == later.key && self.acknowledged.is_some() && !self.comes_late && (returned || listed)
     }
 }
 
@@ -102,6 +104,7 @@ fn single<'a>(evidence: &Evidence, spec: &'a Spec) -> Option<Sent<'a>> {
         id: spec.id.clone(),
         key: spec.key.clone(),
         script: &spec.script,
+        comes_late: evidence.diary.orders_by_sessions && spec.delay.is_some(),
         began,
         acknowledged: evidence.first(&spec.id, is_ack),
         place: evidence.diary.plan.place_in_list(&spec.id),
@@ -120,9 +123,11 @@ fn children<'a>(evidence: &Evidence, fan: &'a Fan, list: usize) -> Vec<Sent<'a>>
         return Vec::new();
     };
     let one = |(index, script)| {
-        let key = fan.options_of(index).in_order?;
+        let options = fan.options_of(index);
+        let comes_late = evidence.diary.orders_by_sessions && options.delay.is_some();
+        let key = options.in_order?;
         let (id, acknowledged, place) = (child(fan, index), Some(*sealed), Some((list, index)));
-        Some(Sent { id, key: Some(key), script, began, acknowledged, place })
+        Some(Sent { id, key: Some(key), script, comes_late, began, acknowledged, place })
     };
     fan.children.iter().enumerate().filter_map(one).collect()
 }
