@@ -50,6 +50,9 @@ impl Admin {
     /// Returns the FIFO groups of a queue that have jobs. The first job of each runs or is to run, and the others wait for it. Ids and
     /// keys are shown of the jobs that a peek shows. Costs three requests, and one for each log; keys share 4,096 logs.
     ///
+    /// A storage that [keeps the order itself](crate::storage::QueueStore::orders_groups) has no logs: there the groups are those of the first
+    /// 32 messages, and more may wait behind them.
+    ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if there is no such queue; [`Storage`](crate::ErrorKind::Storage) when the logs cannot
     /// be read.
@@ -58,15 +61,20 @@ impl Admin {
     /// It only reads.
     pub async fn groups(&self, queue: &str) -> Result<Vec<GroupOverview>, Error> {
         let name = QueueName::new(queue)?;
-        let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;
+        let queues = self.storage.queues();
+        let peeked = queues.peek(&name, MAX_MESSAGES).await;
         let peeked = peeked.map_err(|error| not_found(error, &name))?;
-        let mut seen = BTreeMap::<(String, String), Names>::new();
+        let mut in_order = Vec::<((String, String), Names)>::new();
         for text in peeked.iter().filter_map(|message| message.text.as_deref().ok()) {
             let Ok(Parsed::Event(event)) = parse(text) else { continue };
             if let Some(names) = position_names(&event) {
-                seen.insert(names, (event.key.clone(), event.id.to_string()));
+                in_order.push((names, (event.key.clone(), event.id.to_string())));
             }
         }
+        if queues.orders_groups(&name).await? {
+            return Ok(in_sequence(in_order));
+        }
+        let seen: BTreeMap<_, _> = in_order.into_iter().collect();
         let groups = GroupLogs::new(Arc::clone(self.storage.blobs()), name).groups().await?;
         let overview = groups.into_iter().map(|group| {
             let id = |job: &str| seen.get(&(group.group.clone(), job.to_owned())).map(|(_, id)| id.clone());
@@ -90,4 +98,24 @@ impl Admin {
         });
         Ok(overview.collect())
     }
+}
+
+/// Returns the groups of a storage that keeps the order itself: each message waits for those of its group before it.
+fn in_sequence(messages: Vec<((String, String), Names)>) -> Vec<GroupOverview> {
+    let mut groups = Vec::<GroupOverview>::new();
+    for ((group, job), (key, id)) in messages {
+        let entry = GroupEntry {
+            job,
+            id: Some(id),
+            announced: false,
+            skipped: false,
+            overdue: false,
+            cancelling: false,
+        };
+        match groups.iter_mut().find(|known| known.group == group) {
+            Some(known) => known.entries.push(entry),
+            None => groups.push(GroupOverview { group, key, entries: vec![entry] }),
+        }
+    }
+    groups
 }

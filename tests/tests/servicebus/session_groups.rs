@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use jobqueue::admin::Admin;
 use jobqueue::dead_letters::RedriveOptions;
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::testing::faults::{Fault, Faulty};
@@ -111,4 +112,25 @@ async fn a_long_id_of_a_job_makes_a_short_message_id() {
     assert!(bench.messages("work")[0]["id"].as_str().unwrap().len() <= 128);
     let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(&*delivery.info().id, id);
+}
+
+#[tokio::test]
+async fn an_operator_sees_who_waits_for_whom() {
+    let bench = Bench::of_sessions();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    for (id, key) in [("1", "a"), ("2", "b"), ("3", "a")] {
+        queue.send(&work(id)).id(id).key(key).in_order().await.unwrap();
+    }
+    queue.send(&work("4")).id("4").key("a").await.unwrap();
+    let running = queue.receive(Duration::from_secs(60)).await.unwrap().expect("a job");
+    let groups = Admin::new(bench.another()).groups("work").await.unwrap();
+    let seen: Vec<_> = groups
+        .iter()
+        .map(|group| {
+            let ids: Vec<_> = group.entries.iter().filter_map(|entry| entry.id.as_deref()).collect();
+            (group.key.as_deref().unwrap(), ids)
+        })
+        .collect();
+    assert_eq!(seen, [("a", vec!["1", "3"]), ("b", vec!["2"])]);
+    drop(running);
 }
