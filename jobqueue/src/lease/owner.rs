@@ -1,10 +1,11 @@
 //! The owner of one delivery's pop receipt.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::LeaseError;
 use super::deadline_queue::Slot;
@@ -14,6 +15,7 @@ use crate::event::{Event, LossCause, Observers};
 use crate::name::QueueName;
 use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueStore};
 use crate::sync::{StopToken, lock};
+use crate::task;
 
 /// The margin before a message's expiry at which it becomes visible at the latest.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
@@ -83,6 +85,8 @@ pub(crate) struct Lease {
     /// The time at which the message expires; a storage refuses to hide it for longer.
     expires: Option<Instant>,
     lost: StopToken,
+    /// Waits for the end of the lease, where the storage tells it.
+    watch: OnceLock<AbortOnDropHandle<()>>,
     this: Weak<Lease>,
 }
 
@@ -134,10 +138,25 @@ impl Lease {
                 slot: None,
             }),
             lost: StopToken::default(),
+            watch: OnceLock::new(),
             this: this.clone(),
         });
         lease.schedule(&mut lease.state());
+        lease.watch_end(leased);
         lease
+    }
+
+    /// Gives the lease up when the storage learns that it is over before its time.
+    fn watch_end(&self, leased: &LeasedMessage) {
+        let Some(ended) = self.store.lease_ended(&self.queue, &leased.message) else { return };
+        let this = self.this.clone();
+        let watch = async move {
+            ended.await;
+            if let Some(lease) = this.upgrade() {
+                lease.lose(&mut lease.state(), Loss::Taken);
+            }
+        };
+        let _ = self.watch.set(AbortOnDropHandle::new(task::spawn_on(self.renewer.runtime(), watch)));
     }
 
     /// Returns the storage's id of the message.

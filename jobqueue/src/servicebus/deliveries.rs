@@ -1,9 +1,8 @@
 //! Numbers the deliveries of messages in sessions, and keeps what is known of a message that was given back there.
 //!
 //! The service does not count a delivery that ended with its link, so that the message of a process that is killed again and again would always
-//! come for the first time. The blob of a message's text therefore also has a number, which grows with each delivery that may not be the
-//! first. It doubles the count: an odd number is that of a delivery which followed another message of its session, and so wrote none when it
-//! began. It loses against the even number of the delivery after it, which does not know of it.
+//! come for the first time, and two of its runs would have the same fence. The blob of a message's text therefore also has the number of the last
+//! delivery, which is written before the message is handed on.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,19 +21,14 @@ pub(super) enum Begun {
 }
 
 impl Held {
-    /// Gives a delivery in a session the number of one that followed another message.
-    pub(super) fn follows(&mut self) {
-        self.fence = self.dequeue_count.saturating_mul(2).saturating_sub(1);
-    }
-
     fn begins(&mut self, count: u32) {
         self.dequeue_count = count;
-        self.fence = count.saturating_mul(2);
+        self.fence = count;
     }
 }
 
 impl Beside {
-    /// Counts a delivery in a session of which nobody knows whether it is the first, and reads the text that was saved before.
+    /// Counts a delivery in a session, and reads the text that was saved before.
     pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<Begun, StoreError> {
         let name = Self::name_of(held)?;
         let counted = held.dequeue_count;
@@ -49,7 +43,7 @@ impl Beside {
                     if let Some(at) = saved.not_before.map(since_1970).filter(|at| self.clock.now() < *at) {
                         return Ok(Begun::NotBefore(at));
                     }
-                    held.begins(counted.max((saved.delivery / 2).saturating_add(saved.delivery % 2) + 1));
+                    held.begins(counted.max(saved.delivery.saturating_add(1)));
                     let rest = saved.text.as_ref().map(|text| format!("\n{text}"));
                     (Condition::IfMatch(saved.tag.clone()), rest.unwrap_or_default())
                 }

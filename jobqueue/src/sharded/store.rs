@@ -17,9 +17,10 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::rules::limits;
 use crate::storage::{
-    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Notifier,
-    PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts, Storage,
-    StoreError, StoreErrorKind as K, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
+    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, LeaseEnded, MessageRef,
+    Notifier, PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts,
+    Storage, StoreError, StoreErrorKind as K, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage,
+    Updated,
 };
 use crate::sync::lock;
 
@@ -302,6 +303,14 @@ impl QueueStore for ShardedQueues {
             all.failed += swept.failed;
         }
         Ok(all)
+    }
+
+    fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {
+        let (generation, number, message) = inner(message)?;
+        let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
+        let shard = self.maps.known_shards(queue).into_iter().find(it)?;
+        let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
+        storage.queues().lease_ended(&physical, &message)
     }
 
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {

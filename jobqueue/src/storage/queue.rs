@@ -1,7 +1,9 @@
 //! The queue half of the storage port.
 
 use std::fmt;
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -13,6 +15,9 @@ use super::{
 };
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
+
+/// What ends when a lease is over before its time.
+pub type LeaseEnded = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Queues with the semantics of Azure Storage queues.
 ///
@@ -211,6 +216,13 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let _ = queue;
         Ok(false)
+    }
+
+    /// Returns what ends when the storage learns that a lease of this process is over before its time, as a session of Service Bus is with its
+    /// link. `None`, the default, if a lease ends by its time only.
+    fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {
+        let _ = (queue, message);
+        None
     }
 
     /// Deletes all messages of a queue.

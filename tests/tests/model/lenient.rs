@@ -113,6 +113,10 @@ impl QueueStore for Lenient {
         self.0.sweep(leftovers).await
     }
 
+    fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {
+        self.0.lease_ended(queue, message)
+    }
+
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         self.0.advice(queue).await
     }

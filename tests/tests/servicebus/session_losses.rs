@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
-use jobqueue::{JobError, JobInfo, SendOptions, Storage, Worker, WorkerBuilder};
+use jobqueue::{Context, JobError, JobInfo, SendOptions, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 use serde_json::json;
@@ -67,6 +67,52 @@ async fn a_session_whose_link_ends_is_lost_and_its_delivery_is_counted() {
         bench.delete(&last.message).await.unwrap();
         assert_eq!(bench.count("active"), 0, "{end}");
     }
+}
+
+// Two runs of a job never have the same fence.
+#[tokio::test]
+async fn a_delivery_that_followed_another_is_counted() {
+    let bench = Bench::of_sessions();
+    for number in 0..2 {
+        bench.put_in("a", &number.to_string()).await;
+    }
+    let first = bench.next().await;
+    bench.delete(&first.message).await.unwrap();
+    let second = bench.next().await;
+    assert_eq!((text(&second), second.dequeue_count), ("1", 1));
+    assert!(bench.emulator.strike("abort", None) > 0);
+    let again = bench.next().await;
+    assert_eq!((text(&again), again.dequeue_count), ("1", 2));
+}
+
+// I9: long before the lock would have ended.
+#[tokio::test]
+async fn a_handler_hears_that_its_session_is_lost_with_the_link() {
+    let bench = Bench::of_sessions();
+    bench.storage.queue::<Work>().await.unwrap().send(&work("held")).key("a").in_order().await.unwrap();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let handler = move |_: Work, info: JobInfo, context: Context| {
+        let tell = tell.clone();
+        async move {
+            tell.send(info.dequeue_count).unwrap();
+            if info.dequeue_count == 1 {
+                context.token().cancelled().await;
+                tell.send(0).unwrap();
+            }
+            Ok::<(), JobError>(())
+        }
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = Worker::builder(bench.storage.clone()).handle(handler).build().unwrap();
+    let running = tokio::spawn(worker.run_until(async { drop(stopped.await) }));
+    assert_eq!(told.recv().await, Some(1));
+    assert!(bench.emulator.strike("detach", Some("work")) > 0);
+    for expected in [0, 2] {
+        let heard = timeout(MINUTE / 2, told.recv()).await.expect("the handler does not hear of it");
+        assert_eq!(heard, Some(expected));
+    }
+    stop.send(()).unwrap();
+    drop(running.await.unwrap().unwrap());
 }
 
 // B2

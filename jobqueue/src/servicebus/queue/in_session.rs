@@ -88,26 +88,23 @@ async fn leased(
     waited: Duration,
     asked: Duration,
 ) -> Option<(LeasedMessage, Unclaimed)> {
-    let Claimed { taken, session, is_first, unclaimed } = claimed;
+    let Claimed { taken, session, unclaimed } = claimed;
     let (token, content) = (taken.lock, Content::read(taken.message));
     let mut held = Held::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
-    held.follows();
-    if is_first || content.delivered_here > 0 {
-        match queues.beside.begin_delivery(&mut held).await {
-            Ok(Begun::Now) => {}
-            Ok(Begun::NotBefore(at)) => {
-                if session.give_back_at(token, at).is_ok() {
-                    unclaimed.keep();
-                }
-                return None;
-            }
-            Err(error) => {
-                tracing::warn!(%queue, message = %held.id, %error, "the saved text of a message cannot be read");
+    match queues.beside.begin_delivery(&mut held).await {
+        Ok(Begun::Now) => {}
+        Ok(Begun::NotBefore(at)) => {
+            if session.give_back_at(token, at).is_ok() {
                 unclaimed.keep();
-                let _ = session.settle(token, Settlement::Abandon).await;
-                return None;
             }
+            return None;
+        }
+        Err(error) => {
+            tracing::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
+            unclaimed.keep();
+            let _ = session.settle(token, Settlement::Abandon).await;
+            return None;
         }
     }
     let locked_until = session.locked_until();
@@ -119,6 +116,12 @@ async fn leased(
         .with_granted((left + waited < asked).then_some(left + waited));
     queues.held.insert(token, held, queues.links.now());
     Some((lease, unclaimed))
+}
+
+/// Returns the session of a message that this process holds.
+pub(super) fn of(queues: &ServiceBusQueues, queue: &QueueName, message: &MessageRef) -> Option<Arc<Session>> {
+    let Receipt::Lock(token) = Receipt::read(&message.receipt)? else { return None };
+    queues.held.get(queue, &message.id, token)?.session.clone()
 }
 
 impl ServiceBusQueues {

@@ -33,9 +33,9 @@ use super::texts::Beside;
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
-    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation,
-    PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StoreError, Subscription,
-    SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
+    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, LeaseEnded, MessageRef,
+    Operation, PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StoreError,
+    Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
 };
 use crate::sync::lock;
 
@@ -223,6 +223,11 @@ impl QueueStore for ServiceBusQueues {
 
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         self.requires_session(queue, Operation::QueueProperties).await
+    }
+
+    fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {
+        let session = in_session::of(self, queue, message)?;
+        Some(Box::pin(session.lost()))
     }
 
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {

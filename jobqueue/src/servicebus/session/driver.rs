@@ -66,14 +66,11 @@ impl Driver {
     /// Drives the session until it is released or lost.
     pub(super) async fn run(mut self) {
         let begun = Instant::now();
-        let mut again = true;
         loop {
             self.turn(Phase::Asking);
             let Some(taken) = self.ask().await else { break };
-            match self.offer(taken, again).await {
-                Next::Message { again: delivered } if delivered || begun.elapsed() < TURN => {
-                    again = delivered
-                }
+            match self.offer(taken).await {
+                Next::Message { again } if again || begun.elapsed() < TURN => {}
                 _ => break,
             }
         }
@@ -109,12 +106,12 @@ impl Driver {
     }
 
     /// Offers a message to the gets, and waits for what becomes of it.
-    async fn offer(&mut self, taken: Taken, is_first: bool) -> Next {
+    async fn offer(&mut self, taken: Taken) -> Next {
         let lock = taken.lock;
         let (session, unclaimed) = (Arc::clone(&self.session), Unclaimed::new(&self.session));
         self.shared.change(|state| {
             state.phases.insert(session.number(), Phase::Offered);
-            state.offers.push_back(Claimed { taken, session, is_first, unclaimed });
+            state.offers.push_back(Claimed { taken, session, unclaimed });
         });
         self.shared.arrivals.notify();
         let early = Instant::now() + EARLY;
@@ -131,7 +128,10 @@ impl Driver {
                     Some(Fate::GivenBack) | None => return Next::Release,
                 },
                 () = self.shared.stop.cancelled() => break,
-                () = self.session.link.ended() => break,
+                () = self.session.link.ended() => {
+                    self.session.lose();
+                    break;
+                }
                 () = sleep_until(early), if is_early => {
                     is_early = false;
                     if self.retract(lock) {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::amqp::receiver::ReceiveLink;
@@ -36,6 +37,8 @@ pub(in crate::servicebus) struct Session {
     until: Mutex<SystemTime>,
     fates: mpsc::UnboundedSender<Fate>,
     number: u64,
+    /// Fires when the link ends while a message is out: somebody else may have it then.
+    lost: CancellationToken,
     /// Notes at once what becomes of the session, before the driver hears it: a get must not hear meanwhile that the queue is empty.
     shared: Weak<Shared>,
 }
@@ -55,12 +58,22 @@ impl Session {
         let Accepted { id, link, link_name, locked_until } = accepted;
         let until = Mutex::new(locked_until.unwrap_or_else(|| shared.links.now() + USUAL_LOCK));
         let shared = Arc::downgrade(shared);
-        (Self { id, link, link_name, until, fates, number, shared }, heard)
+        (Self { id, link, link_name, until, fates, number, lost: CancellationToken::new(), shared }, heard)
     }
 
     /// Returns the number of the session among those of its handle.
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Notes that the link has ended under a message.
+    pub(super) fn lose(&self) {
+        self.lost.cancel();
+    }
+
+    /// Ends when the session is lost under its message.
+    pub(in crate::servicebus) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.lost.clone().cancelled_owned()
     }
 
     pub(in crate::servicebus) fn id(&self) -> &str {

@@ -28,8 +28,6 @@ const REST: Duration = Duration::from_millis(100);
 pub(in crate::servicebus) struct Claimed {
     pub(in crate::servicebus) taken: Taken,
     pub(in crate::servicebus) session: Arc<Session>,
-    /// True if the message may have been delivered before.
-    pub(in crate::servicebus) is_first: bool,
     /// Releases the session if the message reaches no caller.
     pub(in crate::servicebus) unclaimed: Unclaimed,
 }

@@ -9,9 +9,9 @@ use super::{Instrumented, Subject};
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
-    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, MessageRef, Operation,
-    PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts, StoreError,
-    Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
+    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, LeaseEnded, MessageRef,
+    Operation, PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts,
+    StoreError, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
 };
 
 #[deny(clippy::missing_trait_methods)]
@@ -126,6 +126,10 @@ impl QueueStore for Instrumented<dyn QueueStore> {
 
     async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
         self.inner.sweep(leftovers).await
+    }
+
+    fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {
+        self.inner.lease_ended(queue, message)
     }
 
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
