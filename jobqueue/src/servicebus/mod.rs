@@ -49,7 +49,8 @@
 //!   visible.
 //! - A message that is given back stays the first of its session. With a delay, this process holds the session until the delay is
 //!   over; after a crash, the next holder does.
-//! - A session ends with its link. Its receipts are then refused as expired, which says nothing about the message.
+//! - A session ends with its link. Its receipts are then refused as expired, which says nothing about the message; the lease is told at once.
+//! - The service does not count a delivery that ended with its link. Each delivery writes its number to a blob beside the queue.
 //!
 //! **Networks that block port 5671** let AMQP pass through WebSocket: [`Options::web_socket`], or `TransportType=AmqpWebSockets` in the string.
 

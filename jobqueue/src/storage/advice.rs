@@ -1,4 +1,4 @@
-//! What a storage advises about a queue.
+//! Carries what a storage advises about a queue.
 
 /// A setting of a queue, in the storage itself, that does not suit the framework.
 #[derive(Debug, Clone, PartialEq, Eq)]

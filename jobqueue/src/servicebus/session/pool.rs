@@ -40,7 +40,7 @@ pub(in crate::servicebus) struct Gotten {
     pub(in crate::servicebus) is_told: bool,
 }
 
-/// What happens to a session that this handle holds.
+/// Tells what happens to a session that this handle holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Its next message is asked for, or its last one was settled.
@@ -60,7 +60,7 @@ pub(in crate::servicebus) struct Pool {
     _stop: DropGuard,
 }
 
-/// What the tasks of the sessions share.
+/// Holds what the tasks of the sessions share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) queue: String,

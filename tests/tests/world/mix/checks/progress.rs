@@ -55,12 +55,19 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 pub(super) fn is_single(evidence: &Evidence, id: &str) -> bool {
     let mut sends = 0;
     let mut certain = true;
+    let mut sending = None;
     for entry in &evidence.history {
         match &entry.fact {
-            Fact::SendBegan { id: sent, .. } if **sent == *id => sends += 1,
-            Fact::Sent { id: sent, verdict, .. } if **sent == *id => {
-                certain &= *verdict == Verdict::Acknowledged
+            Fact::SendBegan { id: sent, .. } if **sent == *id => {
+                sends += 1;
+                sending = Some(&entry.node);
             }
+            Fact::Sent { id: sent, verdict, .. } if **sent == *id => {
+                certain &= *verdict == Verdict::Acknowledged;
+                sending = None;
+            }
+            // A connection that ended under the send: the answer may be lost, and the send repeated.
+            Fact::Incident(_) if sending == Some(&entry.node) => certain = false,
             // A dead letter that is stored twice is no second message unless it is redriven.
             Fact::Fault { operation, subject, .. } => {
                 let is_put = operation.as_str().starts_with("put message");
