@@ -20,6 +20,9 @@ use crate::task;
 /// The margin before a message's expiry at which it becomes visible at the latest.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
 
+/// A shorter lease has no time to wait for a connection when it is renewed.
+const SHORT: Duration = Duration::from_secs(20);
+
 /// The terms of a lease.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseTerms {
@@ -143,6 +146,11 @@ impl Lease {
         });
         lease.schedule(&mut lease.state());
         lease.watch_end(leased);
+        if granted < SHORT
+            && let Some(preparation) = lease.renewer_store.preparation(&lease.queue)
+        {
+            lease.renewer.spawn(preparation);
+        }
         lease
     }
 

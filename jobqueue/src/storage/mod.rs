@@ -37,7 +37,7 @@ pub use message::{
 };
 pub use notifier::{Notifier, Subscription};
 pub use operation::Operation;
-pub use queue::{Created, LeaseEnded, QueueProperties, QueueStore, StateCounts};
+pub use queue::{Created, LeaseEnded, Preparation, QueueProperties, QueueStore, StateCounts};
 pub use request::{
     DeadLetterMessage, ExpiredReceipt, GetMessages, PutMessage, PutOutcome, SweepLeftovers, SweptLeftovers,
     UpdateMessage, Updated,

@@ -18,6 +18,8 @@ use crate::settings::metadata::Metadata;
 
 /// What ends when a lease is over before its time.
 pub type LeaseEnded = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What ends when changes of leased messages can be made without delay.
+pub type Preparation = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Queues with the semantics of Azure Storage queues.
 ///
@@ -222,6 +224,13 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// link. `None`, the default, if a lease ends by its time only.
     fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {
         let _ = (queue, message);
+        None
+    }
+
+    /// Returns what opens a connection for changes of leased messages, so that the first renewal of a short lease need not wait for it.
+    /// `None`, the default, if nothing has to be opened, or if it was asked for before.
+    fn preparation(&self, queue: &QueueName) -> Option<Preparation> {
+        let _ = queue;
         None
     }
 

@@ -117,6 +117,10 @@ impl QueueStore for Lenient {
         self.0.lease_ended(queue, message)
     }
 
+    fn preparation(&self, queue: &QueueName) -> Option<Preparation> {
+        self.0.preparation(queue)
+    }
+
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         self.0.advice(queue).await
     }

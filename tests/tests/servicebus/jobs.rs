@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::{Context, JobError, JobInfo, QueueMessage, Worker, WorkerBuilder};
-use jobqueue_test_support::servicebus::is_excluded;
 use jobqueue_tests::example;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -123,9 +122,6 @@ async fn a_job_whose_completion_gets_no_answer_is_done_once() {
 // S2
 #[test]
 fn the_example_of_the_message_lock_runs() {
-    if is_excluded("jobs::the_example_of_the_message_lock_runs") {
-        return;
-    }
     let bench = Bench::new();
     let program = example::built("message_lock");
     let folder = tempfile::tempdir().unwrap();

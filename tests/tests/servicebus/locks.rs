@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
+use jobqueue::QueueMessage;
 use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue_test_support::servicebus::is_excluded;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Bench, MINUTE};
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "work", kind = "short", timeout = "15s")]
+struct Short {}
 
 #[tokio::test]
 async fn a_saved_text_is_found_by_the_next_delivery() {
@@ -141,4 +147,24 @@ async fn a_delayed_message_can_be_cancelled_and_another_cannot() {
     let error = bench.delete(&sent).await.unwrap_err();
     assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::MessageNotFound, false));
     assert_eq!(bench.count("active"), 1);
+}
+
+// A renewal has a part of the lease's time, and a connection to a distant service takes longer.
+#[tokio::test]
+async fn the_connection_for_renewals_of_a_short_lease_is_opened_beforehand() {
+    let bench = Bench::new();
+    let short = bench.storage.queue_named::<Short>("work").await.unwrap();
+    short.send(&Short {}).await.unwrap();
+    let delivery = short.receive(MINUTE).await.unwrap().expect("a job");
+    // Each connection sends a token of its own.
+    let connections = || bench.emulator.calls("put-token", "$cbs", 0);
+    let opened = async {
+        while connections() < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(MINUTE, opened).await.expect("no connection is opened");
+    // It waits for a renewal under way.
+    delivery.complete().await.unwrap();
+    assert_eq!(bench.emulator.calls("renew-lock", "work", 0), 0, "it was opened by a renewal");
 }

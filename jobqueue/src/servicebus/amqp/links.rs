@@ -1,6 +1,6 @@
 //! The links of one storage handle: opened when they are needed, and anew when they have ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -41,6 +41,8 @@ pub(crate) struct Links {
     live: Mutex<Option<Arc<Live>>>,
     /// The notifiers of those who wait for messages, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
+    /// The queues of which somebody has told that their messages will be changed.
+    used: std::sync::Mutex<HashSet<String>>,
 }
 
 /// A connection that works, with the links on it by queue.
@@ -67,8 +69,8 @@ impl Links {
         credential: Arc<Credential>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (live, arrivals) = Default::default();
-        Self { namespace, trust, credential, clock, keep_alive: LONGEST_PAUSE, live, arrivals }
+        let (live, arrivals, used) = Default::default();
+        Self { namespace, trust, credential, clock, keep_alive: LONGEST_PAUSE, live, arrivals, used }
     }
 
     /// Sets the interval at which the links of held sessions show that they are in use.
@@ -86,6 +88,11 @@ impl Links {
     /// Returns the time, to be compared with that of the service.
     pub(crate) fn now(&self) -> SystemTime {
         self.clock.now()
+    }
+
+    /// Returns the links on the first call for a queue.
+    pub(crate) fn first_use(self: &Arc<Self>, queue: &str) -> Option<Arc<Self>> {
+        lock(&self.used).insert(queue.to_owned()).then(|| Arc::clone(self))
     }
 
     /// Returns the node for the management of a queue's messages.

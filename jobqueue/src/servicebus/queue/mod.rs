@@ -34,8 +34,8 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
     Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, LeaseEnded, MessageRef,
-    Operation, PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StoreError,
-    Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
+    Operation, PeekedMessage, Preparation, PutMessage, PutOutcome, QueueProperties, QueueStore, Received,
+    StoreError, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
 };
 use crate::sync::lock;
 
@@ -223,6 +223,13 @@ impl QueueStore for ServiceBusQueues {
 
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         self.requires_session(queue, Operation::QueueProperties).await
+    }
+
+    fn preparation(&self, queue: &QueueName) -> Option<Preparation> {
+        let address = Place::of(queue).address().to_string();
+        let links = self.links.first_use(&address)?;
+        // A renewal that fails says why.
+        Some(Box::pin(async move { drop(links.node(&address).await) }))
     }
 
     fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {

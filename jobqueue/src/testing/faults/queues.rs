@@ -10,8 +10,8 @@ use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 use crate::storage::{
     Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, LeaseEnded, MessageRef,
-    Operation, PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts,
-    StoreError, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
+    Operation, PeekedMessage, Preparation, PutMessage, PutOutcome, QueueProperties, QueueStore, Received,
+    StateCounts, StoreError, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
 };
 
 impl Queues {
@@ -125,6 +125,10 @@ impl QueueStore for Queues {
 
     fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {
         self.inner.lease_ended(queue, message)
+    }
+
+    fn preparation(&self, queue: &QueueName) -> Option<Preparation> {
+        self.inner.preparation(queue)
     }
 
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {

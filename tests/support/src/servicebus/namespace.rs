@@ -14,10 +14,6 @@ pub const EXCLUDED: &[(&str, &str)] = &[
     ("idling::a_link_on_which_something_passes_is_not_detached", HOURS),
     ("idling::a_worker_that_idles_for_hours_takes_the_next_job_at_once", HOURS),
     ("idling::a_token_that_ran_out_unnoticed_is_replaced", HOURS),
-    (
-        "jobs::the_example_of_the_message_lock_runs",
-        "its lease of 3 seconds is shorter than any lock of the service, and ends before a far connection for renewals is open",
-    ),
     ("locks::a_copy_comes_first_where_there_are_no_transactions", "it needs the tier Basic"),
     (
         "servicebus::service_bus_answers_as_memory_does",
