@@ -94,7 +94,7 @@ async fn a_redrive_whose_answer_was_lost_is_one_message() {
     let queue = bench.storage.queue::<Work>().await.unwrap();
     queue.send(&work("bad")).id("1").await.unwrap();
     queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("bad").await.unwrap();
-    let faulty = Faulty::quiet(&bench.another());
+    let faulty = Faulty::new(&bench.another());
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     let queue = faulty.storage().queue::<Work>().await.unwrap();
     let report = queue.dead_letters().unwrap().redrive(RedriveOptions::new()).await.unwrap();
