@@ -200,7 +200,7 @@ async fn a_completion_that_was_given_up_frees_the_session() {
 async fn a_get_that_was_given_up_frees_the_session() {
     let bench = Bench::of_sessions_with(json!({ "LockDuration": "PT5M" }));
     bench.put_in("a", "1").await;
-    let faulty = Faulty::quiet(&bench.blobs);
+    let faulty = Faulty::new(&bench.blobs);
     let storage = options(&bench.emulator).storage(&faulty.storage()).unwrap();
     faulty.plan(Operation::PutBlob, 1, Fault::Hang);
     tokio::select! {
