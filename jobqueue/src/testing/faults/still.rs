@@ -39,7 +39,8 @@ impl StillClock {
     pub(in crate::testing) fn answer<T>(&self, call: impl Future<Output = T>) -> T {
         self.set();
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut call = pin!(call);
+        // A task that has used up its budget is woken when it gives its thread back, and here the thread waits: for ever.
+        let mut call = pin!(tokio::task::unconstrained(call));
         loop {
             match call.as_mut().poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(answer) => return answer,
@@ -66,5 +67,21 @@ struct Unpark(Thread);
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_gets_any_number_of_answers_without_a_pause() {
+        let clock = StillClock::of(Arc::new(crate::clock::SystemClock));
+        for number in 0..1_000 {
+            let (reply, answer) = tokio::sync::oneshot::channel();
+            let thread = std::thread::spawn(move || reply.send(number));
+            assert_eq!(clock.answer(answer), Ok(number));
+            assert_eq!(thread.join().ok(), Some(Ok(())));
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use jobqueue::testing::world::{Builder, Finding, Profile, Run, World, shrink};
@@ -44,6 +45,20 @@ pub(super) fn logged(backend: &Backend, plan: &Plan) -> String {
     run(backend, plan, true).calls
 }
 
+/// Ends the program with a word if the result is not dropped within ten minutes: a world takes seconds.
+fn watch(noise: u64) -> Sender<()> {
+    let (watched, ended) = channel();
+    std::thread::spawn(move || {
+        if ended.recv_timeout(Duration::from_secs(600)) == Err(RecvTimeoutError::Timeout) {
+            eprintln!(
+                "a world of seed {noise} has not ended after ten minutes: does a thread wait for ever?"
+            );
+            std::process::abort();
+        }
+    });
+    watched
+}
+
 /// Runs worlds on all cores until one fails.
 pub(super) fn check(backend: &Backend, features: &[Feature], only: Option<u64>, worlds: u64) {
     let (first, count) =
@@ -79,7 +94,9 @@ pub(super) fn check(backend: &Backend, features: &[Feature], only: Option<u64>, 
 }
 
 fn findings(backend: &Backend, plan: &Plan) -> Vec<Finding> {
+    let watched = watch(plan.noise);
     let ran = catch_unwind(AssertUnwindSafe(|| run(backend, plan, false).findings));
+    drop(watched);
     ran.unwrap_or_else(|_| {
         let detail = "see above".to_owned();
         vec![Finding { what: "the world panicked", subject: String::new(), detail }]
