@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::storage::{LeasedMessage, PutMessage, UpdateMessage};
+use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
@@ -52,9 +53,7 @@ async fn a_message_outlives_the_link_by_which_it_came() {
     assert_eq!(bench.emulator.calls("update-disposition", "work", 1), 1);
     assert_eq!(bench.count("active"), 0);
     // The next one comes over a new link.
-    while let Err(error) = bench.put(PutMessage::new("next")).await {
-        assert!(error.is_retryable(), "{error:?}");
-    }
+    bench.put(PutMessage::new("next")).await.unwrap();
     assert_eq!(text(&bench.get().await.unwrap()), "next");
 }
 
@@ -72,10 +71,14 @@ async fn the_link_of_a_held_session_is_not_idle() {
     assert_eq!(bench.count("active"), 0);
 }
 
-// The same while the session is held until a delay is over. Its lock is longer than the test.
+// The same while the session is held until a delay is over. Nobody renews its lock in the time of the emulator, so the longest lock outlasts a
+// shorter idle time.
 #[tokio::test]
 async fn the_link_of_a_delayed_session_is_not_idle() {
-    let mut bench = Bench::with(settings(true, "PT5H"), &AS_THE_SERVICE);
+    if is_excluded("long_held::the_link_of_a_delayed_session_is_not_idle") {
+        return;
+    }
+    let mut bench = Bench::with(settings(true, "PT5M"), &["--link-idle-timeout", "60000"]);
     bench.storage =
         options(&bench.emulator).keep_alive(Duration::from_millis(50)).storage(&bench.blobs).unwrap();
     for text in ["first", "second"] {
@@ -85,9 +88,8 @@ async fn the_link_of_a_delayed_session_is_not_idle() {
     bench.update(&leased.message, UpdateMessage::new(2 * MINUTE * 60).ending_lease()).await.unwrap();
     for _ in 0..4 {
         bench.shows_use().await;
-        bench.emulator.advance(STEP);
+        bench.emulator.advance(MINUTE / 2);
     }
-    assert!(4 * STEP > IDLE);
     let messages = bench.emulator.queue("work")["messages"].clone();
     assert!(messages[0]["lockedUntil"].is_number(), "the session was lost: {messages}");
 }

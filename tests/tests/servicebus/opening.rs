@@ -89,6 +89,41 @@ async fn amqp_goes_through_web_sockets_with_and_without_tls() {
     assert_eq!(bench.count("active"), 0);
 }
 
+// A library for WebSocket may log each frame, and with it the token and the payload.
+#[tokio::test]
+async fn the_finest_log_of_a_web_socket_shows_no_token_and_no_payload() {
+    let log = log::record();
+    let bench = Bench::new();
+    let options = Options::from_connection_string(bench.emulator.connection_string()).unwrap();
+    let storage = options.web_socket(true).storage(&bench.blobs).unwrap();
+    storage.queues().put(&bench.queue, PutMessage::new("secret-payload")).await.unwrap();
+    bench.get_from(&storage).await.unwrap();
+    let text = log.text();
+    assert!(text.contains(" TRACE "), "nothing is recorded");
+    let signature = ["sig=", "sig%3D", "SharedAccessSignature"].iter().find(|name| text.contains(**name));
+    assert!(signature.is_none() && !text.contains("secret-payload"), "{signature:?}");
+}
+
+// RFC 6455, section 4.1: a peer that does not name the protocol does not speak it.
+#[tokio::test]
+async fn a_web_socket_of_another_protocol_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let text = format!(
+        "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey={KEY};UseDevelopmentEmulator=true"
+    );
+    let options = Options::from_connection_string(&text).unwrap().web_socket(true);
+    let storage = options.storage(&Storage::memory()).unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            drop(tokio_websockets::ServerBuilder::new().accept(socket).await);
+        }
+    });
+    let error = storage.queues().peek(&QueueName::new("work").unwrap(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error:?}");
+    assert!(format!("{error:?}").contains("not for AMQP"), "{error:?}");
+}
+
 #[tokio::test]
 async fn web_sockets_are_asked_for_as_the_service_wants_them() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -14,6 +14,7 @@ mod stream;
 mod tap;
 mod transaction;
 mod values;
+mod web_socket;
 
 pub(super) use links::Links;
 #[cfg(feature = "testing")]

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
 use super::connection::{Connection, LIMIT};
+use super::sender::{fault_of, fault_of_end};
 use super::values::{Incoming, condition_of};
 use crate::task;
 
@@ -74,10 +75,11 @@ struct Links {
 
 impl Links {
     async fn run(mut self, mut requests: mpsc::Receiver<Sent>, dead: CancellationToken) {
-        let reason = loop {
+        let gone = || Fault::Lost("the connection has ended".to_owned());
+        let end = loop {
             tokio::select! {
                 biased;
-                () = dead.cancelled() => break "the connection has ended".to_owned(),
+                () = dead.cancelled() => break gone(),
                 answer = self.receiver.recv::<Body<Value>>() => match answer {
                     Ok(delivery) => {
                         // Settled by the service; otherwise nobody asks.
@@ -87,13 +89,15 @@ impl Links {
                     Err(error) if error.recovery().link_is_usable() => {
                         tracing::debug!(%error, "an answer of Service Bus could not be read");
                     }
-                    Err(error) => break error.to_string(),
+                    Err(error) => break Fault::Lost(error.to_string()),
                 },
+                // The service detaches idle links, and those of a queue that is deleted.
+                end = self.sender.on_detach() => break fault_of_end(&end),
                 request = requests.recv() => match request {
                     Some(sent) => tokio::select! {
                         biased;
-                        () = dead.cancelled() => break "the connection has ended".to_owned(),
-                        sent = self.send(sent) => if let Err(reason) = sent { break reason },
+                        () = dead.cancelled() => break gone(),
+                        sent = self.send(sent) => if let Err(end) = sent { break end },
                     },
                     None => return,
                 },
@@ -101,12 +105,15 @@ impl Links {
         };
         requests.close();
         for (_, waiting) in self.waiting.drain() {
-            let _ = waiting.send(Err(Fault::Lost(reason.clone())));
+            let _ = waiting.send(Err(end.clone()));
+        }
+        while let Ok((_, answer)) = requests.try_recv() {
+            let _ = answer.send(Err(Fault::NotSent("the management link has ended".to_owned())));
         }
     }
 
     /// Sends a request; fails when the link is of no more use.
-    async fn send(&mut self, (request, answer): Sent) -> Result<(), String> {
+    async fn send(&mut self, (request, answer): Sent) -> Result<(), Fault> {
         // Callers that have given up need no answer.
         self.waiting.retain(|_, waiting| !waiting.is_closed());
         let number = self.next;
@@ -121,8 +128,8 @@ impl Links {
             },
             Ok(Ok(_)) => Fault::NotSent("the request was not accepted".to_owned()),
             Ok(Err(error)) if error.recovery().link_is_usable() => Fault::NotSent(error.to_string()),
-            Ok(Err(error)) => return Err(error.to_string()),
-            Err(_) => return Err("no answer in time".to_owned()),
+            Ok(Err(error)) => return Err(fault_of(&error)),
+            Err(_) => return Err(Fault::Late),
         };
         if let Some(waiting) = self.waiting.remove(&number) {
             let _ = waiting.send(Err(fault));

@@ -1,10 +1,12 @@
 //! A link that sends messages, and the task that owns it.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
 use fe2o3_amqp::Sender;
-use fe2o3_amqp::link::SendError;
+use fe2o3_amqp::link::{DetachError, LinkStateError as State, SendError};
+use fe2o3_amqp::types::definitions::Error as AmqpError;
 use fe2o3_amqp::types::messaging::{Data, Message, Outcome};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -66,6 +68,8 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
                     break;
                 }
             }
+            // The service detaches an idle link, and those of a queue that is deleted. The next message needs another one.
+            _ = sender.on_detach(), if pending.is_empty() => break,
             message = messages.recv() => {
                 let Some((message, answer)) = message else { break };
                 let sending = timeout(LIMIT, sender.send_batchable(message));
@@ -98,6 +102,9 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
         }
     }
     messages.close();
+    while let Ok((_, answer)) = messages.try_recv() {
+        let _ = answer.send(Err(Fault::NotSent("the link has ended".to_owned())));
+    }
     // Who still waits learns that the link has ended: without the link their futures would never end.
 }
 
@@ -113,25 +120,34 @@ fn read(outcome: Answer) -> Result<(), Fault> {
     }
 }
 
-/// Returns the fault of a message whose answer did not come. The link may have ended before or after the message was stored.
-fn fault_of(error: &SendError) -> Fault {
-    use fe2o3_amqp::link::{DetachError as Detach, LinkStateError as State};
+/// Returns the fault of what was sent and got no answer. The link may have ended before or after the service performed it.
+pub(super) fn fault_of(error: &SendError) -> Fault {
     match error {
         SendError::MessageSizeExceeded(_) => Fault::Refused {
             condition: "amqp:link:message-size-exceeded".to_owned(),
             description: error.to_string(),
         },
         SendError::MessageEncodeError => Fault::NotSent(error.to_string()),
-        SendError::Detached(
-            Detach::RemoteClosedWithError(reason) | Detach::RemoteDetachedWithError(reason),
-        )
-        | SendError::LinkStateError(
+        SendError::Detached(error) => fault_of_end(error),
+        SendError::LinkStateError(
             State::RemoteClosedWithError(reason) | State::RemoteDetachedWithError(reason),
-        ) => {
-            let fault = condition_of(reason);
-            // A queue that is gone has no message.
-            if fault.is_missing_entity() { fault } else { Fault::Lost(error.to_string()) }
+        ) => with_reason(reason, error),
+        _ => Fault::Lost(error.to_string()),
+    }
+}
+
+/// Returns the fault of what was sent over a link that has ended.
+pub(super) fn fault_of_end(error: &DetachError) -> Fault {
+    match error {
+        DetachError::RemoteClosedWithError(reason) | DetachError::RemoteDetachedWithError(reason) => {
+            with_reason(reason, error)
         }
         _ => Fault::Lost(error.to_string()),
     }
+}
+
+fn with_reason(reason: &AmqpError, error: &dyn fmt::Display) -> Fault {
+    let fault = condition_of(reason);
+    // A queue that is gone has no message.
+    if fault.is_missing_entity() { fault } else { Fault::Lost(error.to_string()) }
 }

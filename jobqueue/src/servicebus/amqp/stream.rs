@@ -1,10 +1,8 @@
 //! Opens sockets, with TLS where the namespace has it, and through WebSocket if that is wanted.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use fe2o3_amqp_ws::WebSocketStream;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -12,14 +10,13 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::super::connection_string::Namespace;
 use super::super::tls::Trust;
-
-/// The path at which the service takes AMQP through WebSocket.
-const WEB_SOCKET: &str = "/$servicebus/websocket";
+use super::web_socket;
 
 /// A socket, with or without TLS.
-pub trait Socket: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "tests name it"))]
+pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Socket for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 /// Connects to a namespace.
 pub(super) async fn open(namespace: &Namespace, trust: &Trust) -> io::Result<Box<dyn Socket>> {
@@ -32,7 +29,7 @@ pub(super) async fn open(namespace: &Namespace, trust: &Trust) -> io::Result<Box
     socket.set_nodelay(true)?;
     if !namespace.tls {
         return if namespace.web_socket {
-            upgraded("ws", host, port, socket).await
+            Ok(Box::new(web_socket::upgrade("ws", host, port, socket).await?))
         } else {
             Ok(Box::new(socket))
         };
@@ -40,17 +37,9 @@ pub(super) async fn open(namespace: &Namespace, trust: &Trust) -> io::Result<Box
     let config = trust.config().await?;
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let socket = TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
-    if namespace.web_socket { upgraded("wss", host, port, socket).await } else { Ok(Box::new(socket)) }
-}
-
-/// Turns a connection into one of WebSocket.
-async fn upgraded(
-    scheme: &str,
-    host: &str,
-    port: u16,
-    socket: impl Socket + 'static,
-) -> io::Result<Box<dyn Socket>> {
-    let address = format!("{scheme}://{host}:{port}{WEB_SOCKET}");
-    let stream = WebSocketStream::connect_with_stream(address, socket).await;
-    Ok(Box::new(stream.map_err(io::Error::other)?))
+    if namespace.web_socket {
+        Ok(Box::new(web_socket::upgrade("wss", host, port, socket).await?))
+    } else {
+        Ok(Box::new(socket))
+    }
 }

@@ -249,8 +249,8 @@ impl ServiceBus {
         self.control.get("links")
     }
 
-    /// Returns the number of frames that clients have sent: `transfers`, `flows`, `drains` among them, `dispositions`, and detaches
-    /// of `unattached` handles.
+    /// Returns the number of frames that clients have sent: `transfers`, `flows`, `drains` among them, `dispositions`, `detaches`,
+    /// and those among them of `unattached` handles.
     ///
     /// # Panics
     /// When the emulator has ended.

@@ -39,7 +39,7 @@ fn worlds_of_all_features_keep_every_promise() {
 
 #[test]
 fn worlds_on_sqlite_keep_every_promise() {
-    let worlds = number("JOBQUEUE_SQLITE_WORLDS").unwrap_or(12);
+    let worlds = number("JOBQUEUE_SQLITE_WORLDS").unwrap_or(100);
     run::check(&Backend::sqlite(), &mix(), number("JOBQUEUE_SEED"), worlds);
 }
 

@@ -50,6 +50,16 @@ module.exports = {
         });
     },
 
+    async 'links of a queue end with it, those for its management too'(emulator) {
+        await opened(emulator, async ({ queue, raw, sender }) => {
+            const links = [sender, await raw.sender(`${queue}/$management`)];
+            const ends = links.map((link) => once(link, 'sender_error'));
+            await emulator.control('DELETE', `queues/${queue}`);
+            await Promise.all(ends);
+            for (const link of links) assert.equal(link.error.condition, 'amqp:not-found');
+        });
+    },
+
     async 'a settlement before a detach counts'(emulator) {
         await opened(emulator, async ({ queue, raw, sender }) => {
             await raw.send(sender, { body: 'x' });

@@ -2,14 +2,13 @@
 // Decides what an attached link is for, and answers the attach.
 
 const { types } = require('rhea');
-const { AnswerLink, RequestLink } = require('./requests.js');
+const { AnswerLink, ManagementLink, RequestLink } = require('./requests.js');
 const { DeliveryLink } = require('./delivery_link.js');
 const { EntityLink } = require('./entity_link.js');
 const { acceptSession, SESSION_FILTER } = require('./session_link.js');
 const { cbs } = require('./cbs.js');
 const { pathOf } = require('./claims.js');
 const { close } = require('./strikes.js');
-const { management } = require('../management/index.js');
 const { ServiceError, entityDisabled, notAllowed, unauthorized } = require('../errors.js');
 
 const CREDIT = 500;
@@ -86,7 +85,7 @@ function entity(broker, receiver) {
     checkClaim(broker, receiver);
     if (receiver.address === CBS) return new RequestLink(broker, receiver, CBS, cbs(broker));
     const queue = queueOf(broker, receiver);
-    if (receiver.address.endsWith(MANAGEMENT)) return new RequestLink(broker, receiver, queue.name, management(queue));
+    if (receiver.address.endsWith(MANAGEMENT)) return new ManagementLink(broker, receiver, queue);
     if (!queue.deadLetters) throw notAllowed(`Nothing can be sent to '${queue.name}'.`);
     if (['Disabled', 'SendDisabled'].includes(queue.settings.Status)) throw entityDisabled(queue.name);
     return new EntityLink(broker, receiver, queue);

@@ -44,7 +44,7 @@ Session.prototype.on_transfer = function (frame) {
 };
 
 /** The frames that clients have sent, for tests that count them. */
-const frames = { transfers: 0, flows: 0, drains: 0, dispositions: 0, unattached: 0 };
+const frames = { transfers: 0, flows: 0, drains: 0, dispositions: 0, detaches: 0, unattached: 0 };
 for (const [method, count] of [
     ['on_transfer', () => (frames.transfers += 1)],
     ['on_disposition', () => (frames.dispositions += 1)],
@@ -123,6 +123,7 @@ Connection.prototype.on_open = function (frame) {
 const onDetach = Session.prototype.on_detach;
 Session.prototype.on_detach = function (frame) {
     const { handle } = frame.performative;
+    frames.detaches += 1;
     const link = this.remote.handles[handle];
     if (!link?.state.remote_open) {
         const description = `The handle ${handle} is not attached.`;

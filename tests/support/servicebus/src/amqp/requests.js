@@ -4,6 +4,8 @@
 const { message, types } = require('rhea');
 const { Message, entries, plain } = require('../message.js');
 const outcomes = require('./outcomes.js');
+const { close } = require('./strikes.js');
+const { management } = require('../management/index.js');
 const { ServiceError, badRequest } = require('../errors.js');
 
 /** The link by which answers go to a client; answers wait here for credit, because rhea lets one link hold up all others. */
@@ -85,6 +87,25 @@ class RequestLink {
     }
 }
 
+/** A link by which a client manages the messages of a queue. It ends with the queue. */
+class ManagementLink extends RequestLink {
+    constructor(broker, receiver, queue) {
+        super(broker, receiver, queue.name, management(queue));
+        this.queue = queue;
+        queue.links.add(this);
+    }
+
+    /** Detaches the link with an error. */
+    refuse(error) {
+        close(this.receiver, error);
+        this.closed();
+    }
+
+    closed() {
+        this.queue.links.delete(this);
+    }
+}
+
 /** Returns the bytes of an answer to a request. */
 function answerTo(request, { status, description, body = {}, condition }) {
     const properties = {
@@ -98,4 +119,4 @@ function answerTo(request, { status, description, body = {}, condition }) {
     return message.encode({ correlation_id: id, application_properties: properties, body });
 }
 
-module.exports = { AnswerLink, RequestLink, answerTo };
+module.exports = { AnswerLink, ManagementLink, RequestLink, answerTo };

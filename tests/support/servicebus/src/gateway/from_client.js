@@ -23,6 +23,7 @@ function serve(connection, frame) {
 const COUNTED = {
     transfer: (frames) => (frames.transfers += 1),
     disposition: (frames) => (frames.dispositions += 1),
+    detach: (frames) => (frames.detaches += 1),
     flow: (frames, { drain }) => {
         frames.flows += 1;
         if (drain) frames.drains += 1;

@@ -46,7 +46,7 @@ class Gateway {
         this.names = new Names();
         this.faults = new Faults();
         this.tokens = new Exchange(options, this.names, target);
-        this.frames = { transfers: 0, flows: 0, drains: 0, dispositions: 0 };
+        this.frames = { transfers: 0, flows: 0, drains: 0, dispositions: 0, detaches: 0 };
         this.connections = new Set();
         this.opened = 0;
         this.later = distance > 0 ? (action) => setTimeout(action, distance) : (action) => action();

@@ -56,6 +56,8 @@ class Peeks {
         tokens.close();
         const opened = await Requests.open(this.connection, `${queue}/$management`);
         this.queues.set(queue, opened);
+        // The namespace ends the link with the queue; one of that name may be made again.
+        opened.sender.on('sender_close', () => this.queues.get(queue) === opened && this.queues.delete(queue));
         return opened;
     }
 
