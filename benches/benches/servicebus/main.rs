@@ -1,5 +1,6 @@
 //! The cost of a job on Service Bus: frames and time on the tests' emulator, by a worker, and by loops on the same client: one by
-//! hand that keeps the same promises ([`careful`]), and the least that completes a message ([`bare`]).
+//! hand that keeps the same promises ([`careful`]), and the least that completes a message ([`bare`]). A worker on a queue that requires
+//! sessions shows what jobs in order cost; no loop is compared with it.
 //!
 //! ```console
 //! $ cargo bench -p jobqueue-bench --bench servicebus
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jobqueue::servicebus::Options;
-use jobqueue::{JobError, QueueMessage, Storage};
+use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use jobqueue_bench_harness::{cpu_time, median};
 use jobqueue_test_support::servicebus::ServiceBus;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ use serde::{Deserialize, Serialize};
 /// The messages that are handled at the same time.
 const SLOTS: u32 = 32;
 const QUEUE: &str = "thumbnails";
+/// The queue that requires sessions, and the jobs of each of its keys.
+const ALBUMS: &str = "albums";
+const PER_ALBUM: u64 = 10;
 
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "thumbnails", kind = "bench.thumbnail")]
@@ -39,8 +43,21 @@ struct Thumbnail {
     url: String,
 }
 
-/// The handler.
+/// The same, in the order of its album.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "albums", kind = "bench.page")]
+struct Page {
+    number: u64,
+    url: String,
+    #[message(key)]
+    album: u64,
+}
+
 async fn thumbnail(_job: Thumbnail) -> Result<(), JobError> {
+    Ok(())
+}
+
+async fn page(_job: Page) -> Result<(), JobError> {
     Ok(())
 }
 
@@ -49,9 +66,22 @@ enum Side {
     Bare,
     Careful,
     Worker,
+    Sessions,
 }
 
-const SIDES: [(Side, &str); 3] = [(Side::Bare, "bare"), (Side::Careful, "careful"), (Side::Worker, "worker")];
+impl Side {
+    fn queue(self) -> &'static str {
+        if self == Self::Sessions { ALBUMS } else { QUEUE }
+    }
+}
+
+const SIDES: [(Side, &str); 4] = [
+    (Side::Bare, "bare"),
+    (Side::Careful, "careful"),
+    (Side::Worker, "worker"),
+    (Side::Sessions, "sessions"),
+];
+const ALL: usize = SIDES.len();
 
 /// The figures of one run, per job.
 #[derive(Clone, Copy, Default)]
@@ -78,6 +108,7 @@ impl Bench {
         // A token costs a request or two; neither side is to be measured by them.
         let emulator = ServiceBus::emulator(&["--checks-tokens", "false"]);
         emulator.create_queue(QUEUE, serde_json::json!({ "LockDuration": "PT5M" }));
+        emulator.create_queue(ALBUMS, serde_json::json!({ "LockDuration": "PT5M", "RequiresSession": true }));
         let (proxy, frames) = proxy::counting_proxy(emulator.port()).await;
         Self { emulator, blobs: Storage::memory(), proxy, frames, jobs }
     }
@@ -89,20 +120,30 @@ impl Bench {
         Options::from_connection_string(&text).unwrap().storage(&self.blobs).unwrap()
     }
 
-    async fn fill(&self) {
-        let queue = self.storage(self.emulator.port()).queue::<Thumbnail>().await.unwrap();
-        let url = "https://photos.example.org/albums/2026/summer/IMG_20260714_183012.jpeg";
-        let jobs = (0..self.jobs).map(|number| Thumbnail { number, url: url.to_owned() });
-        queue.send_all(jobs).await.unwrap().into_iter().for_each(|sent| drop(sent.unwrap()));
+    async fn fill(&self, side: Side) {
+        let storage = self.storage(self.emulator.port());
+        let url = || "https://photos.example.org/albums/2026/summer/IMG_20260714_183012.jpeg".to_owned();
+        let sent = if side == Side::Sessions {
+            let queue = storage.queue::<Page>().await.unwrap();
+            let jobs = (0..self.jobs).map(|number| Page { number, url: url(), album: number / PER_ALBUM });
+            queue.send_all(jobs).in_order().await
+        } else {
+            let queue = storage.queue::<Thumbnail>().await.unwrap();
+            queue.send_all((0..self.jobs).map(|number| Thumbnail { number, url: url() })).await
+        };
+        sent.unwrap().into_iter().for_each(|sent| drop(sent.unwrap()));
     }
 
     async fn run(&self, side: Side, port: u16) -> Duration {
         let took = match side {
             Side::Bare => bare::run(port, self.jobs).await,
             Side::Careful => careful::run(port, self.jobs).await,
-            Side::Worker => worker::run(self.storage(port), self.jobs).await,
+            Side::Worker => {
+                worker::run(Worker::builder(self.storage(port)).handle(thumbnail), self.jobs).await
+            }
+            Side::Sessions => worker::run(Worker::builder(self.storage(port)).handle(page), self.jobs).await,
         };
-        let left = self.emulator.queue(QUEUE)["counts"]["active"].as_u64().unwrap();
+        let left = self.emulator.queue(side.queue())["counts"]["active"].as_u64().unwrap();
         assert_eq!(left, 0, "messages are left");
         took
     }
@@ -111,11 +152,11 @@ impl Bench {
     async fn measure(&self, side: Side) -> Cost {
         let jobs = self.jobs as f64;
         let per_job = |time: Duration| time.as_secs_f64() * 1e6 / jobs;
-        self.fill().await;
+        self.fill(side).await;
         let (own, other) = (cpu_time(), self.emulator.cpu_time());
         let took = self.run(side, self.emulator.port()).await;
         let (cpu, emulator) = (cpu_time() - own, self.emulator.cpu_time() - other);
-        self.fill().await;
+        self.fill(side).await;
         self.frames.store(0, Ordering::Relaxed);
         self.run(side, self.proxy).await;
         let frames = self.frames.load(Ordering::Relaxed) as f64 / jobs;
@@ -133,11 +174,11 @@ async fn main() {
     {
         return profile(&bench, side, rounds).await;
     }
-    let mut costs = [const { Vec::new() }; 3];
+    let mut costs = [const { Vec::new() }; ALL];
     for round in 0..rounds {
         // Nobody is always the first after a pause of the others.
-        for place in 0..3 {
-            let at = (round + place) % 3;
+        for place in 0..ALL {
+            let at = (round + place) % ALL;
             costs[at].push(bench.measure(SIDES[at].0).await);
         }
     }
@@ -147,14 +188,14 @@ async fn main() {
 /// Runs one side alone.
 async fn profile(bench: &Bench, side: Side, rounds: usize) {
     for _ in 0..rounds {
-        bench.fill().await;
+        bench.fill(side).await;
         let began = Instant::now();
         bench.run(side, bench.emulator.port()).await;
         println!("{:.0} µs a job", began.elapsed().as_secs_f64() * 1e6 / bench.jobs as f64);
     }
 }
 
-fn report(costs: &[Vec<Cost>; 3]) {
+fn report(costs: &[Vec<Cost>; ALL]) {
     let median_of = |at: usize, figure: fn(&Cost) -> f64| median(costs[at].iter().map(figure).collect());
     println!("| {SLOTS} at once | frames | µs | µs of processor | emulator's |\n|---|--:|--:|--:|--:|");
     for (at, (_, name)) in SIDES.into_iter().enumerate() {

@@ -4,23 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use jobqueue::{Event, Storage, Worker};
+use jobqueue::{Event, WorkerBuilder};
 use tokio::sync::Notify;
 
 use super::SLOTS;
 
 /// Runs a worker until it has completed `jobs` messages.
-pub(super) async fn run(storage: Storage, jobs: u64) -> Duration {
+pub(super) async fn run(worker: WorkerBuilder, jobs: u64) -> Duration {
     let (done, all) = (AtomicU64::new(0), Arc::new(Notify::new()));
     let tell = Arc::clone(&all);
-    let worker = Worker::builder(storage).handle(super::thumbnail).concurrency(SLOTS as usize).on_event(
-        move |event| {
-            let is_end = matches!(event, Event::Finished { .. });
-            if is_end && done.fetch_add(1, Ordering::AcqRel) + 1 == jobs {
-                tell.notify_one();
-            }
-        },
-    );
+    let worker = worker.concurrency(SLOTS as usize).on_event(move |event| {
+        let is_end = matches!(event, Event::Finished { .. });
+        if is_end && done.fetch_add(1, Ordering::AcqRel) + 1 == jobs {
+            tell.notify_one();
+        }
+    });
     let began = Instant::now();
     let (tell_time, time) = tokio::sync::oneshot::channel();
     let stop = async move {

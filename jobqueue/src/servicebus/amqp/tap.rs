@@ -198,7 +198,7 @@ pub(super) struct Tap<S> {
     farewell: Farewell,
 }
 
-/// The client wants it; the bytes are nobody's business.
+/// The AMQP client asks for it. The bytes may be secret.
 impl<S> fmt::Debug for Tap<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tap").finish_non_exhaustive()
