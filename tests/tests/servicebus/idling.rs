@@ -28,6 +28,24 @@ impl Bench {
     fn detaches(&self) -> u64 {
         self.emulator.frames()["detaches"].as_u64().unwrap()
     }
+
+    /// Waits until the client has answered further detaches, and so has heard of them.
+    pub(super) async fn hears_of(&self, links: u64, before: u64) {
+        let heard = async {
+            while self.detaches() < before + links {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(MINUTE, heard).await.expect("the client does not answer the detaches");
+    }
+
+    /// Detaches the links of an entity, and waits until the client has heard of that.
+    pub(super) async fn detach(&self, entity: &str) {
+        let before = self.detaches();
+        let struck = self.emulator.strike("detach", Some(entity));
+        assert!(struck > 0, "{entity} has no links");
+        self.hears_of(struck, before).await;
+    }
 }
 
 #[tokio::test]
@@ -44,13 +62,7 @@ async fn links_that_the_service_detaches_after_ten_minutes_are_opened_again() {
         assert!(bench.links_of_the_queue() >= 3, "round {round}");
         let (links, before) = (bench.links_of_the_queue() as u64, bench.detaches());
         bench.emulator.advance(IDLE);
-        // The client answers each detach when it has heard of it.
-        let ended = async {
-            while bench.detaches() < before + links {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(MINUTE, ended).await.unwrap_or_else(|_| panic!("links are left in round {round}"));
+        bench.hears_of(links, before).await;
         assert_eq!(bench.links_of_the_queue(), 0, "round {round}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jobqueue::storage::{PutMessage, StoreErrorKind, UpdateMessage};
-use jobqueue::{Context, JobError, JobInfo, SendOptions, Storage, Worker, WorkerBuilder};
+use jobqueue::{Context, JobError, JobInfo, QueueName, SendOptions, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 use serde_json::json;
@@ -42,6 +42,25 @@ async fn an_expired_session_is_lost_and_its_message_comes_again() {
     other.queues().update(&bench.queue, &again.message, UpdateMessage::new(Duration::ZERO)).await.unwrap();
     let last = bench.next().await;
     assert_eq!((text(&last), last.dequeue_count), ("0", 3));
+}
+
+// What the service does with links for tokens that are idle is not documented.
+#[tokio::test]
+async fn the_end_of_the_link_for_tokens_ends_no_session() {
+    let bench = Bench::of_sessions();
+    bench.put_in("a", "first").await;
+    let first = bench.next().await;
+    bench.detach("$cbs").await;
+    bench.put_in("b", "second").await;
+    let second = bench.next().await;
+    for leased in [first, second] {
+        bench.delete(&leased.message).await.unwrap();
+    }
+    // A token for another queue goes over a new link.
+    bench.emulator.create_queue("other", json!({}));
+    let other = QueueName::new("other").unwrap();
+    bench.store().put(&other, PutMessage::new("third")).await.unwrap();
+    assert_eq!(bench.emulator.queue("other")["counts"]["active"], 1);
 }
 
 // The service does not count such a delivery.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::primitives::Value;
@@ -49,7 +50,10 @@ pub(crate) struct Links {
 #[derive(Debug)]
 struct Live {
     connection: Arc<Connection>,
-    cbs: Node,
+    /// Takes tokens. Its links may end before the connection, which carries sessions and deliveries that would be lost with it.
+    cbs: Mutex<Node>,
+    /// True if tokens cannot be sent over this connection any more.
+    is_deaf: AtomicBool,
     host: String,
     credential: Arc<Credential>,
     /// The times at which tokens are to be renewed, by queue.
@@ -220,7 +224,8 @@ impl Links {
     async fn connect(&self) -> Result<Arc<Live>, Fault> {
         let connection = Connection::open(&self.namespace, &self.trust).await?;
         let live = Arc::new(Live {
-            cbs: Node::attach(&connection, "$cbs").await?,
+            cbs: Mutex::new(Node::attach(&connection, "$cbs").await?),
+            is_deaf: AtomicBool::default(),
             connection,
             host: self.namespace.host.clone(),
             credential: Arc::clone(&self.credential),
@@ -238,7 +243,17 @@ impl Links {
 
 impl Live {
     fn is_gone(&self) -> bool {
-        self.connection.dead.is_cancelled() || self.cbs.is_gone()
+        self.connection.dead.is_cancelled() || self.is_deaf.load(Ordering::Relaxed)
+    }
+
+    /// Returns the node that takes tokens, attached anew if the service has ended its links.
+    async fn cbs(&self) -> Result<Node, Fault> {
+        let mut cbs = self.cbs.lock().await;
+        if cbs.is_gone() {
+            let attached = Node::attach(&self.connection, "$cbs").await;
+            *cbs = attached.inspect_err(|_| self.is_deaf.store(true, Ordering::Relaxed))?;
+        }
+        Ok(cbs.clone())
     }
 
     async fn node(&self, queue: &str) -> Result<Node, Fault> {
@@ -287,7 +302,7 @@ impl Live {
         let Token { text, kind, renewal } = self.credential.token(&audience).await?;
         let properties = vec![("type", kind.to_owned()), ("name", audience)];
         let request = Request { operation: "put-token", properties, body: Value::String(text) };
-        self.cbs.call(request).await?;
+        self.cbs().await?.call(request).await?;
         Ok(renewal)
     }
 

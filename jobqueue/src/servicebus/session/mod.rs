@@ -19,8 +19,7 @@
 //! crash holds it for the rest of the delay.
 //!
 //! **Deliveries are counted here as well.** The service does not count a delivery whose link was closed or lost, as that of a
-//! killed process. The first message after a session was accepted, which is the only one that may have been delivered before,
-//! therefore leaves a number in that blob: see `deliveries`.
+//! killed process. Each delivery therefore writes its number to that blob before it is handed on: see `deliveries`.
 
 mod acceptor;
 mod driver;
