@@ -1,4 +1,4 @@
-//! What an engineer writes by hand on the client for the promises that a worker gives:
+//! The loop that an engineer writes by hand on the client for the promises that a worker gives:
 //!
 //! - as many handlers at the same time as there are slots, each in a task of its own whose panic costs only its own message;
 //! - a message is read as a CloudEvent, its kind and version are checked, and its payload is decoded into the handler's type;
@@ -49,7 +49,7 @@ struct Settle {
     sent: oneshot::Sender<oneshot::Receiver<DeliveryState>>,
 }
 
-/// What the tasks of all messages share.
+/// The state that the tasks of all messages share.
 struct Shared {
     slots: Arc<Semaphore>,
     decisions: mpsc::Sender<Settle>,

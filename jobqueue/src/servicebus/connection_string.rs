@@ -80,19 +80,10 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
         }
     }
     let (host, port) = host(endpoint.ok_or("Endpoint is missing")?)?;
-    let given = |value: Option<&str>, what: &str| match value {
-        Some(value) if !value.is_empty() => Ok(value.into()),
-        _ => Err(format!("{what} is missing")),
-    };
-    let key = match (name, secret) {
-        (None, None) if emulator => {
-            return Err("an emulator needs SharedAccessKeyName and SharedAccessKey".to_owned());
-        }
-        (None, None) => None,
-        _ => {
-            Some(Key { name: given(name, "SharedAccessKeyName")?, secret: given(secret, "SharedAccessKey")? })
-        }
-    };
+    let key = key(name, secret)?;
+    if emulator && key.is_none() {
+        return Err("an emulator needs SharedAccessKeyName and SharedAccessKey".to_owned());
+    }
     let namespace = Namespace {
         host,
         port,
@@ -102,6 +93,17 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
         network: None,
     };
     Ok((namespace, key))
+}
+
+fn key(name: Option<&str>, secret: Option<&str>) -> Result<Option<Key>, Problem> {
+    let given = |value: Option<&str>, what: &str| match value {
+        Some(value) if !value.is_empty() => Ok(value.into()),
+        _ => Err(format!("{what} is missing")),
+    };
+    if name.is_none() && secret.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Key { name: given(name, "SharedAccessKeyName")?, secret: given(secret, "SharedAccessKey")? }))
 }
 
 fn is_web_socket(transport: &str) -> Result<bool, Problem> {

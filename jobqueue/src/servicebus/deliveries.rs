@@ -12,7 +12,7 @@ use super::held::Held;
 use super::texts::{Beside, ROUNDS, SavedText};
 use crate::storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind};
 
-/// Whether a message may be delivered.
+/// The permission to deliver a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     Now,

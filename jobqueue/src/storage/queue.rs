@@ -16,9 +16,9 @@ use super::{
 use crate::name::QueueName;
 use crate::settings::metadata::Metadata;
 
-/// What ends when a lease is over before its time.
+/// A future that ends when a lease is over before its time.
 pub type LeaseEnded = Pin<Box<dyn Future<Output = ()> + Send>>;
-/// What ends when changes of leased messages can be made without delay.
+/// A future that ends when changes of leased messages can be made without delay.
 pub type Preparation = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Queues with the semantics of Azure Storage queues.

@@ -81,14 +81,8 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
                 match sent {
                     Ok(Ok(outcome)) => pending.push(Box::pin(async move { (outcome.await, answer) })),
                     Ok(Err(error)) => {
-                        let is_usable = error.recovery().link_is_usable();
-                        // The last frame was not sent, so that there is no message.
-                        let fault = match fault_of(&error) {
-                            Fault::Lost(reason) => Fault::NotSent(reason),
-                            other => other,
-                        };
-                        let _ = answer.send(Err(fault));
-                        if !is_usable {
+                        let _ = answer.send(Err(fault_before(&error)));
+                        if !error.recovery().link_is_usable() {
                             break;
                         }
                     }
@@ -117,6 +111,14 @@ fn read(outcome: Answer) -> Result<(), Fault> {
         }),
         Ok(_) => Err(Fault::NotSent("the message was released".to_owned())),
         Err(error) => Err(fault_of(&error)),
+    }
+}
+
+/// Returns the fault of a message whose last frame was not sent, so that there is no message.
+fn fault_before(error: &SendError) -> Fault {
+    match fault_of(error) {
+        Fault::Lost(reason) => Fault::NotSent(reason),
+        other => other,
     }
 }
 

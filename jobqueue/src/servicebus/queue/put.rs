@@ -1,5 +1,7 @@
 //! Puts messages.
 
+use uuid::Uuid;
+
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::message::{Outgoing, instant, millis};
@@ -17,7 +19,6 @@ pub(super) async fn put(
     queue: &QueueName,
     message: &PutMessage,
 ) -> Result<PutOutcome, StoreError> {
-    let failed = |fault: Fault| fault.of_change(Operation::Put.as_str(), queue);
     limits::check_put(queue, message)?;
     if Place::of(queue).is_dead_letters {
         let error = StoreError::new(Kind::Unsupported, Operation::Put.as_str(), queue);
@@ -45,24 +46,34 @@ pub(super) async fn put(
         dequeued: 0,
         now: inserted,
     };
-    let sent = outgoing.message(None, None);
-    let receipt = if is_delayed {
-        // By management, which tells the number by which the message can be cancelled.
-        let node = queues.node(queue).await.map_err(before(failed))?;
-        Receipt::Scheduled(manage::schedule(&node, &outgoing.message_id, &sent).await.map_err(failed)?)
-    } else {
-        let link = queues.sender(queue).await.map_err(before(failed))?;
-        link.send(sent).await.map_err(|fault| {
-            if fault.is_not_allowed() {
-                queues.forget_sessions(queue);
-            }
-            failed(fault)
-        })?;
-        Receipt::Sent(nonce)
-    };
+    let receipt = send(queues, queue, &outgoing, nonce).await?;
     queues.notify(queue);
     let message = MessageRef { id: MessageId::new(&id), receipt: receipt.write(nonce) };
     Ok(PutOutcome::new(message, inserted, visible).with_expires(expires))
+}
+
+/// Sends a message, by management if it is delayed: that tells the number by which it can be cancelled.
+async fn send(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    outgoing: &Outgoing<'_>,
+    nonce: Uuid,
+) -> Result<Receipt, StoreError> {
+    let failed = |fault: Fault| fault.of_change(Operation::Put.as_str(), queue);
+    let sent = outgoing.message(None, None);
+    if outgoing.visible.is_some() {
+        let node = queues.node(queue).await.map_err(before(failed))?;
+        let number = manage::schedule(&node, &outgoing.message_id, &sent).await.map_err(failed)?;
+        return Ok(Receipt::Scheduled(number));
+    }
+    let link = queues.sender(queue).await.map_err(before(failed))?;
+    link.send(sent).await.map_err(|fault| {
+        if fault.is_not_allowed() {
+            queues.forget_sessions(queue);
+        }
+        failed(fault)
+    })?;
+    Ok(Receipt::Sent(nonce))
 }
 
 /// Returns the session of a message; `None` in a queue without sessions.

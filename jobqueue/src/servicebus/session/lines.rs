@@ -45,8 +45,8 @@ impl Lines {
     /// Returns a connection with room for a link; drops those that carry none but one.
     fn line(&self) -> Arc<Links> {
         let mut open = lock(&self.open);
-        let mut spare = false;
-        open.retain(|line| Arc::strong_count(line) > 1 || !std::mem::replace(&mut spare, true));
+        let mut has_empty = false;
+        open.retain(|line| Arc::strong_count(line) > 1 || !std::mem::replace(&mut has_empty, true));
         if let Some(line) = open.iter().find(|line| Arc::strong_count(line) <= MOST_LINKS) {
             return Arc::clone(line);
         }

@@ -30,7 +30,7 @@ const HEARTBEAT: [u8; 8] = [0, 0, 0, 8, 2, 0, 0, 0];
 const LINK_IDLE: u64 = 600_000;
 
 /// Emulators that are not in use.
-static SPARE: Mutex<Vec<Lockstep>> = Mutex::new(Vec::new());
+static UNUSED: Mutex<Vec<Lockstep>> = Mutex::new(Vec::new());
 
 /// The connections of an account. Dropping it gives the emulator back.
 pub(super) struct Hub {
@@ -71,8 +71,8 @@ struct End {
 impl Hub {
     /// Begins with an empty namespace. To be called on the world's runtime.
     pub(super) fn open(clock: Arc<dyn Clock>, seed: u64, rates: Rates) -> Arc<Self> {
-        let spare = SPARE.lock().unwrap().pop();
-        let mut emulator = spare.unwrap_or_else(Lockstep::start);
+        let unused = UNUSED.lock().unwrap().pop();
+        let mut emulator = unused.unwrap_or_else(Lockstep::start);
         emulator.begin(millis(&*clock), seed, json!({ "linkIdleTimeout": LINK_IDLE }));
         let rng = StdRng::seed_from_u64(seed ^ 0x7365_7276_6963_6562);
         let (wires, last, due) = (BTreeMap::new(), 0, None);
@@ -289,7 +289,7 @@ impl Drop for Hub {
         let emulator = self.state.get_mut().ok().and_then(|state| state.emulator.take());
         // After a panic it may be in the middle of something.
         if !std::thread::panicking() {
-            SPARE.lock().unwrap().extend(emulator);
+            UNUSED.lock().unwrap().extend(emulator);
         }
     }
 }

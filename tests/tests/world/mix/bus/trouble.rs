@@ -1,4 +1,4 @@
-//! What happens to connections.
+//! The trouble that connections have.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rand::{Rng, RngExt};
 use crate::mix::features::Feature;
 use crate::mix::plan::Plan;
 
-/// How often a connection on which something passes is disturbed.
+/// The rates at which a connection on which something passes is disturbed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rates {
     share: f64,
