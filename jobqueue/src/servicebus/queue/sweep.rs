@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::SystemTime;
 
+use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::texts::Beside;
 use super::{ServiceBusQueues, manage};
@@ -14,6 +15,8 @@ use crate::storage::{
 
 /// The messages on a page of a peek.
 const PAGE: i32 = 250;
+/// The most times that a queue is read whose link says that it was deleted.
+const TRIES: u32 = 3;
 
 pub(super) async fn sweep(
     queues: &ServiceBusQueues,
@@ -66,22 +69,57 @@ fn old_by_queue(
 async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<HashSet<String>, StoreError> {
     let mut used = HashSet::new();
     for queue in [Some(queue.clone()), queue.dead_letter().ok()].into_iter().flatten() {
-        let node = match queues.node(&queue).await {
-            Err(fault) if fault.is_missing_entity() => continue,
-            node => node.map_err(|fault| fault.of_read(Operation::Peek.as_str(), &queue))?,
-        };
-        let mut from = 0;
+        let mut tries = TRIES;
         loop {
-            let page = manage::peek(&node, from, PAGE).await;
-            let page = page.map_err(|fault| fault.of_read(Operation::Peek.as_str(), &queue))?;
-            let Some(last) = page.last() else { break };
-            from = last.sequence.saturating_add(1);
-            for content in &page {
-                used.insert(Beside::name_for(&Held::of(&queue, content, SystemTime::UNIX_EPOCH))?);
+            tries -= 1;
+            match read_in_use(queues, &queue, &mut used).await {
+                Ok(()) => break,
+                // The link of a queue that was deleted says so; there may be another one of that name by now.
+                Err(Unread::Gone(_)) if tries > 0 => {}
+                Err(Unread::Missing) => break,
+                Err(Unread::Gone(fault) | Unread::Failed(fault)) => {
+                    return Err(fault.of_read(Operation::Peek.as_str(), &queue));
+                }
+                Err(Unread::Unnamed(error)) => return Err(error),
             }
         }
     }
     Ok(used)
+}
+
+/// The reason why the messages of a queue were not read.
+enum Unread {
+    /// There is no such queue.
+    Missing,
+    /// The queue was deleted after its link had been attached.
+    Gone(Fault),
+    Failed(Fault),
+    /// A message has an id that names no blob.
+    Unnamed(StoreError),
+}
+
+/// Adds the blobs that messages of one queue may need.
+async fn read_in_use(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    used: &mut HashSet<String>,
+) -> Result<(), Unread> {
+    let is_gone = |fault: &Fault| fault.is_missing_entity();
+    let attached = queues.node(queue).await;
+    let node =
+        attached.map_err(|fault| if is_gone(&fault) { Unread::Missing } else { Unread::Failed(fault) })?;
+    let mut from = 0;
+    loop {
+        let page = manage::peek(&node, from, PAGE).await;
+        let page =
+            page.map_err(|fault| if is_gone(&fault) { Unread::Gone(fault) } else { Unread::Failed(fault) })?;
+        let Some(last) = page.last() else { return Ok(()) };
+        from = last.sequence.saturating_add(1);
+        for content in &page {
+            let name = Beside::name_for(&Held::of(queue, content, SystemTime::UNIX_EPOCH));
+            used.insert(name.map_err(Unread::Unnamed)?);
+        }
+    }
 }
 
 async fn remove(
