@@ -3,7 +3,7 @@
 use url::Url;
 
 use super::secret::Secret;
-use crate::entra::TokenSource;
+use jobqueue_entra::TokenSource;
 
 /// A storage account as the adapter needs it. `Debug` shows no secret.
 #[derive(Debug, Clone)]
@@ -12,13 +12,11 @@ pub(super) struct Account {
     pub(super) name: String,
     /// The address of its queues, without a slash at the end of the path.
     pub(super) queues: Url,
-    /// The address of its blobs.
     pub(super) blobs: Url,
     /// The credential for all requests.
     pub(super) credential: Credential,
 }
 
-/// The credential of an account.
 #[derive(Debug, Clone)]
 pub(super) enum Credential {
     /// The account's key, which grants everything and signs each request.

@@ -9,8 +9,9 @@ use azure_storage_queue::{QueueClient, QueueServiceClient, QueueServiceClientOpt
 
 use super::account::{self, Account, Credential};
 use super::pipeline;
-use crate::name::{BlobName, ContainerName, QueueName};
-use crate::storage::{StoreError, StoreErrorKind};
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{BlobName, ContainerName, QueueName};
+use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The version of the service's protocol: the oldest with all features that are used here, so that emulators and Azure
 /// Stack support it.
@@ -35,8 +36,8 @@ pub(super) struct Connection {
 pub(super) struct Setup {
     pub(super) account: Account,
     pub(super) roots: Vec<reqwest::Certificate>,
+    pub(super) runtime: Runtime,
     /// The client that answers instead of the network.
-    #[cfg(feature = "testing")]
     pub(super) in_process: Option<Arc<dyn azure_core::http::HttpClient>>,
 }
 
@@ -44,12 +45,13 @@ impl Connection {
     /// Creates the clients; sends no request.
     pub(super) fn open(setup: Setup) -> Result<Arc<Self>, StoreError> {
         let failed = |what: &str, source: Box<dyn std::error::Error + Send + Sync>| {
-            StoreError::new(StoreErrorKind::InvalidInput, "open storage", &setup.account.name)
+            StoreError::new(StoreErrorKind::Configuration, "open storage", &setup.account.name)
                 .with_detail(what.to_owned())
                 .with_source(source)
         };
         let http =
             http_client(&setup).map_err(|error| failed("no HTTP client", error.without_url().into()))?;
+        let exchange = pipeline::exchange(http, setup.in_process.as_ref());
         let account = &setup.account;
         let token = || match &account.credential {
             Credential::Token(source) => source.credential().map(Some),
@@ -60,7 +62,7 @@ impl Connection {
             account.queues.clone(),
             token()?,
             Some(QueueServiceClientOptions {
-                client_options: pipeline::client_options(&setup, &account.queues, &http),
+                client_options: pipeline::client_options(account, &account.queues, Arc::clone(&exchange)),
                 version: API_VERSION.to_owned(),
             }),
         );
@@ -68,7 +70,7 @@ impl Connection {
             account.blobs.clone(),
             token()?,
             Some(BlobServiceClientOptions {
-                client_options: pipeline::client_options(&setup, &account.blobs, &http),
+                client_options: pipeline::client_options(account, &account.blobs, Arc::clone(&exchange)),
                 version: API_VERSION.to_owned(),
             }),
         );
@@ -87,6 +89,10 @@ impl Connection {
 
     pub(super) fn account(&self) -> &Account {
         &self.setup.account
+    }
+
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.setup.runtime
     }
 
     pub(super) fn queue_service(&self) -> &QueueServiceClient {

@@ -40,7 +40,6 @@ const IGNORED: [&str; 7] = [
     "FileSecondaryEndpoint",
 ];
 
-/// Parses a connection string.
 pub(super) fn parse(text: &str) -> Result<Account, Problem> {
     let settings = Settings::read(text)?;
     if let Some(value) = settings.get("UseDevelopmentStorage") {

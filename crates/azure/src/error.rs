@@ -11,7 +11,7 @@ use jiff::fmt::rfc2822;
 
 use super::call::Call;
 use super::pipeline::{ExchangeError, is_of_the_service};
-use crate::storage::{StoreError, StoreErrorKind};
+use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The greatest difference between the clocks at which the service accepts signatures.
 const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
@@ -30,7 +30,7 @@ pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError 
         }
         ErrorKind::Credential => call
             .error(StoreErrorKind::Unauthorized)
-            .with_detail(format!("the credential gave no token: {error}")),
+            .with_detail(format!("the credential returned no token: {error}")),
         ErrorKind::DataConversion => {
             call.unreadable("the answer does not have the form of this operation's answers")
         }
@@ -234,7 +234,6 @@ fn retry_after(headers: &Headers) -> Option<Duration> {
     Some(wait.min(MAX_RETRY_AFTER))
 }
 
-/// Parses an HTTP date.
 pub(super) fn http_date(text: &str) -> Option<SystemTime> {
     let timestamp: Timestamp = rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok()?;
     Some(timestamp.into())

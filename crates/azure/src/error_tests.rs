@@ -1,5 +1,5 @@
 use super::*;
-use crate::storage::StoreErrorKind as K;
+use jobqueue_storage::StoreErrorKind as K;
 
 fn answer(status: u16, headers: &[(&'static str, &str)], effect_once: bool) -> StoreError {
     let mut all = Headers::new();
@@ -79,7 +79,7 @@ fn reading_leaves_nothing_open() {
     assert!(!answer(500, &[], false).is_ambiguous());
 }
 
-/// Checks F114: neither the body nor the SDK's text, which repeats it, gets into the error.
+/// Neither the body nor the SDK's text, which repeats it, gets into the error.
 #[test]
 fn bodies_are_not_repeated() {
     for status in [400, 403, 500] {
@@ -89,7 +89,7 @@ fn bodies_are_not_repeated() {
     }
 }
 
-/// Checks F3: the service's requested pause is read in each of its forms.
+/// The service's requested pause is read in each of its forms.
 #[test]
 fn retry_after_is_read() {
     let wait = |name, value| answer(503, &[(name, value)], true).retry_after();
@@ -100,7 +100,7 @@ fn retry_after_is_read() {
     assert_eq!(wait("retry-after", "soon"), None);
 }
 
-/// Checks F14: a wrong clock looks like a wrong key; the answer's date distinguishes them.
+/// A wrong clock looks like a wrong key; the answer's date distinguishes them.
 #[test]
 fn a_wrong_clock_is_told() {
     let date = "Fri, 20 Nov 2020 20:37:46 GMT";

@@ -1,7 +1,7 @@
 //! Azure Storage: queues, blobs and blob leases of a storage account, or of the emulator Azurite.
 //!
-//! [`Options`] sets the account and its credential, and opens it as a [`Storage`](crate::storage::Storage). Microsoft's
-//! crates `azure_storage_queue` and `azure_storage_blob` make the requests. This module adds what they lack: signatures
+//! [`Options`] sets the account and its credential, and opens its storage. Microsoft's
+//! crates `azure_storage_queue` and `azure_storage_blob` make the requests. This module adds signatures
 //! by account key, limits on answers, errors by the service's codes, and a log without receipts and signatures. None of
 //! the SDK's types are part of this module's interface, except the trait `TokenCredential`.
 //!
@@ -11,8 +11,15 @@
 //! - Durations are whole seconds; they are rounded up.
 //! - Put, get, update and delete of messages are sent once. Calls that may be repeated without harm are sent up to
 //!   three times while the service is unavailable. No call takes longer than 30 seconds.
+//!
+//! # What this crate knows
+//! The port of `jobqueue-storage`, and Azure Storage. It knows nothing of messages, queues of types and workers; the crate `jobqueue` re-exports it
+//! as `jobqueue::azure` (feature `azure`).
+
+#![forbid(unsafe_code)]
 
 mod account;
+mod attempts;
 mod blob;
 mod call;
 mod connection;

@@ -8,12 +8,12 @@ use super::connection::{Connection, Setup};
 use super::connection_string;
 use super::probe;
 use super::queue::AzureQueues;
-use crate::entra::{TokenSource, credential_methods};
-use crate::error::{Error, ErrorKind};
-use crate::name::{ContainerName, QueueName};
-use crate::storage::{Access, Storage, StoreError, StoreErrorKind};
+use jobqueue_entra::{TokenSource, credential_methods};
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{Access, OpenStores, StoreError, StoreErrorKind, Stores};
+use jobqueue_storage::{ContainerName, QueueName};
 
-/// Options for a storage account: its addresses, its credential, and its certificates.
+/// Options for a storage account: its addresses, its credential, and its certificates. `Storage::open` takes them.
 ///
 /// There are three kinds of credential: the account's key and a shared access signature, both in a [connection
 /// string](Self::from_connection_string), and Entra ID, for an [endpoint](Self::from_endpoint). `Debug` shows none of
@@ -22,10 +22,12 @@ use crate::storage::{Access, Storage, StoreError, StoreErrorKind};
 /// # Examples
 /// ```no_run
 /// # async fn example() -> Result<(), jobqueue::Error> {
+/// use jobqueue::Storage;
 /// use jobqueue::azure::Options;
 ///
-/// let emulator = Options::from_connection_string("UseDevelopmentStorage=true")?.open().await?;
-/// let account = Options::from_endpoint("https://myaccount.queue.core.windows.net")?.open().await?;
+/// let emulator = Options::from_connection_string("UseDevelopmentStorage=true")?;
+/// let account = Options::from_endpoint("https://myaccount.queue.core.windows.net")?;
+/// let storage = Storage::open(account).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
@@ -43,8 +45,8 @@ impl Options {
     /// endpoints is enough where the host names the service (`….queue.…`). Settings for tables and files are ignored.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) with the name of the wrong or missing setting, never with its value.
-    pub fn from_connection_string(text: &str) -> Result<Self, Error> {
+    /// [`Configuration`](StoreErrorKind::Configuration) with the name of the wrong or missing setting, never with its value.
+    pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
         connection_string::parse(text).map(Self::new).map_err(misconfigured)
     }
 
@@ -56,8 +58,8 @@ impl Options {
     /// identity if there is one, else the developer's `az` or `azd` login. The methods below fix the choice.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) when the text is not an https address of a storage account.
-    pub fn from_endpoint(endpoint: &str) -> Result<Self, Error> {
+    /// [`Configuration`](StoreErrorKind::Configuration) when the text is not an https address of a storage account.
+    pub fn from_endpoint(endpoint: &str) -> Result<Self, StoreError> {
         let given = account::endpoint("the endpoint", endpoint).map_err(misconfigured)?;
         if given.scheme() != "https" {
             return Err(misconfigured(
@@ -72,20 +74,14 @@ impl Options {
     }
 
     fn new(account: Account) -> Self {
-        let setup = Setup {
-            account,
-            roots: Vec::new(),
-            #[cfg(feature = "testing")]
-            in_process: None,
-        };
-        Self { setup }
+        Self { setup: Setup { account, roots: Vec::new(), runtime: Runtime::new(), in_process: None } }
     }
 
     /// Sets the address of the blobs, where it does not follow from that of the queues.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) when the text is not an address, or is plain http to another machine.
-    pub fn blob_endpoint(mut self, endpoint: &str) -> Result<Self, Error> {
+    /// [`Configuration`](StoreErrorKind::Configuration) when the text is not an address, or is plain http to another machine.
+    pub fn blob_endpoint(mut self, endpoint: &str) -> Result<Self, StoreError> {
         let url = account::endpoint("the blob endpoint", endpoint).map_err(misconfigured)?;
         if matches!(self.setup.account.credential, Credential::Token(_)) && url.scheme() != "https" {
             return Err(misconfigured(
@@ -106,38 +102,27 @@ impl Options {
     /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) when the text is not a certificate.
-    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, Error> {
+    /// [`Configuration`](StoreErrorKind::Configuration) when the text is not a certificate.
+    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, StoreError> {
         let certificate = reqwest::Certificate::from_pem(pem)
             .map_err(|_| misconfigured("the root certificate is not a certificate in PEM".to_owned()))?;
         self.setup.roots.push(certificate);
         Ok(self)
     }
 
-    /// Sends all requests to `client` instead of the network, complete with their signatures: for tests and
-    /// measurements without a service.
-    #[cfg(feature = "testing")]
-    pub fn in_process(mut self, client: Arc<dyn azure_core::http::HttpClient>) -> Self {
-        self.setup.in_process = Some(client);
+    /// Sets the runtime, from which the requests and everything that is built on the storage take jitter, ids and the
+    /// time.
+    pub fn runtime(mut self, runtime: Runtime) -> Self {
+        self.setup.runtime = runtime;
         self
     }
 
-    /// Opens the storage. Sends no request: a wrong key or address shows with the first operation, and
-    /// [`probe`](Self::probe) checks for it.
-    ///
-    /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) when tokens would go over plain http, or no client can be created.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, nothing is left to undo.
-    pub async fn open(self) -> Result<Storage, Error> {
-        let connection = self.connect().map_err(cannot_be_used)?;
-        let description = format!("azure:{}", connection.account().name);
-        Ok(Storage::new(
-            Arc::new(AzureQueues::new(Arc::clone(&connection))),
-            Arc::new(AzureBlobs::new(connection)),
-            description,
-        ))
+    /// Sends all requests to `client` instead of the network, complete with their signatures: for tests and
+    /// measurements without a service. Hidden, because `client` is of a crate whose versions are not promised.
+    #[doc(hidden)]
+    pub fn in_process(mut self, client: Arc<dyn azure_core::http::HttpClient>) -> Self {
+        self.setup.in_process = Some(client);
+        self
     }
 
     /// Checks whether a process has the permissions for `access` to `queue`, and changes nothing.
@@ -147,7 +132,7 @@ impl Options {
     /// storage cannot be reached. A queue that does not exist is not an error.
     ///
     /// # Cancel safety
-    /// The call only asks, so the future may be dropped at any time.
+    /// The call changes nothing, so the future may be dropped at any time.
     pub async fn probe(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         probe::queue(&*self.clone().connect()?, queue, access).await
     }
@@ -159,7 +144,7 @@ impl Options {
     /// Those of [`probe`](Self::probe).
     ///
     /// # Cancel safety
-    /// The call only asks, so the future may be dropped at any time.
+    /// The call changes nothing, so the future may be dropped at any time.
     pub async fn probe_blobs(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
         probe::blobs(&*self.clone().connect()?, container, access).await
     }
@@ -168,22 +153,31 @@ impl Options {
         let account = &self.setup.account;
         let clear = [&account.queues, &account.blobs].iter().any(|url| url.scheme() != "https");
         if clear && matches!(account.credential, Credential::Token(_)) {
-            return Err(refused("tokens of Entra ID need https".to_owned()));
+            return Err(misconfigured("tokens of Entra ID need https".to_owned()));
         }
         Connection::open(self.setup)
     }
 }
 
-fn misconfigured(problem: String) -> Error {
-    cannot_be_used(refused(problem))
+impl OpenStores for Options {
+    /// Opens the storage. Sends no request: the first operation fails with a wrong key or address;
+    /// [`probe`](Options::probe) checks both.
+    ///
+    /// # Errors
+    /// [`Configuration`](StoreErrorKind::Configuration) when tokens would go over plain http, or no client can be created.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing is left to undo.
+    async fn open(self) -> Result<Stores, StoreError> {
+        let connection = self.connect()?;
+        let description = format!("azure:{}", connection.account().name);
+        let runtime = connection.runtime().clone();
+        let queues = Arc::new(AzureQueues::new(Arc::clone(&connection)));
+        Ok(Stores::new(queues, Arc::new(AzureBlobs::new(connection)), description).with_runtime(runtime))
+    }
 }
 
-/// The cause never quotes the settings, which may hold a key.
-fn cannot_be_used(cause: StoreError) -> Error {
-    Error::new(ErrorKind::Configuration, "the Azure storage cannot be used as it is configured")
-        .with_source(cause)
-}
-
-fn refused(problem: String) -> StoreError {
-    StoreError::new(StoreErrorKind::InvalidInput, "open storage", "azure").with_detail(problem)
+/// The error never quotes the settings, which may hold a key.
+fn misconfigured(problem: String) -> StoreError {
+    StoreError::new(StoreErrorKind::Configuration, "open storage", "azure").with_detail(problem)
 }

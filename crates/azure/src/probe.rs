@@ -13,10 +13,10 @@ use super::call::{Call, with_receipt};
 use super::connection::Connection;
 use super::pipeline::PLACEHOLDER;
 use super::xml;
-use crate::name::{BlobName, ContainerName, QueueName};
-use crate::storage::{Access, LeaseId, PopReceipt, StoreError, StoreErrorKind};
+use jobqueue_storage::{Access, LeaseId, PopReceipt, StoreError, StoreErrorKind};
+use jobqueue_storage::{BlobName, ContainerName, QueueName};
 
-/// The id of no message of any queue.
+/// An id that no message has.
 const NO_MESSAGE: &str = "00000000-0000-0000-0000-000000000000";
 
 /// A permission and its purpose.
@@ -74,8 +74,9 @@ pub(super) async fn blobs(
 ) -> Result<(), StoreError> {
     let call = Call::reads("probe permissions", container);
     let mut missing = Missing::default();
-    let blob = BlobName::new(container.clone(), format!("probe/{}", LeaseId::random().expose()))
-        .map_err(|error| call.refuse(error.to_string()))?;
+    let blob =
+        BlobName::new(container.clone(), format!("probe/{}", LeaseId::random(connection.runtime()).expose()))
+            .map_err(|error| call.refuse(error.to_string()))?;
     let client = connection.blob(&blob);
     let write = Permission { letter: 'w', purpose: "write large payloads and hold leases" };
     missing.note(write, call.run(async { client.acquire_lease(15, None).await.map(drop) }).await)?;
@@ -97,7 +98,7 @@ struct Missing {
 }
 
 impl Missing {
-    /// Notes whether `answer` was a refusal. Only failures that show neither are errors.
+    /// Records a refusal. Failures that are neither success nor refusal are errors.
     fn note(&mut self, permission: Permission, answer: Result<(), StoreError>) -> Result<(), StoreError> {
         self.tried += 1;
         match answer {

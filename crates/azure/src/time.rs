@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::call::Call;
 use super::error::http_date;
-use crate::storage::StoreError;
+use jobqueue_storage::StoreError;
 
 /// The year that means "never".
 const NEVER: &str = " 9999 ";

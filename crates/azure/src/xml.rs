@@ -6,9 +6,8 @@
 use quick_xml::events::{BytesRef, Event};
 use quick_xml::reader::Reader;
 
-use crate::storage::rules::illegal_character;
+use jobqueue_storage::rules::illegal_character;
 
-/// A message of an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RawMessage {
     pub(super) id: Option<String>,
@@ -21,7 +20,6 @@ pub(super) struct RawMessage {
     pub(super) text: Option<Result<String, String>>,
 }
 
-/// The messages of an answer.
 #[derive(Debug, Default)]
 pub(super) struct RawMessages {
     pub(super) messages: Vec<RawMessage>,

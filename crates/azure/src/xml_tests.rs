@@ -22,7 +22,7 @@ fn a_message_is_read_whole() {
     assert_eq!(message.dequeue_count.as_deref(), Some("2"));
 }
 
-/// Checks F19: a new or missing element in one message affects neither it nor the others.
+/// A new or missing element in one message affects neither it nor the others.
 #[test]
 fn odd_elements_are_passed_over() {
     let message = one(
@@ -33,7 +33,7 @@ fn odd_elements_are_passed_over() {
     assert_eq!((message.receipt, message.dequeue_count), (None, None));
 }
 
-/// Checks F90, F19: an unreadable text affects only its own message.
+/// An unreadable text affects only its own message.
 #[test]
 fn a_bad_text_spoils_no_other() {
     let body = [
@@ -77,7 +77,7 @@ fn an_empty_list_is_no_failure() {
     }
 }
 
-/// Checks F87: a written text is read back byte for byte.
+/// A written text is read back byte for byte.
 #[test]
 fn texts_survive_the_way_there_and_back() {
     for text in ["", "  ", "\r\n\t x", "]]>", "&amp;<>\"'", "ü€😀\u{FFFD}\u{85}\u{7F}"] {

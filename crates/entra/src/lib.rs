@@ -1,4 +1,10 @@
-//! The sources of Entra ID tokens, for all services of Azure.
+//! The sources of Entra ID tokens, for the adapters of `jobqueue` to services of Azure.
+//!
+//! The crate knows credentials and tokens. It knows nothing of storages: an adapter asks a [`TokenSource`] for a credential, and
+//! sends the token in its own way. Applications use the options of the adapters, `jobqueue::azure::Options` and
+//! `jobqueue::servicebus::Options`.
+
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +24,7 @@ const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The choice of a credential.
 #[derive(Clone)]
-pub(crate) enum TokenSource {
+pub enum TokenSource {
     /// Workload identity if its variables are set; else managed identity; else developer tools.
     Automatic,
     /// The identity of the machine, or the user-assigned one with this client id.
@@ -31,22 +37,23 @@ pub(crate) enum TokenSource {
     Custom(Arc<dyn TokenCredential>),
 }
 
-/// The methods by which options choose the source of their tokens; the options have a method `token` that keeps it.
+/// Writes the methods by which options choose the source of their tokens. The options have a method `token` that keeps it.
+#[macro_export]
 macro_rules! credential_methods {
     () => {
         /// Uses the identity of the machine, or the user-assigned one with `client_id`.
         pub fn managed_identity(self, client_id: Option<&str>) -> Self {
-            self.token(TokenSource::Managed(client_id.map(str::to_owned)))
+            self.token($crate::TokenSource::Managed(client_id.map(str::to_owned)))
         }
 
         /// Uses workload identity: `AZURE_CLIENT_ID`, `AZURE_TENANT_ID` and `AZURE_FEDERATED_TOKEN_FILE`.
         pub fn workload_identity(self) -> Self {
-            self.token(TokenSource::Workload)
+            self.token($crate::TokenSource::Workload)
         }
 
         /// Uses the login of `az` or `azd`.
         pub fn developer_tools(self) -> Self {
-            self.token(TokenSource::DeveloperTools)
+            self.token($crate::TokenSource::DeveloperTools)
         }
 
         /// Uses a credential of the application's own: any [`TokenCredential`](azure_core::credentials::TokenCredential) of `azure_core`
@@ -56,16 +63,15 @@ macro_rules! credential_methods {
             self,
             credential: std::sync::Arc<dyn azure_core::credentials::TokenCredential>,
         ) -> Self {
-            self.token(TokenSource::Custom(credential))
+            self.token($crate::TokenSource::Custom(credential))
         }
     };
 }
-pub(crate) use credential_methods;
 
 impl TokenSource {
     /// Returns a credential with connections and a cache of its own. The application's credential is shared: there is
     /// only one.
-    pub(crate) fn credential(&self) -> azure_core::Result<Arc<dyn TokenCredential>> {
+    pub fn credential(&self) -> azure_core::Result<Arc<dyn TokenCredential>> {
         let inner: Arc<dyn TokenCredential> = match self {
             Self::Automatic => match WorkloadIdentityCredential::new(None) {
                 Ok(workload) => workload,
@@ -104,7 +110,7 @@ fn managed(client_id: Option<String>) -> azure_core::Result<Arc<ManagedIdentityC
     }))
 }
 
-/// A credential that tries managed identity, then developer tools, and keeps the one that gave the first token.
+/// A credential that tries managed identity, then developer tools, and keeps the first that returns a token.
 #[derive(Debug)]
 struct FirstThatWorks {
     managed: Arc<ManagedIdentityCredential>,
@@ -150,7 +156,6 @@ impl TokenCredential for Named {
     }
 }
 
-/// Shortens the credential's own text, which says what to do.
 fn shortened(text: &str) -> String {
     const MOST: usize = 400;
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MOST).collect()

@@ -5,14 +5,12 @@
 
 use url::Url;
 
-#[cfg(feature = "testing")]
 use super::network::Network;
 use super::sas::Key;
 
 /// The problem with a string, as a sentence without secrets.
 pub(super) type Problem = String;
 
-/// A namespace: where it is.
 #[derive(Debug, Clone)]
 pub(super) struct Namespace {
     pub(super) host: String,
@@ -23,12 +21,10 @@ pub(super) struct Namespace {
     /// True if AMQP goes through WebSocket.
     pub(super) web_socket: bool,
     /// The network of a test; `None` for sockets.
-    #[cfg(feature = "testing")]
     pub(super) network: Option<std::sync::Arc<dyn Network>>,
 }
 
 impl Namespace {
-    /// Returns the port for AMQP.
     pub(super) fn amqp_port(&self) -> u16 {
         self.port.unwrap_or(match (self.web_socket, self.tls) {
             (false, true) => 5671,
@@ -84,14 +80,7 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
     if emulator && key.is_none() {
         return Err("an emulator needs SharedAccessKeyName and SharedAccessKey".to_owned());
     }
-    let namespace = Namespace {
-        host,
-        port,
-        tls: !emulator,
-        web_socket,
-        #[cfg(feature = "testing")]
-        network: None,
-    };
+    let namespace = Namespace { host, port, tls: !emulator, web_socket, network: None };
     Ok((namespace, key))
 }
 

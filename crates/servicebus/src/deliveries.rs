@@ -1,4 +1,4 @@
-//! Numbers the deliveries of messages in sessions, and keeps what is known of a message that was given back there.
+//! Numbers the deliveries of messages in sessions, and stores the state of messages that were put back there.
 //!
 //! The service does not count a delivery that ended with its link, so that the message of a process that is killed again and again would always
 //! come for the first time, and two of its runs would have the same fence. The blob of a message's text therefore also has the number of the last
@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::held::Held;
 use super::texts::{Beside, ROUNDS, SavedText};
-use crate::storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind};
+use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind};
 
 /// The permission to deliver a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Beside {
                     (Condition::IfAbsent, String::new())
                 }
                 Some(saved) => {
-                    if let Some(at) = saved.not_before.map(since_1970).filter(|at| self.clock.now() < *at) {
+                    if let Some(at) = saved.not_before.map(since_1970).filter(|at| self.runtime.now() < *at) {
                         return Ok(Begun::NotBefore(at));
                     }
                     held.begins(counted.max(saved.delivery.saturating_add(1)));
@@ -69,7 +69,7 @@ impl Beside {
             }
         }
         Err(StoreError::new(Kind::Unavailable, "get messages", &held.queue)
-            .with_detail("others write the text of the same message all the time"))
+            .with_detail("gave up after repeated conflicts: other processes keep updating this message"))
     }
 
     /// Saves the text of a message that is given back, and the time before which it must not be delivered.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::storage::{StoreError, StoreErrorKind as Kind};
+use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 
 /// The reason why an exchange with the service failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -20,7 +20,7 @@ pub(super) enum Fault {
     #[error("no answer came in time")]
     Late,
     /// The answer was not understood.
-    #[error("the answer was not understood: {0}")]
+    #[error("unexpected answer: {0}")]
     Unreadable(String),
 }
 

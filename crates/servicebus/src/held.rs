@@ -1,4 +1,4 @@
-//! The messages that this process holds under locks, shared by a handle and those that were detached from it.
+//! The messages that this process holds under locks, shared by a handle and its detached copies.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::session::Session;
-use crate::name::QueueName;
-use crate::storage::{ETag, MessageId};
-use crate::sync::lock;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::sync::lock;
+use jobqueue_storage::{ETag, MessageId};
 
 /// The time that a message is remembered after its lock has ended, for answers that come late.
 const MEMORY: Duration = Duration::from_secs(600);
@@ -69,7 +69,7 @@ impl HeldMessages {
         entries.insert(token, Entry { held: Arc::new(held), forget_at });
     }
 
-    /// Returns a message by the token of its lock, if it is the one that is meant.
+    /// Returns a message by the token of its lock, if it matches.
     pub(super) fn get(&self, queue: &QueueName, id: &MessageId, token: Uuid) -> Option<Arc<Held>> {
         let entries = lock(&self.entries);
         let held = &entries.get(&token)?.held;

@@ -3,7 +3,12 @@
 use std::fmt;
 use std::io;
 
-use super::amqp::Socket;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A socket, with or without TLS.
+pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 /// A request of the management API.
 #[derive(Clone, Copy)]

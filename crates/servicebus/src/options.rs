@@ -12,12 +12,12 @@ use super::sas::{Key, VALIDITY};
 use super::texts::Beside;
 use super::tls::Trust;
 use super::token::Credential;
-use crate::clock::{Clock, SystemClock};
-use crate::entra::{TokenSource, credential_methods};
-use crate::error::{Error, ErrorKind};
-use crate::storage::{BlobStore, QueueStore, Storage};
+use jobqueue_entra::{TokenSource, credential_methods};
+use jobqueue_storage::clock::Clock;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{BlobStore, QueueStore, StoreError, StoreErrorKind, Stores};
 
-/// The shortest and the longest lock that the service allows.
+/// The minimum and maximum lock of the service.
 const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
 
 /// The credential that was given.
@@ -27,10 +27,10 @@ enum Given {
     Entra(TokenSource),
 }
 
-/// The shortest and the longest window of duplicate detection that the service allows.
+/// The minimum and maximum window of duplicate detection of the service.
 const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Duration::from_secs(7 * 86_400);
 
-/// A namespace of Service Bus, and how its queues are used. The value is read by [`open`](Self::open), once.
+/// A namespace of Service Bus, and options of its queues. The value is read by [`open`](Self::open), once.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,7 +38,8 @@ const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Dur
 ///
 /// let blobs = Storage::connect("https://myaccount.queue.core.windows.net").await?;
 /// let options = servicebus::Options::from_connection_string(&std::env::var("SERVICEBUS")?)?;
-/// let storage = options.lock_duration(std::time::Duration::from_secs(120))?.storage(&blobs)?;
+/// let options = options.lock_duration(std::time::Duration::from_secs(120))?;
+/// let storage = Storage::from(options.with_blobs_of(&blobs));
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -51,19 +52,19 @@ pub struct Options {
     wait: Duration,
     keep_alive: Duration,
     token_validity: Option<Duration>,
-    clock: Arc<dyn Clock>,
+    runtime: Runtime,
 }
 
 impl Options {
     /// Returns options for the namespace of a connection string, by its key:
     /// `Endpoint=sb://NAMESPACE.servicebus.windows.net/;SharedAccessKeyName=…;SharedAccessKey=…`. With
     /// `UseDevelopmentEmulator=true` the connection has no TLS. Without name and key, tokens come from Entra ID: the credential is chosen
-    /// on first use, as [`azure::Options::from_endpoint`](crate::azure::Options::from_endpoint) does it, and the methods below
+    /// on first use, as `azure::Options::from_endpoint` does it, and the methods below
     /// fix the choice. The identity needs the role Azure Service Bus Data Owner, or Sender and Receiver for queues that exist.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration), naming the wrong setting; the text never quotes a value.
-    pub fn from_connection_string(text: &str) -> Result<Self, Error> {
+    /// [`Configuration`](StoreErrorKind::Configuration), naming the wrong setting; the text never quotes a value.
+    pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
         let (namespace, key) = connection_string::parse(text).map_err(refused)?;
         Ok(Self {
             namespace,
@@ -73,7 +74,7 @@ impl Options {
             wait: Duration::from_millis(50),
             keep_alive: Duration::from_secs(240),
             token_validity: None,
-            clock: Arc::new(SystemClock),
+            runtime: Runtime::new(),
         })
     }
 
@@ -84,12 +85,12 @@ impl Options {
         self
     }
 
-    /// Sets the length of the locks in queues that are created: 5 seconds to 5 minutes. The default is a minute. Queues that
-    /// exist keep theirs.
+    /// Sets the length of the locks in created queues: 5 seconds to 5 minutes. The default is a minute. Existing queues
+    /// keep theirs.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) for another length.
-    pub fn lock_duration(mut self, length: Duration) -> Result<Self, Error> {
+    /// [`Configuration`](StoreErrorKind::Configuration) for another length.
+    pub fn lock_duration(mut self, length: Duration) -> Result<Self, StoreError> {
         if !LOCK.contains(&length) {
             return Err(refused("a lock lasts 5 seconds to 5 minutes".to_owned()));
         }
@@ -97,13 +98,13 @@ impl Options {
         Ok(self)
     }
 
-    /// Lets queues that are created detect duplicates within a window of 20 seconds to 7 days: a send that is repeated after a lost answer
-    /// is one job, and so are two sends with one id of one source, whatever they contain. The default is off. Queues that exist cannot be switched. Not on
-    /// the tier Basic.
+    /// Enables duplicate detection in created queues, within a window of 20 seconds to 7 days: a send repeated after a
+    /// lost answer is one job, and so are two sends with the same id and source, whatever they contain. The default is
+    /// off. Existing queues cannot be switched. Not available on the tier Basic.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) for another window.
-    pub fn duplicate_detection(mut self, window: Duration) -> Result<Self, Error> {
+    /// [`Configuration`](StoreErrorKind::Configuration) for another window.
+    pub fn duplicate_detection(mut self, window: Duration) -> Result<Self, StoreError> {
         if !WINDOW.contains(&window) {
             return Err(refused("the window of duplicate detection is 20 seconds to 7 days".to_owned()));
         }
@@ -111,10 +112,10 @@ impl Options {
         Ok(self)
     }
 
-    /// Lets queues that are created require sessions. Then the service itself keeps the order of messages that are sent
-    /// [in order](crate::SendOptions::in_order), and no record of it is written. The default is off. Queues that exist cannot be switched, and
-    /// are used as they are; only a sender whose key has no other claim than Send cannot see how they are, and believes this option. Not
-    /// on the tier Basic.
+    /// Makes created queues require sessions. Then the service itself keeps the order of messages that are sent in
+    /// order (`SendOptions::in_order`), without a record of the framework. The default is off. Existing queues cannot
+    /// be switched, and are used as they are; only a sender whose key has no claim but Send cannot read their setting,
+    /// and relies on this option. Not available on the tier Basic.
     pub fn sessions(mut self, on: bool) -> Self {
         self.new.sessions = on;
         self
@@ -134,14 +135,14 @@ impl Options {
         self
     }
 
-    /// Sets the interval at which the link of a session that is held shows that it is in use. The default is 4 minutes: the service
+    /// Sets the interval of keep-alive frames on the link of a held session. The default is 4 minutes: the service
     /// detaches idle links after 10, and the session ends with its link.
     pub fn keep_alive(mut self, interval: Duration) -> Self {
         self.keep_alive = interval.max(Duration::from_millis(10));
         self
     }
 
-    /// Sets the validity of the tokens that are made of the key. The default is an hour.
+    /// Sets the validity of the tokens created from the key. The default is an hour.
     pub fn token_validity(mut self, validity: Duration) -> Self {
         self.token_validity = Some(validity.max(Duration::from_secs(1)));
         self
@@ -149,12 +150,19 @@ impl Options {
 
     /// Sets the clock, by default the system's. It must agree with that of the service.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+        self.runtime = self.runtime.with_clock(clock);
         self
     }
 
-    /// Reaches the namespace by a network of a test instead of sockets.
-    #[cfg(feature = "testing")]
+    /// Sets the runtime, from which the connections and everything that is built on the storage take the time, ids and
+    /// tasks.
+    pub fn runtime(mut self, runtime: Runtime) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// Reaches the namespace by a network of a simulation instead of sockets.
+    #[doc(hidden)]
     pub fn network(mut self, network: Arc<dyn super::Network>) -> Self {
         self.namespace.network = Some(network);
         self
@@ -163,8 +171,8 @@ impl Options {
     /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) when the text is not a certificate.
-    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, Error> {
+    /// [`Configuration`](StoreErrorKind::Configuration) when the text is not a certificate.
+    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, StoreError> {
         if !self.trust.add(pem) {
             return Err(refused("the root certificate is not a certificate in PEM".to_owned()));
         }
@@ -176,33 +184,31 @@ impl Options {
         format!("servicebus:{}", self.namespace.host)
     }
 
-    /// Opens a storage of these queues and of the blobs of another storage. All processes that use the queues must use
-    /// the same blobs. Sends no request: a wrong key or address shows with the first operation.
-    ///
-    /// # Errors
-    /// None today; a later version may check more.
-    pub fn storage(self, blobs: &Storage) -> Result<Storage, Error> {
-        let description = format!("{} + blobs of {}", self.description(), blobs.description());
-        let queues = self.open(Arc::clone(blobs.blobs()));
-        Storage::builder().queues(queues).blobs_of(blobs).description(description).build()
+    /// Returns the storage of these queues and of the blobs of another storage. All processes that use the queues must use
+    /// the same blobs. Sends no request: the first operation fails with a wrong key or address.
+    pub fn with_blobs_of(self, blobs: impl Into<Stores>) -> Stores {
+        let Stores { blobs, description, .. } = blobs.into();
+        let description = format!("{} + blobs of {description}", self.description());
+        let runtime = self.runtime.clone();
+        Stores::new(self.open(Arc::clone(&blobs)), blobs, description).with_runtime(runtime)
     }
 
     /// Opens the queues. `blobs` keep their settings, and the texts that are saved under a lock; all processes that use the
-    /// queues must use the same blobs. Sends no request: a wrong key or address shows with the first operation.
+    /// queues must use the same blobs. Sends no request: the first operation fails with a wrong key or address.
     pub fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
         let namespace = Arc::new(self.namespace);
         let credential = Arc::new(match self.credential {
             Given::Key(key) => {
                 let validity = self.token_validity.unwrap_or(VALIDITY);
-                Credential::Key(key, validity, Arc::clone(&self.clock))
+                Credential::Key(key, validity, self.runtime.clone())
             }
             Given::Entra(source) => Credential::entra(source),
         });
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
-        let links = Links::new(namespace, self.trust, credential, Arc::clone(&self.clock));
+        let links = Links::new(namespace, self.trust, credential, self.runtime.clone());
         let links = links.keeping_alive(self.keep_alive);
-        let beside = Beside { blobs, clock: self.clock };
+        let beside = Beside { blobs, runtime: self.runtime };
         Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside, self.wait))
     }
 }
@@ -218,6 +224,7 @@ impl fmt::Debug for Options {
     }
 }
 
-fn refused(problem: String) -> Error {
-    Error::new(ErrorKind::Configuration, format!("Service Bus cannot be used as it is configured: {problem}"))
+/// The error never quotes the settings, which may hold a key.
+fn refused(problem: String) -> StoreError {
+    StoreError::new(StoreErrorKind::Configuration, "open storage", "servicebus").with_detail(problem)
 }

@@ -2,12 +2,11 @@
 
 use std::borrow::Cow;
 
-use crate::name::{DEAD_LETTER_SUFFIX, QueueName};
+use jobqueue_storage::{DEAD_LETTER_SUFFIX, QueueName};
 
 /// The place of a queue in the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place<'n> {
-    /// The name of the queue of the service.
     pub(super) queue: &'n str,
     /// True for its dead-letter queue.
     pub(super) is_dead_letters: bool,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::texts::{Beside, metadata_blob};
-use crate::name::QueueName;
-use crate::settings::metadata::{MAX_METADATA_BYTES, Metadata};
-use crate::storage::{Operation, PutBlob, StoreError, StoreErrorKind as Kind};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{
+    MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
+};
 
 /// JSON doubles some characters, and adds some per entry.
 const MAX_BLOB: u64 = 16 * MAX_METADATA_BYTES as u64;

@@ -12,13 +12,12 @@ use uuid::Uuid;
 
 use super::held::Held;
 use super::place::Place;
-use crate::clock::Clock;
-use crate::name::{BlobName, ContainerName, QueueName};
-use crate::storage::{
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{BlobName, ContainerName, QueueName};
+use jobqueue_storage::{
     BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
 };
 
-/// The container of this adapter.
 const CONTAINER: &str = "jobqueue-servicebus";
 /// A number of up to ten digits, perhaps a time, and a line break precede the text.
 const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 40;
@@ -29,7 +28,7 @@ pub(super) const ROUNDS: u32 = 5;
 #[derive(Clone)]
 pub(super) struct Beside {
     pub(super) blobs: Arc<dyn BlobStore>,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) runtime: Runtime,
 }
 
 impl fmt::Debug for Beside {
@@ -50,15 +49,13 @@ pub(super) struct SavedText {
 }
 
 impl Beside {
-    /// Returns the blob of a name.
     pub(super) fn blob(name: &str) -> Result<BlobName, StoreError> {
-        let refused = |error: crate::name::NameError| {
+        let refused = |error: jobqueue_storage::NameError| {
             StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
         };
         BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
     }
 
-    /// Returns the blob for a message.
     pub(super) fn name_of(held: &Held) -> Result<BlobName, StoreError> {
         name_of(held)
     }
@@ -68,7 +65,6 @@ impl Beside {
         Ok(name_of(held)?.name().to_owned())
     }
 
-    /// Creates the container.
     pub(super) async fn create(&self) -> Result<(), StoreError> {
         self.blobs.create_container(Self::blob("x")?.container()).await
     }
@@ -79,7 +75,6 @@ impl Beside {
         Ok(saved.and_then(|saved| Some((saved.text?, saved.tag))))
     }
 
-    /// Returns what was saved for a message.
     pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
         read(&*self.blobs, &name_of(held)?).await
     }
@@ -118,12 +113,12 @@ impl Beside {
             }
         }
         Err(StoreError::new(Kind::Unavailable, "update message", &held.queue)
-            .with_detail("others write the same text all the time"))
+            .with_detail("gave up after repeated conflicts: other processes keep updating this text"))
     }
 
     /// Writes the text of a message that is to be dead-lettered; returns its number, under which the dead letter finds it.
     pub(super) async fn write_letter(&self, held: &Held, text: &str) -> Result<Uuid, StoreError> {
-        let letter = crate::entropy::uuid_v4();
+        let letter = self.runtime.uuid_v4();
         let name = letter_blob(Place::of(&held.queue).queue, letter)?;
         let data = Bytes::from(format!("{}\n{text}", held.dequeue_count));
         match self.blobs.put_blob(&name, data.clone(), PutBlob::new()).await {
@@ -144,7 +139,7 @@ impl Beside {
         }
     }
 
-    /// Removes the text of a message that is gone. A failure leaves a blob that nobody reads.
+    /// Deletes the text of a deleted message. A failure leaves an orphaned blob.
     pub(super) async fn forget(&self, held: &Held) {
         if held.saved.is_none() {
             return;
@@ -167,8 +162,8 @@ fn name_of(held: &Held) -> Result<BlobName, StoreError> {
     Beside::blob(&format!("texts/{queue}/{}-{id}", held.sequence))
 }
 
-/// Returns the name of the blob with the text of a dead letter. Its number cannot be guessed: a message that names the blob of
-/// another one was written by somebody who can read the blobs anyway.
+/// Returns the name of the blob with the text of a dead letter. Its number cannot be guessed: only a program that can
+/// read the blobs can name the blob of another message.
 fn letter_blob(queue: &str, letter: Uuid) -> Result<BlobName, StoreError> {
     Beside::blob(&format!("letters/{queue}/{letter}"))
 }
@@ -198,7 +193,6 @@ fn parse(data: &[u8]) -> Option<(u32, Option<u64>, Option<String>)> {
     Some((number.parse().ok()?, time, text))
 }
 
-/// The name of the blob with a queue's metadata.
 pub(super) fn metadata_blob(queue: &QueueName) -> Result<BlobName, StoreError> {
     Beside::blob(&format!("queues/{queue}"))
 }

@@ -43,7 +43,7 @@ impl Trust {
         self.config.get_or_try_init(read).await.cloned()
     }
 
-    /// Returns the configuration of a client that trusts nobody, for connections without TLS.
+    /// Returns the configuration of a client without trusted roots, for connections without TLS.
     ///
     /// # Errors
     /// The library supports none of the versions of TLS.

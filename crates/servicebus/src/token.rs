@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::error::Fault;
 use super::sas::Key;
-use crate::clock::Clock;
-use crate::entra::TokenSource;
+use jobqueue_entra::TokenSource;
+use jobqueue_storage::runtime::Runtime;
 
 /// The part of a token's life after which it is renewed.
 const RENEW_AFTER: f64 = 0.75;
@@ -20,12 +20,11 @@ const SCOPE: &str = "https://servicebus.azure.net/.default";
 
 /// The right to use a namespace.
 pub(super) enum Credential {
-    /// A shared access key, the validity of the signatures that are made with it, and the clock by which they are made.
-    Key(Key, Duration, Arc<dyn Clock>),
+    /// A shared access key, the validity of the signatures that are made with it, and the runtime that has the clock by which they are made.
+    Key(Key, Duration, Runtime),
     Entra(TokenSource, OnceCell<Arc<dyn TokenCredential>>),
 }
 
-/// A token for an audience.
 pub(super) struct Token {
     pub(super) text: String,
     /// The name of its kind, for `$cbs`.
@@ -42,11 +41,11 @@ impl Credential {
     /// Returns a token for `audience`, such as `sb://host/queue`.
     pub(super) async fn token(&self, audience: &str) -> Result<Token, Fault> {
         match self {
-            Self::Key(key, validity, clock) => {
+            Self::Key(key, validity, runtime) => {
                 let renewal = Instant::now() + validity.mul_f64(RENEW_AFTER);
-                let text = key.sign(audience, clock.now() + *validity);
+                let text = key.sign(audience, runtime.now() + *validity);
                 let text =
-                    text.ok_or_else(|| Fault::NotSent("no token can be made of this key".to_owned()))?;
+                    text.ok_or_else(|| Fault::NotSent("cannot create a token from this key".to_owned()))?;
                 Ok(Token { text, kind: "servicebus.windows.net:sastoken", renewal })
             }
             Self::Entra(source, chosen) => {
@@ -83,5 +82,5 @@ impl fmt::Debug for Credential {
 
 /// The credential may have a token later: its own service may be down.
 fn none(error: azure_core::Error) -> Fault {
-    Fault::NotSent(format!("the credential gave no token: {error}"))
+    Fault::NotSent(format!("the credential returned no token: {error}"))
 }

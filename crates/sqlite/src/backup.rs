@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::error::{Cause, from_sql};
 use super::process_guard::ProcessGuard;
 use super::{open, schema};
-use crate::storage::{StoreError, StoreErrorKind};
+use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// Copies the store in the file `from` to a new file `to`: its state at one moment, while others continue to use it.
 ///
@@ -41,7 +41,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
     schema::require_current(&connection)?;
-    // SQLite writes into an existing empty file. A file that SQLite creates itself could be read by everybody.
+    // SQLite writes into an existing empty file. A file that SQLite creates itself could be world-readable.
     open::create_private(&to)?;
     let copied = connection.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map_err(from_sql);
     if copied.is_err() {

@@ -9,13 +9,16 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::clock::{StoreClock, to_instant};
 use super::error::{Applied, Failure};
 use super::ids::Ids;
-use super::queue::{Pending, insert_pending};
-use crate::name::QueueName;
-use crate::storage::{Operation, StoreError, StoreErrorKind};
+use super::new_row::{self, NewRow, Pending};
+use super::statements::Statements;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{Operation, StoreError, StoreErrorKind};
 
 /// An open write transaction.
 pub(super) struct Batch<'c> {
     connection: &'c Connection,
+    runtime: Runtime,
     /// The newest time that the file has seen.
     seen: i64,
     now: i64,
@@ -27,9 +30,7 @@ pub(super) struct Batch<'c> {
     note: bool,
     changed: bool,
     queues: Vec<(QueueName, Option<QueueRow>)>,
-    /// The statements used so far. They return to the connection's cache when the transaction ends: looking them up
-    /// there for every message is a considerable part of the cost of a message.
-    statements: Vec<(&'static str, CachedStatement<'c>)>,
+    statements: Statements<'c>,
     /// Messages that were put and are not inserted yet.
     pending: Vec<Pending>,
 }
@@ -63,6 +64,7 @@ impl<'c> Batch<'c> {
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let mut batch = Self {
             connection,
+            runtime: clock.runtime().clone(),
             seen,
             now: seen,
             ids,
@@ -70,7 +72,7 @@ impl<'c> Batch<'c> {
             note: false,
             changed: false,
             queues: Vec::new(),
-            statements: Vec::new(),
+            statements: Statements::new(connection),
             pending: Vec::new(),
         };
         batch.look_at(clock);
@@ -84,22 +86,18 @@ impl<'c> Batch<'c> {
         self.note |= self.now - self.seen >= NOTE_EVERY || clock.is_ahead();
     }
 
-    /// Returns the connection, for statements.
+    /// Returns the source of receipts.
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
     pub(super) fn connection(&self) -> &'c Connection {
         self.connection
     }
 
     /// Returns a statement: prepared once per connection, and looked up once per transaction.
     pub(super) fn statement(&mut self, sql: &'static str) -> rusqlite::Result<&mut CachedStatement<'c>> {
-        // The same text at another address is merely prepared twice.
-        let at = match self.statements.iter().position(|(known, _)| std::ptr::eq(*known, sql)) {
-            Some(at) => at,
-            None => {
-                self.statements.push((sql, self.connection.prepare_cached(sql)?));
-                self.statements.len() - 1
-            }
-        };
-        Ok(&mut self.statements[at].1)
+        self.statements.get(sql)
     }
 
     /// Returns the present time in milliseconds since 1970.
@@ -107,7 +105,6 @@ impl<'c> Batch<'c> {
         self.now
     }
 
-    /// Returns the present time.
     pub(super) fn instant(&self) -> SystemTime {
         to_instant(self.now)
     }
@@ -177,7 +174,12 @@ impl<'c> Batch<'c> {
             return Ok(());
         }
         let pending = std::mem::take(&mut self.pending);
-        insert_pending(self, &pending)
+        new_row::insert_pending(&mut self.statements, self.now, &pending)
+    }
+
+    /// Inserts messages with their texts at once.
+    pub(super) fn insert(&mut self, queue: i64, rows: &[(NewRow, &String)]) -> rusqlite::Result<()> {
+        new_row::insert(&mut self.statements, self.now, queue, rows)
     }
 
     /// Writes all notes; returns `None` when nothing was changed and there is nothing to commit.
@@ -235,7 +237,6 @@ impl<'c> Batch<'c> {
     }
 }
 
-/// Returns a refusal of `operation` on `subject`.
 pub(super) fn refuse(kind: StoreErrorKind, operation: Operation, subject: impl std::fmt::Display) -> Failure {
     Failure::Refused(StoreError::new(kind, operation.as_str(), subject))
 }

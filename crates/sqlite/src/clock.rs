@@ -9,11 +9,11 @@
 //! clock: a clock that is wrong for a moment expires no message. A process that has just started has nothing to compare
 //! with, and believes its clock at once.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::clock::Clock;
-use crate::sync::lock;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::sync::lock;
 
 /// The end of the year 9999: no instant is later, so no sum overflows.
 pub(super) const LAST_INSTANT: i64 = 253_402_300_799_999;
@@ -21,7 +21,7 @@ pub(super) const LAST_INSTANT: i64 = 253_402_300_799_999;
 /// The clock of an open store.
 #[derive(Debug)]
 pub(super) struct StoreClock {
-    wall: Arc<dyn Clock>,
+    wall: Runtime,
     state: Mutex<State>,
 }
 
@@ -55,7 +55,7 @@ impl State {
         let since = *self.doubted_since.get_or_insert_with(|| {
             tracing::warn!(
                 ahead_ms = wall - expected,
-                "the wall clock stepped ahead; it is believed if it stays so for a minute"
+                "the wall clock stepped ahead; the new time is accepted after a minute"
             );
             present
         });
@@ -68,8 +68,13 @@ impl State {
 }
 
 impl StoreClock {
-    pub(super) fn new(wall: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(wall: Runtime) -> Self {
         Self { wall, state: Mutex::default() }
+    }
+
+    /// Returns the runtime that has the wall clock.
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.wall
     }
 
     /// Returns whether the wall clock has stepped back, so that this clock is ahead of the clocks of later processes.
@@ -89,7 +94,7 @@ impl StoreClock {
         let present = Instant::now();
         let ahead = state.ahead;
         state.last = state.believe((wall + ahead).min(LAST_INSTANT), present).max(floor);
-        state.at = self.wall.may_be_set_wrong().then_some(present);
+        state.at = self.wall.clock().may_be_set_wrong().then_some(present);
         state.last
     }
 }
@@ -119,12 +124,14 @@ pub(super) fn after(now: i64, wait: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
+    use std::sync::Arc;
+
+    use jobqueue_storage::clock::{Clock as _, ManualClock};
 
     #[test]
     fn time_goes_on_when_the_wall_clock_steps_back() {
         let wall = Arc::new(ManualClock::new());
-        let clock = StoreClock::new(wall.clone());
+        let clock = StoreClock::new(Runtime::new().with_clock(wall.clone()));
         let before = clock.now(0);
         wall.set(wall.now() - Duration::from_secs(3600));
         assert_eq!(clock.now(0), before);
@@ -134,7 +141,7 @@ mod tests {
 
     #[test]
     fn time_is_never_below_what_the_file_has_seen() {
-        let clock = StoreClock::new(Arc::new(ManualClock::new()));
+        let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::new())));
         let now = clock.now(0);
         assert_eq!(clock.now(now + 5000), now + 5000);
         assert_eq!(clock.now(0), now + 5000);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rusqlite::ErrorCode;
 
-use crate::name::{BlobName, ContainerName, QueueName};
-use crate::storage::{StoreError, StoreErrorKind};
+use jobqueue_storage::{BlobName, ContainerName, QueueName};
+use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// A failure that concerns several operations; each of them gets an error of its own from it.
 #[derive(Debug, Clone)]
@@ -50,7 +50,6 @@ impl Cause {
         matches!(self.kind, StoreErrorKind::Corrupt | StoreErrorKind::Stopped)
     }
 
-    /// Returns the error of `operation` on `subject`.
     pub(super) fn error(&self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
         let mut error = StoreError::new(self.kind, operation, subject).with_ambiguous(self.ambiguous);
         if let Some(detail) = &self.detail {
@@ -77,13 +76,13 @@ pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
             (K::Corrupt, "the file is not a SQLite database, or its beginning is damaged")
         }
         Some(ErrorCode::SystemIoFailure) if extended == rusqlite::ffi::SQLITE_IOERR_SHMSIZE => {
-            (K::Full, "no room for the index of the write-ahead log")
+            (K::Full, "no space for the index of the write-ahead log")
         }
         Some(ErrorCode::SystemIoFailure) => (K::Stopped, "the disk failed; check it first"),
         Some(ErrorCode::ReadOnly) => (K::Unauthorized, "the file cannot be written"),
         Some(ErrorCode::PermissionDenied) => (K::Unauthorized, "the file may not be accessed"),
         Some(ErrorCode::CannotOpen) if extended == rusqlite::ffi::SQLITE_CANTOPEN_SYMLINK => {
-            (K::InvalidInput, "the path is a symbolic link; name the file itself")
+            (K::InvalidInput, "the path is a symbolic link; pass the path of the file itself")
         }
         Some(ErrorCode::CannotOpen) => (K::Unavailable, "the file cannot be opened"),
         Some(ErrorCode::TooBig) => (K::TooLarge, "SQLite holds at most 1,000,000,000 bytes in a value"),

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::error::Cause;
-use crate::storage::StoreErrorKind;
+use jobqueue_storage::StoreErrorKind;
 
 /// The health of an open store, shared by its threads.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Health {
             _ => cause.clone(),
         };
         if self.poison.set(kept.ambiguous(false)).is_ok() {
-            tracing::error!(kind = ?cause.kind(), "the store stops for good; open it again");
+            tracing::error!(kind = ?cause.kind(), "the store has stopped; open it again");
         }
     }
 }
@@ -62,7 +62,6 @@ impl Health {
 mod tests {
     use super::*;
 
-    // F69
     #[test]
     fn a_child_made_by_fork_is_refused() {
         let health = Health { process: std::process::id().wrapping_add(1), poison: OnceLock::new() };

@@ -2,8 +2,8 @@
 //!
 //! The holder creates the file and locks it before it asks for the lease, and keeps it open as long as it may use the
 //! lease. The operating system ends the lock when the process has ended, however it ended, and not before: a stopped
-//! process keeps it. So whoever gets the lock of a lease's file knows that nobody can use the lease any more. Numbers of
-//! processes and names of hosts prove nothing, since both are used again.
+//! process keeps it. So a process that gets the lock of a lease's file has proof that the former holder no longer uses
+//! the lease. Process ids and host names prove nothing, since both are reused.
 //!
 //! Without the file, as after it was deleted, nothing is proven, and the lease ends by its time.
 
@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::storage::LeaseId;
-use crate::sync::lock;
+use jobqueue_storage::LeaseId;
+use jobqueue_storage::sync::lock;
 
 /// The age from which a file without a holder is removed. No lease with an end lasts longer than a minute.
 const OLD: Duration = Duration::from_secs(3600);
@@ -45,7 +45,7 @@ impl Gone {
 }
 
 impl Holders {
-    /// Returns the holders beside a database, and removes the old files of those that have gone.
+    /// Returns the holders beside a database, and removes files of ended processes.
     pub(super) fn beside(database: &Path) -> Self {
         let holders = Self { database: database.to_owned(), held: Mutex::default() };
         if let Err(error) = holders.remove_old() {
@@ -54,7 +54,7 @@ impl Holders {
         holders
     }
 
-    /// Shows that this process holds `lease`, or is about to. A failure only delays those who come after a crash.
+    /// Records that this process holds `lease`, or is about to. A failure only delays the take-over after a crash.
     pub(super) fn hold(&self, lease: &LeaseId) {
         let path = self.path(lease);
         let mut held = lock(&self.held);
@@ -85,7 +85,7 @@ impl Holders {
     }
 
     fn path(&self, lease: &LeaseId) -> PathBuf {
-        // The id is a secret; a digest tells nothing of it.
+        // The id is a secret; a digest does not reveal it.
         let digest = Sha256::digest(lease.expose());
         let hex: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         let mut name = self.prefix();
@@ -134,6 +134,7 @@ fn create_locked(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jobqueue_storage::runtime::Runtime;
 
     fn files(folder: &Path) -> usize {
         fs::read_dir(folder).unwrap().count()
@@ -144,7 +145,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("jobs.db");
         let (one, other) = (Holders::beside(&database), Holders::beside(&database));
-        let lease = LeaseId::random();
+        let lease = LeaseId::random(&Runtime::new());
         assert!(other.gone(&lease).is_none(), "nothing is known");
         one.hold(&lease);
         one.hold(&lease);
@@ -160,7 +161,11 @@ mod tests {
     fn files_are_removed_with_their_leases_and_when_old() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("jobs.db");
-        let (lives, crashed, fresh) = (LeaseId::random(), LeaseId::random(), LeaseId::random());
+        let (lives, crashed, fresh) = (
+            LeaseId::random(&Runtime::new()),
+            LeaseId::random(&Runtime::new()),
+            LeaseId::random(&Runtime::new()),
+        );
         let holders = Holders::beside(&database);
         holders.hold(&lives);
         let died = Holders::beside(&database);

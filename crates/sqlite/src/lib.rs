@@ -2,19 +2,20 @@
 //!
 //! ```no_run
 //! # async fn open() -> Result<(), jobqueue::Error> {
-//! let storage = jobqueue::sqlite::Options::new("jobs.db").open().await?;
+//! let storage = jobqueue::Storage::open(jobqueue::sqlite::Options::new("jobs.db")).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # What it promises
 //! - **Durability.** An operation is answered after its transaction is committed with `synchronous=FULL`: it survives a
-//!   crash of the process and, on an honest disk, a power cut. [`Synchronous::Normal`] trades the latter for speed.
+//!   crash of the process and, unless the disk loses synced data, a power cut. [`Synchronous::Normal`] trades the
+//!   latter for speed.
 //! - **Strictness.** An expired receipt is refused in the statement itself; receipts are 128 random bits.
-//! - **Several processes.** Any number may open the file at once. A commit in one wakes those who wait in others. While
-//!   another holds the write lock, operations wait as long as [`Options::busy_timeout`] says.
-//! - **Loud failure.** A full disk fails the operation, which is then not applied. Damage in the file, or a failed
-//!   write or sync, stops the store until it is opened again ([`Stopped`](crate::storage::StoreErrorKind::Stopped)). A
+//! - **Several processes.** Any number may open the file at once. A commit in one wakes the subscriptions of the
+//!   others. While another process holds the write lock, operations wait for up to [`Options::busy_timeout`].
+//! - **Visible failures.** On a full disk the operation fails and is not applied. Damage in the file, or a failed
+//!   write or sync, stops the store until it is opened again ([`Stopped`](jobqueue_storage::StoreErrorKind::Stopped)). A
 //!   failed sync is never repeated as if it had not failed, and damage is never read as an empty queue.
 //! - **One schema.** When a newer program migrates the file's tables while this one has it open, the next operation is
 //!   refused. A program never writes to tables of a schema that it does not know.
@@ -32,22 +33,31 @@
 //! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one open;
 //!   both are refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is
 //!   opened.
-//! - The time to count a queue ([`Queue::approximate_len`](crate::Queue::approximate_len)) grows with its length: some 40 ms for a million
+//! - The time to count a queue (`Queue::approximate_len`) grows with its length: some 40 ms for a million
 //!   messages on an idle machine. The reading thread counts.
 //! - Use [`backup`] (or `VACUUM INTO`) for copies. Never copy, or open by other means than SQLite, a file in use:
 //!   closing it would end SQLite's locks on it in this process.
-//! - The application may keep tables of its own in the file and join transactions with [`put_in`]. The file's
-//!   `application_id`, `user_version` and all names that begin with `jobqueue_` are ours.
+//! - The application may keep its own tables in the file and join transactions with [`put_in`]. The file's
+//!   `application_id`, `user_version` and all names that begin with `jobqueue_` belong to this crate.
+//!
+//! # What this crate knows
+//! The port of `jobqueue-storage`, and SQLite. It knows nothing of messages, queues of types and workers; the crate `jobqueue` re-exports it as
+//! `jobqueue::sqlite` (feature `sqlite`).
+
+#![forbid(unsafe_code)]
 
 mod backup;
 mod batch;
 mod blob;
+mod checkpoint;
 mod clock;
 mod error;
 mod health;
 mod holders;
 mod ids;
+mod journal;
 mod metadata;
+mod new_row;
 mod notifiers;
 mod open;
 mod options;
@@ -60,6 +70,7 @@ mod reader;
 mod receipt;
 mod schema;
 mod space;
+mod statements;
 mod store;
 mod task;
 mod transaction;
@@ -67,7 +78,7 @@ mod upkeep;
 mod watch;
 mod writer;
 
-/// The `rusqlite` whose connections and transactions this crate takes.
+/// The `rusqlite` whose connections and transactions this crate accepts.
 ///
 /// This crate accepts a range of its versions, and Cargo links one of them. An application that depends on `rusqlite` too
 /// must get the same one; with this re-export it needs no dependency of its own.
@@ -75,5 +86,5 @@ pub use rusqlite;
 
 pub use backup::backup;
 pub use options::{Options, Synchronous};
-pub(crate) use transaction::{WITHOUT_LOCK, get_blob_in, holds_write_lock};
+pub use transaction::{WITHOUT_LOCK, get_blob_in, holds_write_lock};
 pub use transaction::{put_blob_in, put_in};

@@ -1,8 +1,7 @@
 //! Stores metadata as a JSON list of pairs, so that names keep their case.
 
-use crate::settings::metadata::Metadata;
+use jobqueue_storage::Metadata;
 
-/// Returns the text of the metadata.
 pub(super) fn to_text(metadata: &Metadata) -> String {
     serde_json::Value::from_iter(metadata.iter().map(|(name, value)| serde_json::json!([name, value])))
         .to_string()

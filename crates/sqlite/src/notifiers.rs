@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::name::QueueName;
-use crate::storage::{Notifier, Subscription};
-use crate::sync::lock;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::sync::lock;
+use jobqueue_storage::{Notifier, Subscription};
 
 /// One notifier for each queue that has a subscription.
 #[derive(Debug, Default)]
@@ -28,7 +28,6 @@ pub(super) struct Seen {
 }
 
 impl Notifiers {
-    /// Returns a subscription to `queue`.
     pub(super) fn subscribe(&self, queue: &QueueName) -> Subscription {
         self.lock().entry(queue.clone()).or_default().notifier.subscribe()
     }

@@ -4,12 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::Store;
-use crate::clock::{Clock, SystemClock};
-use crate::error::{Error, ErrorKind};
-use crate::storage::Storage;
+use jobqueue_storage::clock::Clock;
+use jobqueue_storage::runtime::Runtime;
 
-/// The point up to which a commit waits.
+/// The durability of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Synchronous {
@@ -33,22 +31,23 @@ impl Synchronous {
     }
 }
 
-/// Options that open queues and blobs in one SQLite file.
+/// Options that open queues and blobs in one SQLite file. `Storage::open` takes them.
 ///
 /// ```no_run
 /// # async fn open() -> Result<(), jobqueue::Error> {
-/// use jobqueue::sqlite::Options;
+/// use jobqueue::{Storage, sqlite};
 /// use std::time::Duration;
 ///
-/// let storage = Options::new("jobs.db").busy_timeout(Duration::from_secs(30)).open().await?;
+/// let options = sqlite::Options::new("jobs.db").busy_timeout(Duration::from_secs(30));
+/// let storage = Storage::open(options).await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "a file is opened by `open`"]
+#[must_use = "a file is opened by `Storage::open`"]
 pub struct Options {
     pub(super) path: PathBuf,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) runtime: Runtime,
     pub(super) synchronous: Synchronous,
     pub(super) busy_timeout: Duration,
     pub(super) max_bytes: Option<u64>,
@@ -60,7 +59,7 @@ impl Options {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            clock: Arc::new(SystemClock),
+            runtime: Runtime::new(),
             synchronous: Synchronous::Full,
             busy_timeout: Duration::from_secs(10),
             max_bytes: None,
@@ -69,11 +68,17 @@ impl Options {
 
     /// Sets the clock, by default the system's. All processes that use a file at once must agree on the time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+        self.runtime = self.runtime.with_clock(clock);
         self
     }
 
-    /// Sets the point up to which a commit waits, by default [`Synchronous::Full`].
+    /// Sets the runtime, from which the file and everything that is built on it take the time and their ids.
+    pub fn runtime(mut self, runtime: Runtime) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// Sets the durability of commits. The default is [`Synchronous::Full`].
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
@@ -87,31 +92,9 @@ impl Options {
     }
 
     /// Sets the size in bytes up to which this handle may grow the file, without its log; by default it is limited only
-    /// by the disk. A larger write fails with `Full` and is not applied; deleting makes room.
+    /// by the disk. A larger write fails with `Full` and is not applied; deletions free space.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
-    }
-
-    /// Opens the file, and creates it, readable only by its owner, if it is missing.
-    ///
-    /// # Errors
-    /// [`Storage`](ErrorKind::Storage), whose source is the [`StoreError`](crate::storage::StoreError). Its kind is:
-    /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a folder that
-    /// everybody may write; a network file system; the database of another program; a schema newer than this program.
-    /// `Corrupt` for a damaged file, `Stopped` when its disk fails, `Timeout` when another process keeps it locked,
-    /// `Unsupported` for a SQLite library older than 3.51.3.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the file is not opened, or opened and closed again; it may have been created.
-    pub async fn open(self) -> Result<Storage, Error> {
-        let path = self.path.clone();
-        let description = format!("sqlite:{}", self.path.display());
-        let store = Store::open(self).await.map_err(|cause| {
-            let text = format!("the SQLite file `{}` cannot be used", path.display());
-            Error::new(ErrorKind::Storage, text).with_retryable(cause.is_retryable()).with_source(cause)
-        })?;
-        let store = Arc::new(store);
-        Ok(Storage::new(store.clone(), store, description))
     }
 }

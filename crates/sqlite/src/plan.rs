@@ -3,10 +3,12 @@
 use rusqlite::types::Null;
 use rusqlite::{Connection, params_from_iter};
 
+use super::schema::MIGRATIONS;
+
 /// Returns the plan of a statement in an empty file, without statistics, as in the files of users.
 pub(super) fn of(sql: &str) -> String {
     let connection = Connection::open_in_memory().unwrap();
-    connection.execute_batch(include_str!("schema/v1.sql")).unwrap();
+    connection.execute_batch(&MIGRATIONS.concat()).unwrap();
     let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let parameters = vec![Null; plan.parameter_count()];
     let steps = plan.query_map(params_from_iter(parameters), |row| row.get::<_, String>(3)).unwrap();
@@ -15,8 +17,9 @@ pub(super) fn of(sql: &str) -> String {
 
 mod tests {
     use super::of;
-    use crate::sqlite::blob::LIST;
-    use crate::sqlite::queue::{ALL, EXPIRED, EXPIRED_VISIBLE, FIRST, HIDDEN, LATER, NAMES};
+    use crate::blob::LIST;
+    use crate::journal;
+    use crate::queue::{ALL, EXPIRED, EXPIRED_VISIBLE, FIRST, HIDDEN, LATER, NAMES};
 
     /// The statements behind the pages of operators. A scan or a sort of the messages would take longer with every message.
     #[test]
@@ -30,6 +33,10 @@ mod tests {
             (FIRST, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (NAMES, "COVERING INDEX sqlite_autoindex_jobqueue_queue_1 (name>?)"),
             (LIST, "INDEX jobqueue_blob_name (container=? AND name>?)"),
+            (journal::ALL, "PRIMARY KEY (ended>? AND ended<?)"),
+            (journal::BY_ID, "INDEX jobqueue_journal_id (id=? AND ended>? AND ended<?)"),
+            (journal::BY_KEY, "INDEX jobqueue_journal_key (key=? AND ended>? AND ended<?)"),
+            (journal::FAILURES, "INDEX jobqueue_journal_failure (ended>? AND ended<?)"),
         ] {
             let plan = of(sql);
             assert!(plan.contains(index), "{sql}: {plan}");

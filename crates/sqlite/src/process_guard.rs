@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::Cause;
-use crate::storage::StoreErrorKind;
+use jobqueue_storage::StoreErrorKind;
 
 /// The id of the process that has stores open (upper half) and their number (lower half). It is one number, because a
 /// child of `fork` would wait forever for a mutex that another thread held.

@@ -11,9 +11,8 @@ use super::health::Health;
 use super::open::leave_log;
 use super::process_guard::ProcessGuard;
 use super::schema;
-use crate::storage::{Operation, StoreError};
+use jobqueue_storage::{Operation, StoreError};
 
-/// A question to the reader.
 pub(super) type Question = Box<dyn FnOnce(&mut Reader) + Send>;
 
 /// The reader's end of a store.
@@ -34,7 +33,7 @@ pub(super) struct View<'c> {
 }
 
 impl Reader {
-    /// Answers questions until nobody can ask any more.
+    /// Answers requests until all senders are dropped.
     pub(super) fn run(mut self, questions: &Receiver<Question>) {
         for question in questions {
             question(&mut self);

@@ -3,17 +3,18 @@
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
-use crate::fast::hex::{read_hex, write_hex};
-use crate::storage::{MessageId, MessageRef, PopReceipt};
+use jobqueue_storage::fast::hex::{read_hex, write_hex};
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{MessageId, MessageRef, PopReceipt};
 
 /// A receipt: 128 random bits, new for each get and each update.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Receipt([u8; 16]);
 
 impl Receipt {
-    /// Returns a receipt that nobody can guess.
-    pub(super) fn random() -> Self {
-        Self(crate::entropy::random())
+    /// Returns an unguessable receipt.
+    pub(super) fn random(runtime: &Runtime) -> Self {
+        Self(runtime.random_bytes())
     }
 
     /// Parses a receipt; returns `None` for text that this adapter never wrote.
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_receipt_survives_being_text() {
-        let receipt = Receipt::random();
+        let receipt = Receipt::random(&Runtime::new());
         assert!(Receipt::parse(receipt.expose().expose()) == Some(receipt));
     }
 

@@ -26,9 +26,9 @@ use super::task::{Task, Work};
 use super::upkeep::Upkeep;
 use super::watch::Watcher;
 use super::writer::Writer;
-use crate::name::QueueName;
-use crate::storage::{Operation, StoreError, StoreErrorKind, Subscription};
-use crate::sync::lock;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::sync::lock;
+use jobqueue_storage::{OpenStores, Operation, StoreError, StoreErrorKind, Stores, Subscription};
 
 /// A store of queues and blobs in one file. Dropping the last handle closes it.
 pub(super) struct Store {
@@ -70,7 +70,6 @@ impl Store {
         }
     }
 
-    /// Returns the file.
     pub(super) fn path(&self) -> &Path {
         &self.file
     }
@@ -97,7 +96,6 @@ impl Store {
         answer.await.unwrap_or_else(|_| Err(fail(gone().ambiguous(true))))
     }
 
-    /// Runs a read on the reader.
     pub(super) async fn read<T, F>(
         &self,
         operation: Operation,
@@ -162,6 +160,25 @@ impl Store {
     }
 }
 
+impl OpenStores for Options {
+    /// Opens the file, and creates it, readable only by its owner, if it is missing.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a world-writable
+    /// folder; a network file system; the database of another program; a schema newer than this program.
+    /// `Corrupt` for a damaged file, `Stopped` when its disk fails, `Timeout` when another process keeps it locked,
+    /// `Unsupported` for a SQLite library older than 3.51.3.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the file is not opened, or opened and closed again; it may have been created.
+    async fn open(self) -> Result<Stores, StoreError> {
+        let description = format!("sqlite:{}", self.path.display());
+        let runtime = self.runtime.clone();
+        let store = Arc::new(Store::open(self).await?);
+        Ok(Stores::new(store.clone(), store, description).with_runtime(runtime))
+    }
+}
+
 /// Closes the file: finishes the requested operations and copies the log into the file as far as possible.
 ///
 /// Outside of a runtime this waits until the file is closed. Inside, waiting would block other tasks; there the end of
@@ -203,7 +220,7 @@ impl fmt::Debug for Store {
 fn start(options: Options, guard: Arc<ProcessGuard>, opened: oneshot::Sender<Result<Store, Cause>>) {
     match assemble(options, guard) {
         Ok((store, writer)) => {
-            // If nobody waits any more, the store is dropped here, and the writer finds nothing to do.
+            // If no caller waits, the store is dropped here, and the writer finds nothing to do.
             drop(opened.send(Ok(store)));
             writer.run();
         }
@@ -219,7 +236,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     let upkeep = Upkeep::new(&connection, Arc::clone(&health), space).map_err(from_sql)?;
     let (tasks, inbox) = mpsc::channel();
     let (questions, asked) = mpsc::channel::<Question>();
-    let clock = Arc::new(StoreClock::new(options.clock));
+    let clock = Arc::new(StoreClock::new(options.runtime));
     let notifiers = Arc::new(Notifiers::default());
     let reader = Reader {
         connection: open::reader(&file)?,

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::batch::Batch;
 use super::error::{Applied, Cause, Failure, Subject};
-use crate::storage::{Operation, StoreError};
+use jobqueue_storage::{Operation, StoreError};
 
 /// A task whose answer's type the writer need not know.
 pub(super) trait Work: Send {
@@ -19,13 +19,12 @@ pub(super) trait Work: Send {
     /// Sends an error instead.
     fn fail(self: Box<Self>, cause: &Cause);
 
-    /// Returns the time of the request.
     fn since(&self) -> Instant;
 
     /// Returns the approximate number of bytes that the work writes.
     fn weight(&self) -> usize;
 
-    /// Returns whether nobody waits for the answer any more.
+    /// Returns whether the caller has dropped its receiver.
     fn is_abandoned(&self) -> bool;
 }
 

@@ -10,13 +10,14 @@ use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Failure, from_sql};
 use super::ids::Ids;
+use super::new_row::NewRow;
 use super::{blob, queue, schema};
-use crate::clock::SystemClock;
-use crate::name::{BlobName, QueueName};
-use crate::storage::rules::limits;
-use crate::storage::{
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::{
     Blob, BlobProperties, Operation, PutBlob, PutMessage, PutOutcome, StoreError, StoreErrorKind,
 };
+use jobqueue_storage::{BlobName, QueueName};
 
 /// Adds a message within a transaction of the caller's own connection to the store's file. The message exists if and
 /// only if the transaction commits, together with the transaction's other writes. Workers in this and other processes
@@ -25,7 +26,7 @@ use crate::storage::{
 /// The file must have been opened by [`Options`](super::Options) before, by this or another program. The application's
 /// tables live in the same file, under names that do not begin with `jobqueue_`. The caller waits for locks and
 /// commits: begin with [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate), set a busy
-/// timeout, and commit soon, since nobody else can write meanwhile. Leave the connection's `synchronous` at `FULL`,
+/// timeout, and commit soon, since it blocks all other writers. Leave the connection's `synchronous` at `FULL`,
 /// SQLite's default: with less, a power cut may lose the commit and leave a log that looks damaged. The time is the
 /// system's.
 ///
@@ -45,7 +46,7 @@ use crate::storage::{
 /// ```
 ///
 /// # Errors
-/// Those of [`QueueStore::put`](crate::storage::QueueStore::put), and `InvalidInput` when the file has no schema or
+/// Those of [`QueueStore::put`](jobqueue_storage::QueueStore::put), and `InvalidInput` when the file has no schema or
 /// another one, or when the transaction does not hold the write lock: it was begun as `Deferred` and has written nothing
 /// yet. After an error from SQLite roll the transaction back; after any other it can continue.
 pub fn put_in(
@@ -55,14 +56,14 @@ pub fn put_in(
 ) -> Result<PutOutcome, StoreError> {
     limits::check_put(queue, &message)?;
     within(transaction, Operation::Put, queue, |batch| {
-        queue::put(batch, queue, &Arc::new(message)).map(queue::NewRow::outcome)
+        queue::put(batch, queue, &Arc::new(message)).map(NewRow::outcome)
     })
 }
 
 /// Writes a blob within a transaction of the caller's own connection to the store's file; see [`put_in`].
 ///
 /// # Errors
-/// Those of [`BlobStore::put_blob`](crate::storage::BlobStore::put_blob), and those of [`put_in`].
+/// Those of [`BlobStore::put_blob`](jobqueue_storage::BlobStore::put_blob), and those of [`put_in`].
 pub fn put_blob_in(
     transaction: &Transaction<'_>,
     blob: &BlobName,
@@ -77,7 +78,7 @@ pub fn put_blob_in(
 }
 
 /// Reads a blob of at most `max_bytes` bytes within a transaction; see [`put_in`]. Returns `None` if there is none.
-pub(crate) fn get_blob_in(
+pub fn get_blob_in(
     transaction: &Transaction<'_>,
     blob: &BlobName,
     max_bytes: u64,
@@ -96,13 +97,13 @@ pub(crate) fn get_blob_in(
 
 /// Returns whether the transaction holds the write lock, however it began. A deferred transaction that has only read can
 /// lose the race for it, and then never write.
-pub(crate) fn holds_write_lock(transaction: &Transaction<'_>) -> bool {
+pub fn holds_write_lock(transaction: &Transaction<'_>) -> bool {
     let state = transaction.transaction_state(Some(rusqlite::MAIN_DB));
     matches!(state, Ok(TransactionState::Write))
 }
 
 /// The advice for a transaction without the write lock.
-pub(crate) const WITHOUT_LOCK: &str = "the transaction does not hold the write lock: begin it with TransactionBehavior::Immediate \
+pub const WITHOUT_LOCK: &str = "the transaction does not hold the write lock: begin it with TransactionBehavior::Immediate \
     (`connection.transaction()` begins as Deferred, which another connection can overtake)";
 
 fn within<T>(
@@ -116,7 +117,7 @@ fn within<T>(
         let cause = Cause::new(StoreErrorKind::InvalidInput, WITHOUT_LOCK);
         return Err(cause.error(operation.as_str(), subject));
     }
-    let clock = StoreClock::new(Arc::new(SystemClock));
+    let clock = StoreClock::new(Runtime::new());
     let result =
         Batch::begin(transaction, &clock, Ids::one_by_one()).map_err(Failure::Sql).and_then(|mut batch| {
             let value = work(&mut batch)?;

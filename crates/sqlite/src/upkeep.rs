@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, Row};
+use rusqlite::Connection;
 
+use super::checkpoint::{Progress, checkpoint, progress};
 use super::clock::StoreClock;
-use super::error::{Cause, from_sql};
+use super::error::from_sql;
 use super::health::Health;
 use super::purge;
 use super::space::Space;
@@ -142,7 +143,7 @@ impl Upkeep {
             self.next_warning = pages.saturating_mul(2);
             tracing::warn!(
                 pages,
-                "the write-ahead log grows, since a reader keeps an old state open; end long read transactions"
+                "the write-ahead log grows because a reader holds an old snapshot; end long read transactions"
             );
         }
     }
@@ -165,17 +166,4 @@ impl Upkeep {
         self.next_checkpoint = self.space.checkpoint_pages();
         self.next_warning = WARN_PAGES;
     }
-}
-
-/// The result of a checkpoint: whether it was blocked, the pages in the log, and the pages of them now in the file.
-type Progress = (bool, u32, u32);
-
-/// Copies the log into the file.
-pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<Progress, Cause> {
-    connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], progress).map_err(from_sql)
-}
-
-fn progress(row: &Row<'_>) -> rusqlite::Result<Progress> {
-    let (pages, done): (i64, i64) = (row.get(1)?, row.get(2)?);
-    Ok((row.get::<_, i64>(0)? != 0, u32::try_from(pages).unwrap_or(0), u32::try_from(done).unwrap_or(0)))
 }

@@ -15,7 +15,7 @@ use super::notifiers::{Notifiers, Seen};
 use super::open::leave_log;
 use super::open::platform::Changes;
 use super::process_guard::ProcessGuard;
-use crate::name::QueueName;
+use jobqueue_storage::QueueName;
 
 /// The watcher's end of a store.
 pub(super) struct Watcher {

@@ -1,4 +1,4 @@
-//! The one thread that writes. It takes all waiting operations, and those that arrive while it works, runs them in one
+//! The one thread that writes. It takes all waiting and newly arriving operations, runs them in one
 //! transaction, and answers after COMMIT.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::process_guard::ProcessGuard;
 use super::schema;
 use super::task::Work;
 use super::upkeep::Upkeep;
-use crate::storage::StoreErrorKind;
+use jobqueue_storage::StoreErrorKind;
 
 /// The greatest number of operations in one transaction: more would delay the first for little gain.
 const MAX_OPERATIONS: usize = 1024;
@@ -161,7 +161,7 @@ impl Writer {
         let cause = Cause::new(
             StoreErrorKind::Timeout,
             format!(
-                "another process or transaction has held the file's write lock for {:?}; nothing was done",
+                "another process or transaction has held the file's write lock for {:?}; the operation was not applied",
                 self.patience
             ),
         );

@@ -1,4 +1,4 @@
-//! Carries what a storage advises about a queue.
+//! The advice of a storage about a queue's settings.
 
 /// A setting of a queue, in the storage itself, that does not suit the framework.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -6,7 +6,7 @@
 pub struct Advice {
     /// True if the setting contradicts a promise; false if jobs are safe, and another setting would serve them better.
     pub is_warning: bool,
-    /// The consequence, and what to change.
+    /// The consequence, and the change to make.
     pub text: String,
 }
 

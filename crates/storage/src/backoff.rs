@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::entropy;
-
-/// The longest delay that a message can have at once: 7 days, Azure's limit of the visibility timeout.
-pub(crate) const MAX_DELAY: Duration = Duration::from_secs(604_800);
+use super::MAX_VISIBILITY;
+use crate::runtime::Runtime;
 
 /// Exponential back-off with full jitter. Before attempt n + 1 a random time between zero and `min(max, base ×
 /// 2^(n−1))` passes, so that jobs that failed together are not retried together.
@@ -40,12 +38,12 @@ impl Backoff {
     /// Returns the longest delay after failed attempt number `attempt` (1 is the first).
     pub fn ceiling(&self, attempt: u32) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
-        self.base.saturating_mul(1 << doublings).min(self.max).min(MAX_DELAY)
+        self.base.saturating_mul(1 << doublings).min(self.max).min(MAX_VISIBILITY)
     }
 
     /// Returns a random delay after failed attempt number `attempt`, at most [`ceiling`](Self::ceiling).
-    pub fn delay(&self, attempt: u32) -> Duration {
-        entropy::jitter(self.ceiling(attempt), 0.0..=1.0)
+    pub fn delay(&self, attempt: u32, runtime: &Runtime) -> Duration {
+        runtime.jitter(self.ceiling(attempt), 0.0..=1.0)
     }
 }
 

@@ -3,31 +3,30 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Access, StoreError};
-use crate::entropy;
+use super::{BlobLeases, Detach, JournalStore, LeaseId, Metadata, Permissions, StoreError};
 use crate::name::{BlobName, ContainerName};
-use crate::settings::metadata::Metadata;
 
-/// Blobs in containers, with conditional writes and leases as in Azure Storage.
+/// Blobs in containers, with conditional writes as in Azure Storage.
 ///
 /// # Contract
 /// - Reads see the newest acknowledged write. A put replaces the whole blob, content and metadata, at once.
 /// - Conditions are checked and applied in one step: of many creators with [`Condition::IfAbsent`] exactly one wins.
-/// - Writing or deleting a blob with an active lease needs its id; reading never does.
-/// - Lease actions follow Azure's table ([lease states]). They change neither ETag nor content.
+/// - Writing or deleting a blob with an active lease needs its id; reading never does. Leases are a power of their own,
+///   [`BlobLeases`]; without it no blob has one, and a call that names a lease fails with
+///   `LeaseNotPresent`.
 /// - Errors say whether the operation may have been applied ([`StoreError::is_ambiguous`]). The `# Errors` sections
 ///   below name the kinds that the caller can act on. In addition, every operation may fail with `ContainerNotFound` or
 ///   `BlobNotFound` if it needs the container or blob, with `InvalidInput` for an argument outside its range, and with
 ///   the kinds that any storage can return: `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`, `Full`, `Corrupt`,
 ///   `Stopped`, `Protocol`.
 /// - Dropping a future leaves the operation applied or not applied, never half.
-///
-/// [lease states]: https://learn.microsoft.com/rest/api/storageservices/lease-blob
+/// - Everything else that a storage may be able to do is a trait of its own, which [`powers`](Self::powers) hands over: see
+///   [`BlobPowers`].
 #[async_trait]
 pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Creates a container if it is missing.
@@ -85,67 +84,26 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError>;
 
-    /// Takes the lease under an id that the caller proposes. Repeating the call with the same id is safe.
-    ///
-    /// # Errors
-    /// `LeaseAlreadyPresent` while another holder has the lease or it is being broken; some services return
-    /// `LeaseBroken` in the latter case.
-    async fn acquire_lease(
-        &self,
-        blob: &BlobName,
-        duration: LeaseDuration,
-        proposed: &LeaseId,
-    ) -> Result<LeaseId, StoreError>;
-
-    /// Restarts the lease's duration; returns the id that the storage names. The caller must compare it with its own.
-    ///
-    /// # Errors
-    /// `LeaseIdMismatch` or `LeaseNotPresent` when the lease is no longer the caller's, `LeaseBroken` once it is being
-    /// broken.
-    async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError>;
-
-    /// Changes the lease's id.
-    ///
-    /// # Errors
-    /// Those of [`renew_lease`](Self::renew_lease).
-    async fn change_lease(
-        &self,
-        blob: &BlobName,
-        lease: &LeaseId,
-        proposed: &LeaseId,
-    ) -> Result<LeaseId, StoreError>;
-
-    /// Releases the lease, so that another holder can take it at once.
-    ///
-    /// # Errors
-    /// Those of [`renew_lease`](Self::renew_lease). A lease that is being broken can be released.
-    async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError>;
-
-    /// Ends the lease of any holder after `period`; returns the time left. The period is 0–60 s and never longer than
-    /// the rest of the lease; `None` lets a lease of finite duration run out.
-    ///
-    /// # Errors
-    /// `LeaseNotPresent` if the blob has no lease.
-    async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError>;
-
-    /// Checks whether the caller has the permissions for `access` to blobs in `container`, and changes nothing. Neither
-    /// the container nor blobs need to exist. The default returns `Ok`, as a storage without permissions does.
-    ///
-    /// # Errors
-    /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
-    async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
-        let _ = (container, access);
-        Ok(())
+    /// Returns the powers of this storage; none by default. Called when [`Stores`](super::Stores) are made, not for each
+    /// operation.
+    fn powers(self: Arc<Self>) -> BlobPowers {
+        BlobPowers::default()
     }
+}
 
-    /// Returns the SQLite file that holds the blobs, so that they can be written in a transaction on it. `None`, the
-    /// default, for every other storage.
-    fn file(&self) -> Option<&Path> {
-        None
-    }
-
-    /// Returns a handle for use on another runtime. It shares no connections with this one.
-    fn detached(self: Arc<Self>) -> Arc<dyn BlobStore>;
+/// The powers of a blob store. `default()` has none; see [`QueuePowers`](super::QueuePowers) for how adapters and wrappers use it.
+#[derive(Debug, Clone, Default)]
+pub struct BlobPowers {
+    /// Grants leases of blobs.
+    pub leases: Option<Arc<dyn BlobLeases>>,
+    /// Keeps the journal of ended jobs in a form of its own.
+    pub journal: Option<Arc<dyn JournalStore>>,
+    /// Checks permissions for the blobs of a container.
+    pub permissions: Option<Arc<dyn Permissions<ContainerName>>>,
+    /// Opens connections of its own for another runtime.
+    pub detach: Option<Arc<dyn Detach<dyn BlobStore>>>,
+    /// The SQLite file that holds the blobs. They can be written in a transaction on it.
+    pub transaction_file: Option<Arc<Path>>,
 }
 
 /// The version tag of a blob. It changes with every write.
@@ -162,42 +120,6 @@ impl ETag {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
-
-/// The id of a blob lease: a UUID. It grants the right to write, so `Debug` shows only its beginning.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LeaseId(uuid::Uuid);
-
-impl LeaseId {
-    /// Returns a new random id.
-    pub fn random() -> Self {
-        Self(entropy::uuid_v4())
-    }
-
-    /// Parses an id from its UUID form; returns `None` for other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        uuid::Uuid::try_parse(text).ok().map(Self)
-    }
-
-    /// Returns the id as text, for the storage. Do not log it.
-    pub fn expose(&self) -> String {
-        self.0.to_string()
-    }
-}
-
-impl fmt::Debug for LeaseId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LeaseId({}…)", &self.0.simple().to_string()[..6])
-    }
-}
-
-/// The duration of a blob lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseDuration {
-    /// A duration of 15–60 whole seconds.
-    Finite(Duration),
-    /// No end: the lease lasts until it is released or broken.
-    Infinite,
 }
 
 /// The condition on which a blob is written.
@@ -346,7 +268,7 @@ pub struct BlobListing {
     pub blobs: Vec<(String, BlobProperties)>,
     /// The marker of the next page; `None` after the last.
     pub next: Option<String>,
-    /// The time at which the storage made the page, by the clock that also tells when blobs were modified; `None` if it does not tell.
+    /// The time of the page by the clock that also stamps modifications of blobs; `None` if the storage returns none.
     pub now: Option<SystemTime>,
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{StoreError, StoreErrorKind};
-use crate::job::retry::Backoff;
+use super::{Backoff, StoreError, StoreErrorKind};
+use crate::runtime::Runtime;
 
 /// The pause before a throttled request is sent again, if the storage names none. It doubles to 5 seconds.
 const THROTTLED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
@@ -17,7 +17,7 @@ const FAILED: Backoff = Backoff::exponential(Duration::from_millis(250), Duratio
 
 /// The effect of a change after one or several attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Certainty {
+pub enum Certainty {
     /// The change was made: the storage said so.
     Applied,
     /// The change was not made: the storage said so of every attempt.
@@ -28,12 +28,14 @@ pub(crate) enum Certainty {
 
 impl StoreError {
     /// Returns the certainty with which the failed operation was applied.
-    pub(crate) fn certainty(&self) -> Certainty {
+    #[inline]
+    pub fn certainty(&self) -> Certainty {
         if self.is_ambiguous() { Certainty::Unknown } else { Certainty::NotApplied }
     }
 
     /// Returns whether the storage is overloaded: 503, or the service's own 500 with a pause to wait.
-    pub(crate) fn is_throttled(&self) -> bool {
+    #[inline]
+    pub fn is_throttled(&self) -> bool {
         self.kind() == StoreErrorKind::Throttled
             || (self.kind() == StoreErrorKind::Timeout && self.retry_after().is_some())
     }
@@ -44,7 +46,8 @@ impl StoreError {
 /// Errors leave only through [`failed`](Self::failed), [`pause`](Self::pause) and [`last`](Self::last), which make an
 /// error ambiguous if *any* attempt was: a later refusal says nothing about the earlier attempt.
 #[derive(Debug)]
-pub(crate) struct Tries {
+pub struct Tries {
+    runtime: Runtime,
     give_up: Instant,
     /// The number of resends left after a lost answer, and after a failure that certainly changed nothing.
     resends: (u32, u32),
@@ -58,17 +61,21 @@ impl Tries {
     /// Returns the attempts of a change that is given up at `give_up`. A throttled request is sent again until then.
     /// After a lost answer there are at most `lost` further attempts, after a failure that certainly changed nothing
     /// at most `refused`.
-    pub(crate) fn until(give_up: Instant, lost: u32, refused: u32) -> Self {
-        Self { give_up, resends: (lost, refused), throttled: 0, in_doubt: false, insists: false }
+    #[inline]
+    pub fn until(runtime: &Runtime, give_up: Instant, lost: u32, refused: u32) -> Self {
+        let (runtime, resends) = (runtime.clone(), (lost, refused));
+        Self { runtime, give_up, resends, throttled: 0, in_doubt: false, insists: false }
     }
 
     /// Makes one more attempt before the time is up, even if the storage asks for a longer pause.
-    pub(crate) fn insisting(self) -> Self {
+    #[inline]
+    pub fn insisting(self) -> Self {
         Self { insists: true, ..self }
     }
 
     /// Returns whether an earlier attempt may have made the change.
-    pub(crate) fn is_in_doubt(&self) -> bool {
+    #[inline]
+    pub fn is_in_doubt(&self) -> bool {
         self.in_doubt
     }
 
@@ -76,14 +83,14 @@ impl Tries {
     ///
     /// # Errors
     /// Returns `error` if there is no further attempt; ambiguous if any attempt was.
-    pub(crate) async fn failed(&mut self, error: StoreError) -> Result<(), StoreError> {
+    pub async fn failed(&mut self, error: StoreError) -> Result<(), StoreError> {
         let wait = self.pause(error)?;
         tokio::time::sleep(wait).await;
         Ok(())
     }
 
     /// Returns the last failure, after which there is no further attempt. It is ambiguous if any attempt was.
-    pub(crate) fn last(&mut self, error: StoreError) -> StoreError {
+    pub fn last(&mut self, error: StoreError) -> StoreError {
         self.in_doubt |= error.is_ambiguous();
         error.with_ambiguous(self.in_doubt)
     }
@@ -92,20 +99,20 @@ impl Tries {
     ///
     /// # Errors
     /// As [`failed`](Self::failed).
-    pub(crate) fn pause(&mut self, error: StoreError) -> Result<Duration, StoreError> {
+    pub fn pause(&mut self, error: StoreError) -> Result<Duration, StoreError> {
         let lost = error.is_ambiguous() && !error.is_throttled();
         let may_help = error.is_retryable() || error.is_ambiguous();
         let error = self.last(error);
         let own = if error.is_throttled() {
             self.throttled = self.throttled.saturating_add(1);
-            THROTTLED.delay(self.throttled).max(LEAST)
+            THROTTLED.delay(self.throttled, &self.runtime).max(LEAST)
         } else {
             let left = if lost { &mut self.resends.0 } else { &mut self.resends.1 };
             match left.checked_sub(1) {
                 Some(rest) if may_help => *left = rest,
                 _ => return Err(error),
             }
-            FAILED.delay(1)
+            FAILED.delay(1, &self.runtime)
         };
         let left = self.give_up.saturating_duration_since(Instant::now());
         match error.retry_after().map_or(own, |asked| asked.max(LEAST)) {
@@ -127,10 +134,10 @@ mod tests {
     }
 
     fn tries() -> Tries {
-        Tries::until(Instant::now() + MINUTE, 1, 2)
+        Tries::until(&Runtime::new(), Instant::now() + MINUTE, 1, 2)
     }
 
-    // B2: the first attempt may have made the change, whatever follows the lost answer.
+    // The first attempt may have made the change, whatever follows the lost answer.
     #[tokio::test(start_paused = true)]
     async fn a_later_refusal_does_not_settle_an_earlier_doubt() {
         use StoreErrorKind as K;
@@ -145,7 +152,6 @@ mod tests {
         assert_eq!(certain.last(error(K::Unauthorized, false)).certainty(), Certainty::NotApplied);
     }
 
-    // B14
     #[tokio::test(start_paused = true)]
     async fn only_throttled_requests_are_sent_until_the_time_is_up() {
         use StoreErrorKind as K;

@@ -1,11 +1,10 @@
 //! The errors of a storage. Their kinds are named after what the caller can do.
 
 use std::fmt;
-#[cfg(feature = "sqlite")]
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::job::outcome::chain;
+use super::text::chain;
 
 /// An error of a storage operation.
 ///
@@ -64,7 +63,7 @@ pub enum StoreErrorKind {
     BlobNotFound,
     /// The blob exists, and the write required that it does not.
     BlobAlreadyExists,
-    /// The blob's tag is not the one that the condition names.
+    /// The blob's tag does not match the condition.
     ConditionNotMet,
     /// Another holder has the blob's lease.
     LeaseAlreadyPresent,
@@ -80,6 +79,8 @@ pub enum StoreErrorKind {
     TooLarge,
     /// An argument is outside the allowed range.
     InvalidInput,
+    /// The options or the connection string are wrong. The text names the setting, and never its value.
+    Configuration,
     /// The caller lacks access: a key, token or permission is missing or has expired.
     Unauthorized,
     /// The storage asks to slow down.
@@ -124,6 +125,7 @@ impl StoreErrorKind {
             Self::LeaseBroken => "lease_broken",
             Self::TooLarge => "too_large",
             Self::InvalidInput => "invalid_input",
+            Self::Configuration => "configuration",
             Self::Unauthorized => "unauthorized",
             Self::Throttled => "throttled",
             Self::Timeout => "timeout",
@@ -139,7 +141,7 @@ impl StoreErrorKind {
     fn sentence(self) -> &'static str {
         match self {
             Self::QueueNotFound => "the queue does not exist; create it first",
-            Self::QueueAlreadyExists => "the queue exists with other metadata; read and change that instead",
+            Self::QueueAlreadyExists => "the queue exists with other metadata; read and update that instead",
             Self::QueueBeingDeleted => "the queue was just deleted; it can be created again in a minute",
             Self::QueueDisabled => "the queue is disabled; ask its administrator",
             Self::MessageNotFound => "the message is gone: deleted, expired, or taken by another worker",
@@ -159,14 +161,15 @@ impl StoreErrorKind {
             Self::LeaseBroken => "the lease is broken and cannot be renewed",
             Self::TooLarge => "the text, blob or answer is larger than allowed",
             Self::InvalidInput => "an argument is outside its range",
+            Self::Configuration => "the storage cannot be used as it is configured",
             Self::Unauthorized => "access was refused; check key, token and permissions",
-            Self::Throttled => "the storage asks to slow down; try again later",
+            Self::Throttled => "the storage throttles requests; try again later",
             Self::Timeout => "the operation exceeded its time limit",
             Self::Unavailable => "the storage cannot be reached or failed; try again later",
-            Self::Stopped => "this storage handle has stopped for good; open the storage again",
-            Self::Full => "the disk is full; make room",
+            Self::Stopped => "this storage handle has stopped; open the storage again",
+            Self::Full => "the disk is full; free space on it",
             Self::Corrupt => "the stored data are damaged; restore them from a backup",
-            Self::Protocol => "the storage's answer was not understood",
+            Self::Protocol => "unexpected answer from the storage",
             Self::Unsupported => "this storage does not support the operation",
         }
     }
@@ -215,8 +218,7 @@ impl StoreError {
     }
 
     /// Returns the error of a whole command once for each of its `parts`.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn for_each(self, parts: usize) -> impl Iterator<Item = Self> {
+    pub fn for_each(self, parts: usize) -> impl Iterator<Item = Self> {
         let Inner { kind, operation, subject, detail, ambiguous, retry_after, source } = *self.0;
         let source = source.map(Arc::<dyn std::error::Error + Send + Sync>::from);
         (0..parts).map(move |_| {
@@ -232,7 +234,7 @@ impl StoreError {
         })
     }
 
-    /// Returns the first error of a storage among an error and its causes: what lies below a [`jobqueue::Error`](crate::Error).
+    /// Returns the first storage error among an error and its causes.
     ///
     /// ```
     /// use jobqueue::storage::{StoreError, StoreErrorKind};
@@ -257,7 +259,7 @@ impl StoreError {
         self.0.ambiguous
     }
 
-    /// Returns whether the same call may succeed later without anybody changing anything.
+    /// Returns whether the same call may succeed later without any change.
     pub fn is_retryable(&self) -> bool {
         use StoreErrorKind as K;
         matches!(

@@ -9,7 +9,7 @@
 //!                                                                                     └──► written: done
 //! ```
 //!
-//! Every write leaves a random mark in the blob's metadata, and carries the marks of the [`MARKS`] writes before it.
+//! Every write leaves a random mark in the blob's metadata, and carries the marks of the 32 writes before it.
 //! After a write without an answer, the next read finds the mark or not, and so decides whether the write was applied:
 //! the condition excludes that it is applied later. A document that was changed more often than that in between is
 //! changed again.
@@ -24,10 +24,9 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::entropy;
 use crate::name::BlobName;
-use crate::settings::metadata::Metadata;
-use crate::storage::{Blob, BlobStore, Condition, ETag, PutBlob, StoreError, StoreErrorKind as Kind};
+use crate::runtime::Runtime;
+use crate::{Blob, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind};
 
 #[cfg(test)]
 mod tests;
@@ -44,8 +43,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A document of type `T` in a blob.
 #[derive(Debug, Clone)]
-pub(crate) struct JsonBlob<T> {
+pub struct JsonBlob<T> {
     blobs: Arc<dyn BlobStore>,
+    runtime: Runtime,
     name: BlobName,
     max_bytes: u64,
     metadata: fn(&T) -> Metadata,
@@ -54,15 +54,16 @@ pub(crate) struct JsonBlob<T> {
 
 /// A document as it was read or written.
 #[derive(Debug, Clone)]
-pub(crate) struct Version<T> {
-    pub(crate) value: T,
+pub struct Version<T> {
+    /// The document.
+    pub value: T,
     tag: ETag,
     marks: Vec<String>,
 }
 
 /// The caller's knowledge of the document before a change.
 #[derive(Debug)]
-pub(crate) enum Known<T> {
+pub enum Known<T> {
     /// The caller knows nothing: the document is read first.
     Nothing,
     /// There was no document; by now there may be one.
@@ -73,7 +74,7 @@ pub(crate) enum Known<T> {
 
 /// The result of a change.
 #[derive(Debug)]
-pub(crate) enum Edit<T, R> {
+pub enum Edit<T, R> {
     /// The document stays as it is.
     Keep(R),
     /// The document becomes this.
@@ -82,14 +83,15 @@ pub(crate) enum Edit<T, R> {
 
 /// The outcome of a change: its result, and the present document (`None`: there is none).
 #[derive(Debug)]
-pub(crate) struct Changed<T, R> {
-    pub(crate) result: R,
-    pub(crate) version: Option<Version<T>>,
+pub struct Changed<T, R> {
+    /// The result of the change that was kept or written.
+    pub result: R,
+    /// The document after the change; `None` if there is none.
+    pub version: Option<Version<T>>,
 }
 
-/// The blobs of a transaction that nobody else can change while it is open. The operations block.
-#[cfg(feature = "sqlite")]
-pub(crate) trait ExclusiveBlobs {
+/// The blobs of a transaction, which no other connection can change while it is open. The operations block.
+pub trait ExclusiveBlobs {
     /// Reads a blob of at most `max_bytes` bytes; `None` if there is none.
     fn get(&self, blob: &BlobName, max_bytes: u64) -> Result<Option<Blob>, StoreError>;
 
@@ -99,20 +101,25 @@ pub(crate) trait ExclusiveBlobs {
 
 impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     /// Returns the document in `name`, of at most `max_bytes`.
-    pub(crate) fn new(blobs: &Arc<dyn BlobStore>, name: BlobName, max_bytes: u64) -> Self {
-        let blobs = Arc::clone(blobs);
-        Self { blobs, name, max_bytes, metadata: |_| Metadata::new(), document: PhantomData }
+    pub fn new(blobs: &Arc<dyn BlobStore>, runtime: &Runtime, name: BlobName, max_bytes: u64) -> Self {
+        let (blobs, runtime) = (Arc::clone(blobs), runtime.clone());
+        Self { blobs, runtime, name, max_bytes, metadata: |_| Metadata::new(), document: PhantomData }
+    }
+
+    /// Returns the runtime of the document's storage.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
 
     /// Makes every write set the metadata that `of` computes from the document.
     #[must_use]
-    pub(crate) fn with_metadata(mut self, of: fn(&T) -> Metadata) -> Self {
+    pub fn with_metadata(mut self, of: fn(&T) -> Metadata) -> Self {
         self.metadata = of;
         self
     }
 
     /// Returns the blob's name.
-    pub(crate) fn name(&self) -> &BlobName {
+    pub fn name(&self) -> &BlobName {
         &self.name
     }
 
@@ -120,7 +127,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     ///
     /// # Errors
     /// Those of the storage; [`Corrupt`](Kind::Corrupt) if the blob is not JSON of the type.
-    pub(crate) async fn read(&self) -> Result<Option<Version<T>>, StoreError> {
+    pub async fn read(&self) -> Result<Option<Version<T>>, StoreError> {
         let blob = match self.blobs.get_blob(&self.name, self.max_bytes).await {
             Ok(blob) => blob,
             Err(e) if matches!(e.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => return Ok(None),
@@ -139,12 +146,12 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         Ok(Version { value, tag: blob.properties.etag.clone(), marks })
     }
 
-    /// Changes the document, starting from the version that the caller knows. Writes it only if nobody else has
-    /// changed it in the meantime; otherwise reads it and tries again. A change that [keeps](Edit::Keep) the document
+    /// Changes the document, starting from the caller's version. Writes it on condition that it has not changed since;
+    /// otherwise reads it again and retries. A change that [keeps](Edit::Keep) the document
     /// does not check whether the known version is still current.
     ///
     /// `change` is called once for each attempt. It sees its own effect only if the answer to a write was lost and
-    /// the document was changed more than [`MARKS`] times before it was read again.
+    /// the document was changed more than 32 times before it was read again.
     ///
     /// # Errors
     /// Those of the storage, the last one of all tries; it [is ambiguous](StoreError::is_ambiguous) if the change may
@@ -152,7 +159,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     ///
     /// # Cancel safety
     /// If the future is dropped, the change is applied or not applied.
-    pub(crate) async fn change<R>(
+    pub async fn change<R>(
         &self,
         known: Known<T>,
         mut change: impl FnMut(Option<T>) -> Edit<T, R>,
@@ -171,7 +178,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                 None => match self.read().await {
                     Ok(version) => version,
                     Err(e) => {
-                        tries.again(e, !unanswered.is_empty()).await?;
+                        tries.again(e, !unanswered.is_empty(), &self.runtime).await?;
                         continue;
                     }
                 },
@@ -183,7 +190,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                 Edit::Keep(result) => return Ok(Changed { result, version: before }),
                 Edit::Write(value, result) => (value, result),
             };
-            let (mark, marks) = next_marks(before.as_ref());
+            let (mark, marks) = next_marks(before.as_ref(), &self.runtime);
             match self.write(&value, before.map(|version| version.tag), &marks).await {
                 Ok(tag) => return Ok(Changed { result, version: Some(Version { value, tag, marks }) }),
                 Err(e) if guessed && is_raced(e.kind()) => {}
@@ -197,7 +204,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                             return Ok(Changed { result, version });
                         }
                     }
-                    tries.again(e, !unanswered.is_empty()).await?;
+                    tries.again(e, !unanswered.is_empty(), &self.runtime).await?;
                 }
             }
         }
@@ -207,8 +214,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     ///
     /// # Errors
     /// Those of the storage.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn change_exclusively<R>(
+    pub fn change_exclusively<R>(
         &self,
         blobs: &dyn ExclusiveBlobs,
         change: impl FnOnce(Option<T>) -> Edit<T, R>,
@@ -217,7 +223,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         match change(before.as_ref().map(|version| version.value.clone())) {
             Edit::Keep(result) => Ok(result),
             Edit::Write(value, result) => {
-                let (_, marks) = next_marks(before.as_ref());
+                let (_, marks) = next_marks(before.as_ref(), &self.runtime);
                 let (data, options) = self.encode(&value, before.map(|version| version.tag), &marks)?;
                 blobs.put(&self.name, data, options)?;
                 Ok(result)
@@ -262,8 +268,8 @@ fn take_applied<T, R>(unanswered: &mut Vec<(String, R)>, version: Option<&Versio
 }
 
 /// Returns a new mark, and with it all marks that the next write carries.
-fn next_marks<T>(before: Option<&Version<T>>) -> (String, Vec<String>) {
-    let mark = format!("{:012x}", entropy::random::<u64>() >> 16);
+fn next_marks<T>(before: Option<&Version<T>>, runtime: &Runtime) -> (String, Vec<String>) {
+    let mark = format!("{:012x}", runtime.random_u64() >> 16);
     let former = before.map(|version| &*version.marks).unwrap_or_default();
     let kept = former.len().saturating_sub(MARKS - 1);
     let marks = former[kept..].iter().chain([&mark]).cloned().collect();
@@ -282,7 +288,12 @@ impl Tries {
     ///
     /// # Errors
     /// Returns `error` if there is no further attempt; it is ambiguous if any write was not answered.
-    async fn again(&mut self, error: StoreError, unanswered: bool) -> Result<(), StoreError> {
+    async fn again(
+        &mut self,
+        error: StoreError,
+        unanswered: bool,
+        runtime: &Runtime,
+    ) -> Result<(), StoreError> {
         self.all += 1;
         let raced = is_raced(error.kind());
         let patience = raced || error.is_ambiguous();
@@ -292,7 +303,7 @@ impl Tries {
             return Err(if unanswered { error.with_ambiguous(true) } else { error });
         }
         let longest = Duration::from_millis(2 << self.all.min(8)).min(LONGEST_PAUSE);
-        let pause = entropy::jitter(longest, 0.2..1.0);
+        let pause = runtime.jitter(longest, 0.2..=1.0);
         let asked = error.retry_after().filter(|_| !raced).unwrap_or_default().min(LONGEST_PAUSE * 4);
         tokio::time::sleep(pause.max(asked)).await;
         Ok(())
@@ -300,7 +311,7 @@ impl Tries {
 }
 
 /// Returns whether an error means that another process was faster, or holds the blob for a moment.
-pub(crate) fn is_raced(kind: Kind) -> bool {
+pub fn is_raced(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::ConditionNotMet | Kind::BlobAlreadyExists | Kind::BlobNotFound | Kind::LeaseIdMissing

@@ -8,7 +8,7 @@ use super::{BlobProperties, BlobStore, PutBlob, StoreError, StoreErrorKind};
 use crate::name::{BlobName, ContainerName};
 
 /// Writes a blob, and creates its container if it is missing.
-pub(crate) async fn put_creating(
+pub async fn put_creating(
     blobs: &dyn BlobStore,
     blob: &BlobName,
     data: Bytes,
@@ -25,15 +25,15 @@ pub(crate) async fn put_creating(
 
 /// All blobs of a container, or those below a prefix.
 #[derive(Debug, Default)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// The blobs in order of name.
-    pub(crate) blobs: Vec<(BlobName, BlobProperties)>,
-    /// The storage's time at the beginning, if it tells it.
-    pub(crate) now: Option<SystemTime>,
+    pub blobs: Vec<(BlobName, BlobProperties)>,
+    /// The storage's time at the beginning, if it returns one.
+    pub now: Option<SystemTime>,
 }
 
 /// Lists all blobs below a prefix in order of name; none if there is no container.
-pub(crate) async fn list_all(
+pub async fn list_all(
     blobs: &dyn BlobStore,
     container: &ContainerName,
     prefix: &str,
@@ -42,7 +42,7 @@ pub(crate) async fn list_all(
 }
 
 /// Lists all blobs below a prefix, and asks for the storage's time.
-pub(crate) async fn list_with_time(
+pub async fn list_with_time(
     blobs: &dyn BlobStore,
     container: &ContainerName,
     prefix: &str,

@@ -16,6 +16,7 @@ impl MessageId {
     }
 
     /// Returns the id as text.
+    #[inline]
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -45,6 +46,7 @@ impl PopReceipt {
     }
 
     /// Returns the receipt itself, for the storage. Do not log it.
+    #[inline]
     pub fn expose(&self) -> &str {
         self.0.as_str()
     }
@@ -122,7 +124,7 @@ pub struct LeasedMessage {
     pub granted: Option<Duration>,
     /// The reason why the message is in a dead-letter queue of the storage's own.
     pub dead: Option<DeadLetterCause>,
-    /// The [group](super::PutMessage::group) of the message, if the storage tells it.
+    /// The [group](super::PutMessage::group) of the message, if the storage returns it.
     pub group: Option<String>,
 }
 
@@ -169,7 +171,7 @@ impl LeasedMessage {
         self
     }
 
-    /// Sets the group, if the storage tells it.
+    /// Sets the group, if the storage returns it.
     #[must_use]
     pub fn with_group(mut self, group: impl Into<Option<String>>) -> Self {
         self.group = group.into();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// KiB; [`Metadata::check`] checks that.
 ///
 /// ```
-/// use jobqueue::settings::Metadata;
+/// use jobqueue::storage::Metadata;
 ///
 /// let metadata = Metadata::new().with("PoisonThreshold", "3").with("paused", "true");
 /// assert_eq!(metadata.get("poisonthreshold"), Some("3"));
@@ -22,10 +22,16 @@ pub struct Metadata {
     entries: BTreeMap<String, (String, String)>,
 }
 
-/// The greatest number of bytes of all names and values together.
-pub(crate) const MAX_METADATA_BYTES: usize = 8 * 1024;
+/// The greatest number of bytes that the names and values of metadata have together: 8 KiB.
+pub const MAX_METADATA_BYTES: usize = 8 * 1024;
 
 impl Metadata {
+    /// The entry for the number of failed attempts after which the framework dead-letters a message of the queue.
+    pub const POISON_THRESHOLD: &str = "poisonthreshold";
+
+    /// The entry for the number of deliveries after which the framework dead-letters a message of the queue.
+    pub const MAX_DELIVERIES: &str = "maxdeliveries";
+
     /// Returns metadata without entries.
     pub fn new() -> Self {
         Self::default()

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The suffix of the names of dead-letter queues.
-pub(crate) const DEAD_LETTER_SUFFIX: &str = "-poison";
+pub const DEAD_LETTER_SUFFIX: &str = "-poison";
 
 /// The name of a queue: 3–63 characters, lower-case letters, digits and single dashes, beginning and
 /// ending with a letter or digit ([naming rules]).
@@ -41,6 +41,7 @@ impl QueueName {
     }
 
     /// Returns the name as text.
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -54,6 +55,7 @@ impl QueueName {
     }
 
     /// Returns whether this is the name of a dead-letter queue.
+    #[inline]
     pub fn is_dead_letter(&self) -> bool {
         self.0.ends_with(DEAD_LETTER_SUFFIX)
     }
@@ -82,6 +84,7 @@ impl ContainerName {
     }
 
     /// Returns the name as text.
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }

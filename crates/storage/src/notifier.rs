@@ -24,19 +24,18 @@ impl Notifier {
         Self(Arc::default())
     }
 
-    /// Wakes every waiting subscription, and those that wait next.
+    /// Wakes every waiting subscription, and the next wait of all others.
     pub fn notify(&self) {
         self.0.count.fetch_add(1, Ordering::AcqRel);
         self.0.waiting.notify_waiters();
     }
 
     /// Returns the number of notifications so far.
-    #[cfg(feature = "servicebus")]
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.0.count.load(Ordering::Acquire)
     }
 
-    /// Returns whether anybody holds a subscription.
+    /// Returns whether there is a subscription.
     pub fn has_subscribers(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

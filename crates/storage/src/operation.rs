@@ -22,7 +22,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns whether it is an operation of blobs and containers.
+            /// Returns whether it is an operation of blobs, containers or the journal.
             pub const fn is_of_blobs(self) -> bool {
                 matches!(
                     self,
@@ -39,6 +39,9 @@ macro_rules! operations {
                         | Self::ReleaseLease
                         | Self::BreakLease
                         | Self::CheckBlobAccess
+                        | Self::AppendJournal
+                        | Self::SearchJournal
+                        | Self::ExpireJournal
                 )
             }
 
@@ -48,7 +51,7 @@ macro_rules! operations {
                 matches!(self, Self::Put | Self::PutAll | Self::Get | Self::Peek)
             }
 
-            /// Returns whether the operation may change what is stored. A get does: it leases messages.
+            /// Returns whether the operation may change the storage. A get does: it leases messages.
             pub const fn is_change(self) -> bool {
                 !matches!(
                     self,
@@ -61,6 +64,7 @@ macro_rules! operations {
                         | Self::BlobProperties
                         | Self::ListBlobs
                         | Self::CheckBlobAccess
+                        | Self::SearchJournal
                 )
             }
         }
@@ -76,13 +80,13 @@ operations! {
     ListQueues = "list queues",
     /// [`QueueStore::queue_properties`](super::QueueStore::queue_properties).
     QueueProperties = "read queue properties",
-    /// [`QueueStore::queue_metadata`](super::QueueStore::queue_metadata).
+    /// [`MetadataReader::queue_metadata`](super::MetadataReader::queue_metadata).
     QueueMetadata = "read queue metadata",
     /// [`QueueStore::set_queue_metadata`](super::QueueStore::set_queue_metadata).
     SetQueueMetadata = "set queue metadata",
     /// [`QueueStore::put`](super::QueueStore::put).
     Put = "put message",
-    /// [`QueueStore::put_all`](super::QueueStore::put_all).
+    /// [`Batches::put_all`](super::Batches::put_all).
     PutAll = "put messages",
     /// [`QueueStore::get`](super::QueueStore::get).
     Get = "get messages",
@@ -92,13 +96,13 @@ operations! {
     Update = "update message",
     /// [`QueueStore::delete`](super::QueueStore::delete).
     Delete = "delete message",
-    /// [`QueueStore::delete_all`](super::QueueStore::delete_all).
+    /// [`Batches::delete_all`](super::Batches::delete_all).
     DeleteAll = "delete messages",
-    /// [`QueueStore::dead_letter`](super::QueueStore::dead_letter).
+    /// [`NativeDeadLetters::dead_letter`](super::NativeDeadLetters::dead_letter).
     DeadLetter = "dead-letter message",
     /// [`QueueStore::clear`](super::QueueStore::clear).
     Clear = "clear queue",
-    /// [`QueueStore::check_access`](super::QueueStore::check_access).
+    /// [`Permissions::check_access`](super::Permissions::check_access) of a queue.
     CheckQueueAccess = "check permissions",
     /// [`BlobStore::create_container`](super::BlobStore::create_container).
     CreateContainer = "create container",
@@ -114,18 +118,24 @@ operations! {
     DeleteBlob = "delete blob",
     /// [`BlobStore::list_blobs`](super::BlobStore::list_blobs).
     ListBlobs = "list blobs",
-    /// [`BlobStore::acquire_lease`](super::BlobStore::acquire_lease).
+    /// [`BlobLeases::acquire_lease`](super::BlobLeases::acquire_lease).
     AcquireLease = "acquire lease",
-    /// [`BlobStore::renew_lease`](super::BlobStore::renew_lease).
+    /// [`BlobLeases::renew_lease`](super::BlobLeases::renew_lease).
     RenewLease = "renew lease",
-    /// [`BlobStore::change_lease`](super::BlobStore::change_lease).
+    /// [`BlobLeases::change_lease`](super::BlobLeases::change_lease).
     ChangeLease = "change lease",
-    /// [`BlobStore::release_lease`](super::BlobStore::release_lease).
+    /// [`BlobLeases::release_lease`](super::BlobLeases::release_lease).
     ReleaseLease = "release lease",
-    /// [`BlobStore::break_lease`](super::BlobStore::break_lease).
+    /// [`BlobLeases::break_lease`](super::BlobLeases::break_lease).
     BreakLease = "break lease",
-    /// [`BlobStore::check_access`](super::BlobStore::check_access).
+    /// [`Permissions::check_access`](super::Permissions::check_access) of a container.
     CheckBlobAccess = "check permissions for blobs",
+    /// [`JournalStore::append`](super::JournalStore::append).
+    AppendJournal = "append to journal",
+    /// [`JournalStore::search`](super::JournalStore::search).
+    SearchJournal = "search journal",
+    /// [`JournalStore::expire`](super::JournalStore::expire).
+    ExpireJournal = "remove old entries of journal",
 }
 
 impl fmt::Display for Operation {

@@ -21,7 +21,7 @@ pub struct PutMessage {
     /// The identity of the job, if this put may be repeated without harm. A storage that detects duplicates keeps one of
     /// the messages that have the same identity; other storages ignore it.
     pub job: Option<Arc<str>>,
-    /// The group in which the message keeps its order. A storage that [orders groups](super::QueueStore::orders_groups)
+    /// The group in which the message keeps its order. A storage that [orders groups](super::OrderedGroups)
     /// delivers the messages of a group one at a time, in the order of their puts; other storages ignore it.
     pub group: Option<String>,
 }
@@ -207,13 +207,13 @@ impl fmt::Debug for DeadLetterMessage {
     }
 }
 
-/// The arguments of [`QueueStore::sweep`](super::QueueStore::sweep).
+/// The arguments of [`Upkeep::sweep`](super::Upkeep::sweep).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepLeftovers {
     /// Nothing that was written later is removed.
     pub older_than: SystemTime,
-    /// Counts what would be removed, and removes nothing.
+    /// Counts removable data without removing it.
     pub dry_run: bool,
     /// The greatest number of things to remove; `None` is all.
     pub limit: Option<u64>,
@@ -240,7 +240,7 @@ impl SweepLeftovers {
     }
 }
 
-/// The answer of [`QueueStore::sweep`](super::QueueStore::sweep).
+/// The answer of [`Upkeep::sweep`](super::Upkeep::sweep).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SweptLeftovers {
     /// The number of things that were examined.
@@ -280,7 +280,7 @@ impl Updated {
     }
 }
 
-/// The treatment of a receipt after its visibility timeout, as long as nobody else has got the message.
+/// The treatment of a receipt after its visibility timeout, while no other client has received the message.
 ///
 /// The enum is exhaustive, as [`Condition`](super::Condition) and [`LeaseDuration`](super::LeaseDuration) are: an
 /// adapter must treat every variant.

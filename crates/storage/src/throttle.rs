@@ -1,6 +1,6 @@
-//! Measures a storage's load by its answers, and tells callers that can wait how long to wait.
+//! Measures a storage's load by its answers, and returns the waiting time for callers that can wait.
 //!
-//! Renewing and settling leases cannot wait; polling and sending can. [`Instrumented`](super::instrumented::Instrumented)
+//! Renewing and settling leases cannot wait; polling and sending can. [`Instruments`](super::instrumented::Instruments)
 //! reads every answer of the queues. Callers that can wait call [`Throttle::until_ready`] before they send. The module knows nothing of
 //! workers.
 
@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::StoreError;
-use crate::entropy;
-use crate::job::retry::Backoff;
+use super::{Backoff, StoreError};
+use crate::runtime::Runtime;
 use crate::sync::lock;
 
 /// The pause when the storage names none: from a second doubling to a minute.
@@ -22,8 +21,9 @@ const BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 
 /// The load of one storage, shared by all its users in this process.
 #[derive(Debug, Default)]
-pub(crate) struct Throttle {
+pub struct Throttle {
     state: Mutex<State>,
+    runtime: Runtime,
     /// True if the storage is sharded. A throttled request for a single message then says nothing about the other
     /// shards; a throttled get or put has tried all of them.
     of_shards: bool,
@@ -38,13 +38,14 @@ struct State {
 }
 
 impl Throttle {
-    /// Returns the load of a storage, given what its queues say of [shards](super::QueueStore::throttles_by_shard).
-    pub(super) fn new(of_shards: bool) -> Self {
-        Self { of_shards, ..Self::default() }
+    /// Returns the load of a storage, given what its queues say of [shards](super::Guarantees::throttles_by_shard).
+    pub fn new(of_shards: bool, runtime: Runtime) -> Self {
+        Self { of_shards, runtime, ..Self::default() }
     }
 
     /// Returns the time for which callers that can wait should still wait.
-    pub(crate) fn left(&self) -> Duration {
+    #[inline]
+    pub fn left(&self) -> Duration {
         let state = lock(&self.state);
         state.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
@@ -54,13 +55,13 @@ impl Throttle {
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    pub(crate) async fn until_ready(&self) {
+    pub async fn until_ready(&self) {
         loop {
             let left = self.left();
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(entropy::jitter(left, 1.0..1.2)).await;
+            tokio::time::sleep(self.runtime.jitter(left, 1.0..=1.2)).await;
         }
     }
 
@@ -84,16 +85,17 @@ impl Throttle {
         } else if asked.is_none() {
             return;
         }
-        let wait = asked.unwrap_or_else(|| BACKOFF.delay(state.repeated)).clamp(BOUNDS.0, BOUNDS.1);
+        let wait =
+            asked.unwrap_or_else(|| BACKOFF.delay(state.repeated, &self.runtime)).clamp(BOUNDS.0, BOUNDS.1);
         state.until = state.until.max(Some(now + wait));
-        tracing::warn!(?wait, "the storage asks to slow down; polling and sending wait, leases are kept");
+        tracing::warn!(?wait, "the storage throttles requests; polling and sending wait, leases are kept");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::StoreErrorKind;
+    use crate::StoreErrorKind;
 
     fn after(throttle: &Throttle, may_wait: bool) -> Duration {
         let throttled = StoreError::new(StoreErrorKind::Throttled, "delete message", "work");
@@ -101,10 +103,9 @@ mod tests {
         throttle.left()
     }
 
-    // F86
     #[tokio::test(start_paused = true)]
     async fn refused_message_on_one_shard_throttles_no_other() {
-        let (one, sharded) = (Throttle::new(false), Throttle::new(true));
+        let (one, sharded) = (Throttle::new(false, Runtime::new()), Throttle::new(true, Runtime::new()));
         assert!(!after(&one, false).is_zero());
         assert!(after(&sharded, false).is_zero());
         // A failed get or put has tried all shards.

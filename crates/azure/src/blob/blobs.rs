@@ -13,8 +13,8 @@ use super::super::call::{Call, with_limit};
 use super::super::connection::Connection;
 use super::super::error::http_date;
 use super::super::queue::{from_headers, to_headers};
-use crate::name::BlobName;
-use crate::storage::{
+use jobqueue_storage::BlobName;
+use jobqueue_storage::{
     Blob, BlobProperties, Condition, ETag, LeaseId, LeaseState, PutBlob, StoreError, StoreErrorKind,
 };
 
@@ -54,7 +54,9 @@ pub(super) async fn put(
         return Err(call.unreadable("the answer has no ETag or Last-Modified"));
     };
     let lease = if options.lease.is_some() { LeaseState::Leased } else { LeaseState::Available };
-    Ok(BlobProperties { length, etag: ETag::new(etag), modified, metadata: options.metadata, lease })
+    Ok(BlobProperties::new(length, ETag::new(etag), modified)
+        .with_metadata(options.metadata)
+        .with_lease(lease))
 }
 
 pub(super) async fn get(
@@ -64,7 +66,7 @@ pub(super) async fn get(
 ) -> Result<Blob, StoreError> {
     let call = Call::reads("get blob", blob).with_long_answers_as(StoreErrorKind::TooLarge);
     let (headers, data) = call
-        .run_again(|| async {
+        .run_again(connection.runtime(), || async {
             let options = BlobClientDownloadOptions {
                 method_options: with_limit(max_bytes),
                 // One request reads the blob: the pipeline reads at most the limit of the answer.
@@ -77,7 +79,7 @@ pub(super) async fn get(
         })
         .await?;
     let properties = read_properties(call, &headers, data.len() as u64)?;
-    Ok(Blob { data, properties })
+    Ok(Blob::new(data, properties))
 }
 
 pub(super) async fn properties(
@@ -85,7 +87,9 @@ pub(super) async fn properties(
     blob: &BlobName,
 ) -> Result<BlobProperties, StoreError> {
     let call = Call::reads("read blob properties", blob);
-    let answer = call.run_again(|| async { connection.blob(blob).get_properties(None).await }).await?;
+    let answer = call
+        .run_again(connection.runtime(), || async { connection.blob(blob).get_properties(None).await })
+        .await?;
     let headers = answer.headers();
     let length = text(headers, "content-length")
         .and_then(|length| length.parse().ok())
@@ -123,7 +127,9 @@ fn read_properties(call: Call<'_>, headers: &Headers, length: u64) -> Result<Blo
         Some("broken") => LeaseState::Broken,
         _ => LeaseState::Available,
     };
-    Ok(BlobProperties { length, etag: ETag::new(etag), modified, metadata: from_headers(headers), lease })
+    Ok(BlobProperties::new(length, ETag::new(etag), modified)
+        .with_metadata(from_headers(headers))
+        .with_lease(lease))
 }
 
 fn text<'a>(headers: &'a Headers, name: &'static str) -> Option<&'a str> {

@@ -10,8 +10,8 @@ use futures_util::StreamExt as _;
 use super::super::call::{Call, limited};
 use super::super::connection::Connection;
 use super::super::error::http_date;
-use crate::name::ContainerName;
-use crate::storage::{BlobListing, BlobProperties, ETag, LeaseState, StoreError, StoreErrorKind};
+use jobqueue_storage::ContainerName;
+use jobqueue_storage::{BlobListing, BlobProperties, ETag, LeaseState, StoreError, StoreErrorKind};
 
 /// The greatest size of a page of 5,000 blobs with their metadata, in bytes.
 const LIST_LIMIT: u64 = 64 * 1024 * 1024;
@@ -19,7 +19,7 @@ const LIST_LIMIT: u64 = 64 * 1024 * 1024;
 pub(super) async fn create(connection: &Connection, container: &ContainerName) -> Result<(), StoreError> {
     let call = Call::repeatable("create container", container);
     let created = call
-        .run_again(|| async {
+        .run_again(connection.runtime(), || async {
             match connection.container(container).create(None).await {
                 Ok(_) => Ok(()),
                 Err(error) if has_code(&error, "ContainerAlreadyExists") => Ok(()),
@@ -58,7 +58,7 @@ pub(super) async fn list(
 ) -> Result<BlobListing, StoreError> {
     let call = Call::reads("list blobs", container);
     let page = call
-        .run_again(|| async {
+        .run_again(connection.runtime(), || async {
             let options = BlobContainerClientListBlobsOptions {
                 prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
                 marker: marker.map(str::to_owned),
@@ -73,11 +73,9 @@ pub(super) async fn list(
         })
         .await?;
     let Some((page, now)) = page else { return Ok(BlobListing::default()) };
-    Ok(BlobListing {
-        now,
-        blobs: page.blob_items.into_iter().filter_map(listed).collect(),
-        next: page.next_marker.filter(|marker| !marker.is_empty()),
-    })
+    let next = page.next_marker.filter(|marker| !marker.is_empty());
+    let blobs = page.blob_items.into_iter().filter_map(listed).collect();
+    Ok(BlobListing::new(blobs).with_next(next).with_now(now))
 }
 
 /// Returns a blob of a listing; `None` when it lacks a required property.
@@ -87,14 +85,10 @@ fn listed(item: BlobItem) -> Option<(String, BlobProperties)> {
     // The listing omits the quotes that a condition needs.
     let etag = properties.etag?.to_string();
     let etag = if etag.starts_with('"') { etag } else { format!("\"{etag}\"") };
-    let properties = BlobProperties {
-        length: properties.content_length?,
-        etag: ETag::new(etag),
-        modified: properties.last_modified?.into(),
-        metadata: metadata.into_iter().collect(),
-        lease: properties.lease_state.map_or(LeaseState::Available, lease_state),
-    };
-    Some((item.name?, properties))
+    let (length, modified) = (properties.content_length?, properties.last_modified?.into());
+    let lease = properties.lease_state.map_or(LeaseState::Available, lease_state);
+    let properties = BlobProperties::new(length, ETag::new(etag), modified);
+    Some((item.name?, properties.with_metadata(metadata.into_iter().collect()).with_lease(lease)))
 }
 
 fn lease_state(state: SdkLeaseState) -> LeaseState {

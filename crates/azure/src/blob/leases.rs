@@ -8,9 +8,9 @@ use azure_storage_blob::models::{BlobClientAcquireLeaseOptions, BlobClientBreakL
 use super::super::call::Call;
 use super::super::connection::Connection;
 use super::super::time;
-use crate::name::BlobName;
-use crate::storage::rules::limits;
-use crate::storage::{LeaseDuration, LeaseId, StoreError, StoreErrorKind};
+use jobqueue_storage::BlobName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{LeaseDuration, LeaseId, StoreError, StoreErrorKind};
 
 pub(super) async fn acquire(
     connection: &Connection,
@@ -25,7 +25,7 @@ pub(super) async fn acquire(
         LeaseDuration::Finite(length) => time::seconds(call, "a lease", length)?,
     };
     let answer = call
-        .run_again(|| async {
+        .run_again(connection.runtime(), || async {
             let options = BlobClientAcquireLeaseOptions {
                 proposed_lease_id: Some(proposed.expose()),
                 ..BlobClientAcquireLeaseOptions::default()
@@ -42,8 +42,11 @@ pub(super) async fn renew(
     lease: &LeaseId,
 ) -> Result<LeaseId, StoreError> {
     let call = Call::repeatable("renew lease", blob);
-    let answer =
-        call.run_again(|| async { connection.blob(blob).renew_lease(lease.expose(), None).await }).await?;
+    let answer = call
+        .run_again(connection.runtime(), || async {
+            connection.blob(blob).renew_lease(lease.expose(), None).await
+        })
+        .await?;
     lease_id(call, answer.headers())
 }
 
@@ -55,7 +58,7 @@ pub(super) async fn change(
 ) -> Result<LeaseId, StoreError> {
     let call = Call::repeatable("change lease", blob);
     let answer = call
-        .run_again(|| async {
+        .run_again(connection.runtime(), || async {
             connection.blob(blob).change_lease(lease.expose(), proposed.expose(), None).await
         })
         .await?;
@@ -68,8 +71,11 @@ pub(super) async fn release(
     lease: &LeaseId,
 ) -> Result<(), StoreError> {
     let call = Call::repeatable("release lease", blob);
-    let released =
-        call.run_again(|| async { connection.blob(blob).release_lease(lease.expose(), None).await }).await;
+    let released = call
+        .run_again(connection.runtime(), || async {
+            connection.blob(blob).release_lease(lease.expose(), None).await
+        })
+        .await;
     match released {
         // An earlier request changed the id, and only its answer was lost. A later holder would have another id.
         Err(error) if error.is_ambiguous() && is_gone(error.kind()) => Ok(()),
@@ -77,7 +83,7 @@ pub(super) async fn release(
     }
 }
 
-/// Returns whether a refusal says that nobody holds the lease with this id any more.
+/// Returns whether a refusal means that the lease with this id has ended.
 fn is_gone(kind: StoreErrorKind) -> bool {
     use StoreErrorKind as K;
     matches!(kind, K::LeaseNotPresent | K::LeaseIdMismatch | K::BlobNotFound | K::ContainerNotFound)

@@ -12,10 +12,11 @@ use bytes::Bytes;
 
 use super::connection::Connection;
 use super::probe;
-use crate::name::{BlobName, ContainerName};
-use crate::storage::{
-    Access, Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, PutBlob, StoreError,
+use jobqueue_storage::{
+    Access, Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Detach, LeaseDuration,
+    LeaseId, Permissions, PutBlob, StoreError,
 };
+use jobqueue_storage::{BlobName, ContainerName};
 
 /// The blobs of a storage account: block blobs, each written by one request.
 #[derive(Debug)]
@@ -69,6 +70,18 @@ impl BlobStore for AzureBlobs {
         containers::list(&self.connection, container, prefix, marker).await
     }
 
+    fn powers(self: Arc<Self>) -> BlobPowers {
+        BlobPowers {
+            leases: Some(Arc::clone(&self) as _),
+            permissions: Some(Arc::clone(&self) as _),
+            detach: Some(self),
+            ..BlobPowers::default()
+        }
+    }
+}
+
+#[async_trait]
+impl BlobLeases for AzureBlobs {
     async fn acquire_lease(
         &self,
         blob: &BlobName,
@@ -98,12 +111,17 @@ impl BlobStore for AzureBlobs {
     async fn break_lease(&self, blob: &BlobName, period: Option<Duration>) -> Result<Duration, StoreError> {
         leases::break_lease(&self.connection, blob, period).await
     }
+}
 
+#[async_trait]
+impl Permissions<ContainerName> for AzureBlobs {
     async fn check_access(&self, container: &ContainerName, access: Access) -> Result<(), StoreError> {
         probe::blobs(&self.connection, container, access).await
     }
+}
 
-    fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {
+impl Detach<dyn BlobStore> for AzureBlobs {
+    fn detached(&self) -> Arc<dyn BlobStore> {
         Arc::new(Self { connection: self.connection.again() })
     }
 }

@@ -9,7 +9,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use url::Url;
 
 use super::super::secret::Secret;
-use crate::storage::PopReceipt;
+use jobqueue_storage::PopReceipt;
 
 /// The placeholder that the SDK's clients get instead of a pop receipt.
 pub(in super::super) const PLACEHOLDER: &str = "receipt";
@@ -84,7 +84,7 @@ fn push(out: &mut String, pair: &str) {
 mod tests {
     use super::*;
 
-    /// Checks F38: the service reads the same bytes, whatever characters a receipt has.
+    /// The service reads the same bytes, whatever characters a receipt has.
     #[test]
     fn receipts_survive_the_query_string() {
         let receipt = "AgAAAAMA+/=%20 &é?#";

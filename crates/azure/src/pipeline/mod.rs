@@ -11,14 +11,15 @@
 mod attach;
 mod exchange;
 mod expected;
-#[cfg(feature = "testing")]
 mod in_process;
 pub(super) mod sign;
 
 use std::sync::Arc;
 
 use azure_core::http::policies::{Policy, PolicyResult};
-use azure_core::http::{ClientOptions, Context, Request, RetryOptions, Transport, UserAgentOptions};
+use azure_core::http::{
+    ClientOptions, Context, HttpClient, Request, RetryOptions, Transport, UserAgentOptions,
+};
 use url::Url;
 
 use self::attach::AttachSecrets;
@@ -26,13 +27,12 @@ pub(super) use self::attach::{PLACEHOLDER, Receipt};
 use self::exchange::Exchange;
 pub(super) use self::exchange::{AnswerLimit, ExchangeError, RECEIPT};
 pub(super) use self::expected::is_of_the_service;
+use self::in_process::InProcess;
 use self::sign::SharedKeyPolicy;
-use super::account::Credential;
-use super::connection::Setup;
+use super::account::{Account, Credential};
 
-/// Returns the SDK's options for clients that use `endpoint` of the account through `http`.
-pub(super) fn client_options(setup: &Setup, endpoint: &Url, http: &reqwest::Client) -> ClientOptions {
-    let account = &setup.account;
+/// Returns the SDK's options for clients that use `endpoint` of the account. Their requests end in `exchange`.
+pub(super) fn client_options(account: &Account, endpoint: &Url, exchange: Arc<dyn Policy>) -> ClientOptions {
     let mut policies: Vec<Arc<dyn Policy>> = Vec::with_capacity(3);
     let sas = match &account.credential {
         Credential::Sas(sas) => Some(sas.clone()),
@@ -42,7 +42,7 @@ pub(super) fn client_options(setup: &Setup, endpoint: &Url, http: &reqwest::Clie
     if let Credential::SharedKey(key) = &account.credential {
         policies.push(Arc::new(SharedKeyPolicy::new(account.name.clone(), key.clone())));
     }
-    policies.push(exchange(setup, http));
+    policies.push(exchange);
     ClientOptions {
         // Each operation has its own rule for resending, which only the caller can apply.
         retry: RetryOptions::none(),
@@ -55,14 +55,12 @@ pub(super) fn client_options(setup: &Setup, endpoint: &Url, http: &reqwest::Clie
     }
 }
 
-fn exchange(setup: &Setup, http: &reqwest::Client) -> Arc<dyn Policy> {
-    #[cfg(feature = "testing")]
-    if let Some(client) = &setup.in_process {
-        return Arc::new(in_process::InProcess(Arc::clone(client)));
+/// Returns the end of a pipeline, which asks `in_process` if it is given, or else the network by `http`.
+pub(super) fn exchange(http: reqwest::Client, in_process: Option<&Arc<dyn HttpClient>>) -> Arc<dyn Policy> {
+    match in_process {
+        Some(client) => Arc::new(InProcess(Arc::clone(client))),
+        None => Arc::new(Exchange::new(http)),
     }
-    // Known to tests only.
-    let _ = setup;
-    Arc::new(Exchange::new(http.clone()))
 }
 
 /// A sequence of policies in place of the transport.

@@ -8,9 +8,9 @@ use super::super::call::{Call, with_limit};
 use super::super::connection::Connection;
 use super::super::time;
 use super::super::xml::{self, RawMessage, RawMessages};
-use crate::name::QueueName;
-use crate::storage::rules::limits;
-use crate::storage::{
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{
     GetMessages, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received, StoreError,
 };
 
@@ -50,7 +50,7 @@ pub(super) async fn peek(
     let call = Call::reads("peek messages", queue);
     limits::check_peek(queue, wanted)?;
     let answer = call
-        .run_again(|| async {
+        .run_again(connection.runtime(), || async {
             let options = QueueClientPeekMessagesOptions {
                 number_of_messages: Some(wanted.cast_signed()),
                 method_options: with_limit(ANSWER_LIMIT),
@@ -79,17 +79,11 @@ fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> Option<Lease
         return None;
     };
     let (dequeue_count, text) = count_and_text(&raw);
-    Some(LeasedMessage {
-        message: MessageRef { id, receipt: PopReceipt::new(receipt) },
-        text,
-        dequeue_count,
-        inserted: time::date(raw.inserted.as_deref()),
-        expires: time::expiry(raw.expires.as_deref()),
-        next_visible: raw.next_visible.as_deref().map_or(until, |text| time::date(Some(text))),
-        granted: None,
-        dead: None,
-        group: None,
-    })
+    let message = MessageRef { id, receipt: PopReceipt::new(receipt) };
+    let inserted = time::date(raw.inserted.as_deref());
+    let next_visible = raw.next_visible.as_deref().map_or(until, |text| time::date(Some(text)));
+    let leased = LeasedMessage::new(message, text, dequeue_count, inserted, next_visible);
+    Some(leased.with_expires(time::expiry(raw.expires.as_deref())))
 }
 
 fn peeked(queue: &QueueName, raw: RawMessage) -> Option<PeekedMessage> {
@@ -98,14 +92,8 @@ fn peeked(queue: &QueueName, raw: RawMessage) -> Option<PeekedMessage> {
         return None;
     };
     let (dequeue_count, text) = count_and_text(&raw);
-    Some(PeekedMessage {
-        id,
-        text,
-        dequeue_count,
-        inserted: time::date(raw.inserted.as_deref()),
-        expires: time::expiry(raw.expires.as_deref()),
-        dead: None,
-    })
+    let peeked = PeekedMessage::new(id, text, dequeue_count, time::date(raw.inserted.as_deref()));
+    Some(peeked.with_expires(time::expiry(raw.expires.as_deref())))
 }
 
 /// Returns the count and text of a message. One without a count was delivered at least once. Its text is kept: the text
@@ -129,7 +117,6 @@ pub(super) fn is_id(id: &str) -> bool {
 mod tests {
     use super::*;
 
-    // B15
     #[test]
     fn a_message_without_a_count_keeps_its_text() {
         let (id, receipt) = (Some("5".to_owned()), Some("r".to_owned()));

@@ -14,11 +14,11 @@ use futures_util::StreamExt as _;
 
 use super::connection::Connection;
 use super::probe;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::storage::{
-    Access, Created, ExpiredReceipt, GetMessages, MessageRef, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{
+    Access, Batches, Created, Detach, ExpiredReceipt, GetMessages, MessageRef, Metadata, PeekedMessage,
+    Permissions, PutMessage, PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StoreError,
+    UpdateMessage, Updated,
 };
 
 /// The number of concurrent calls of `put_all` and `delete_all`: the service has no bulk operations.
@@ -27,7 +27,7 @@ const PARALLEL: usize = 16;
 /// The queues of a storage account.
 ///
 /// Visibility and time to live are sent in whole seconds, rounded up. The service accepts an expired receipt until
-/// another worker gets the message, whatever [`ExpiredReceipt`] says: [`QueueStore::checks_expiry`] is `false`.
+/// another worker gets the message, whatever [`ExpiredReceipt`] says: it does not guarantee `checks_expiry`.
 #[derive(Debug)]
 pub(super) struct AzureQueues {
     connection: Arc<Connection>,
@@ -65,18 +65,6 @@ impl QueueStore for AzureQueues {
         put::put(&self.connection, queue, &message).await
     }
 
-    async fn put_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<PutMessage>,
-    ) -> Vec<Result<PutOutcome, StoreError>> {
-        futures_util::stream::iter(messages)
-            .map(|message| self.put(queue, message))
-            .buffered(PARALLEL)
-            .collect()
-            .await
-    }
-
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
         get::get(&self.connection, queue, options).await
     }
@@ -103,6 +91,34 @@ impl QueueStore for AzureQueues {
         update::delete(&self.connection, queue, message).await
     }
 
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        queues::clear(&self.connection, queue).await
+    }
+
+    fn powers(self: Arc<Self>) -> QueuePowers {
+        QueuePowers {
+            batches: Some(Arc::clone(&self) as _),
+            permissions: Some(Arc::clone(&self) as _),
+            detach: Some(self),
+            ..QueuePowers::default()
+        }
+    }
+}
+
+#[async_trait]
+impl Batches for AzureQueues {
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        futures_util::stream::iter(messages)
+            .map(|message| self.put(queue, message))
+            .buffered(PARALLEL)
+            .collect()
+            .await
+    }
+
     async fn delete_all(
         &self,
         queue: &QueueName,
@@ -115,24 +131,17 @@ impl QueueStore for AzureQueues {
             .collect()
             .await
     }
+}
 
-    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        queues::clear(&self.connection, queue).await
-    }
-
+#[async_trait]
+impl Permissions<QueueName> for AzureQueues {
     async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         probe::queue(&self.connection, queue, access).await
     }
+}
 
-    fn subscribe(&self, _queue: &QueueName) -> Option<Subscription> {
-        None
-    }
-
-    fn checks_expiry(&self) -> bool {
-        false
-    }
-
-    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
+impl Detach<dyn QueueStore> for AzureQueues {
+    fn detached(&self) -> Arc<dyn QueueStore> {
         Arc::new(Self { connection: self.connection.again() })
     }
 }

@@ -7,9 +7,9 @@ use super::super::call::Call;
 use super::super::connection::Connection;
 use super::super::{time, xml};
 use super::get;
-use crate::name::QueueName;
-use crate::storage::rules::limits;
-use crate::storage::{MessageRef, PopReceipt, PutMessage, PutOutcome, StoreError};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{MessageRef, PopReceipt, PutMessage, PutOutcome, StoreError};
 
 pub(super) async fn put(
     connection: &Connection,
@@ -37,12 +37,10 @@ pub(super) async fn put(
     let (Some(id), Some(receipt)) = (get::message_id(stored.id.as_deref()), receipt) else {
         return Err(call.unreadable("the answer lacks the message's id or receipt"));
     };
-    Ok(PutOutcome {
-        message: MessageRef { id, receipt },
-        inserted: time::date(stored.inserted.as_deref()),
-        expires: time::expiry(stored.expires.as_deref()),
-        next_visible: time::date(stored.next_visible.as_deref()),
-    })
+    let inserted = time::date(stored.inserted.as_deref());
+    let next_visible = time::date(stored.next_visible.as_deref());
+    let outcome = PutOutcome::new(MessageRef { id, receipt }, inserted, next_visible);
+    Ok(outcome.with_expires(time::expiry(stored.expires.as_deref())))
 }
 
 /// Returns the delay and the time to live in seconds; −1 means forever.

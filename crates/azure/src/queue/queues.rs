@@ -10,9 +10,8 @@ use futures_util::StreamExt as _;
 
 use super::super::call::{Call, limited};
 use super::super::connection::Connection;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::storage::{Created, QueueProperties, StoreError, StoreErrorKind};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{Created, Metadata, QueueProperties, StoreError, StoreErrorKind};
 
 /// The greatest size of a page of 5,000 names, in bytes.
 const LIST_LIMIT: u64 = 8 * 1024 * 1024;
@@ -29,7 +28,7 @@ pub(super) async fn create(
     let call = Call::repeatable("create queue", queue);
     let headers = to_headers(call, metadata)?;
     let answer = call
-        .run_again(|| async {
+        .run_again(connection.runtime(), || async {
             let options = QueueClientCreateOptions {
                 metadata: Some(headers.clone()),
                 ..QueueClientCreateOptions::default()
@@ -66,7 +65,7 @@ pub(super) async fn list(connection: &Connection, prefix: &str) -> Result<Vec<Qu
     let mut marker = None;
     loop {
         let page = call
-            .run_again(|| async {
+            .run_again(connection.runtime(), || async {
                 let options = QueueServiceClientListQueuesOptions {
                     prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
                     marker: marker.clone(),
@@ -98,7 +97,9 @@ pub(super) async fn properties(
     queue: &QueueName,
 ) -> Result<QueueProperties, StoreError> {
     let call = Call::reads("read queue properties", queue);
-    let answer = call.run_again(|| async { connection.queue(queue)?.get_properties(None).await }).await?;
+    let answer = call
+        .run_again(connection.runtime(), || async { connection.queue(queue)?.get_properties(None).await })
+        .await?;
     let count = answer
         .headers()
         .get_optional_str(&"x-ms-approximate-messages-count".into())
@@ -114,7 +115,11 @@ pub(super) async fn set_metadata(
 ) -> Result<(), StoreError> {
     let call = Call::repeatable("set queue metadata", queue);
     let headers = to_headers(call, metadata)?;
-    call.run_again(|| async { connection.queue(queue)?.set_metadata(&headers, None).await }).await.map(drop)
+    call.run_again(connection.runtime(), || async {
+        connection.queue(queue)?.set_metadata(&headers, None).await
+    })
+    .await
+    .map(drop)
 }
 
 pub(super) async fn clear(connection: &Connection, queue: &QueueName) -> Result<(), StoreError> {
@@ -138,7 +143,6 @@ pub(in super::super) fn to_headers(
     Ok(metadata.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// Returns the metadata in an answer's headers.
 pub(in super::super) fn from_headers(headers: &Headers) -> Metadata {
     let ours =
         headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix("x-ms-meta-")?, value)));

@@ -8,9 +8,9 @@ use super::super::connection::Connection;
 use super::super::pipeline::{PLACEHOLDER, RECEIPT};
 use super::super::{time, xml};
 use super::get;
-use crate::name::QueueName;
-use crate::storage::rules::limits;
-use crate::storage::{MessageRef, PopReceipt, StoreError, UpdateMessage, Updated};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{MessageRef, PopReceipt, StoreError, UpdateMessage, Updated};
 
 pub(super) async fn update(
     connection: &Connection,
@@ -39,11 +39,8 @@ pub(super) async fn update(
         .get_optional_str(&RECEIPT)
         .filter(|receipt| !receipt.is_empty())
         .ok_or_else(|| call.unreadable("the answer has no new receipt"))?;
-    Ok(Updated {
-        receipt: PopReceipt::new(receipt),
-        next_visible: time::date(headers.get_optional_str(&"x-ms-time-next-visible".into())),
-        granted: None,
-    })
+    let next_visible = time::date(headers.get_optional_str(&"x-ms-time-next-visible".into()));
+    Ok(Updated::new(PopReceipt::new(receipt), next_visible))
 }
 
 pub(super) async fn delete(

@@ -1,35 +1,34 @@
 //! Watches the frames that are sent for the last one, the close of the connection.
 //!
-//! The client keeps a processor busy from its close to the answer, or to the time without a frame after which it gives the connection
-//! up. What the peer says to a close is of no use, so the client shall hear the end of the stream once it has sent one.
+//! The client occupies a processor from its close to the answer, or to its idle timeout. The peer's answer to `Close`
+//! is not needed, so the client gets the end of the stream as soon as it has sent its own close.
 
-/// The bytes before the body of a frame, and those of the body that tell what it is.
+/// The bytes before the body of a frame, and the bytes of the body that identify its type.
 const HEAD: usize = 11;
 const PLAIN_HEAD: usize = 8;
 const CLOSE: u8 = 0x18;
 
 /// The frames of a stream, as they are written.
 #[derive(Debug, Default)]
-pub(super) struct Farewell {
+pub(super) struct CloseDetector {
     /// The beginning of the present frame.
     head: [u8; HEAD],
     known: usize,
     /// The bytes of the present frame that are still to come after its beginning.
     rest: usize,
     /// True once the close was written as a whole.
-    pub(super) is_said: bool,
+    pub(super) is_sent: bool,
     is_close: bool,
 }
 
-impl Farewell {
-    /// Takes in bytes that were written.
+impl CloseDetector {
     pub(super) fn written(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.rest > 0 {
                 let skipped = self.rest.min(bytes.len());
                 self.rest -= skipped;
                 bytes = &bytes[skipped..];
-                self.is_said |= self.is_close && self.rest == 0;
+                self.is_sent |= self.is_close && self.rest == 0;
                 continue;
             }
             let (byte, others) = (bytes[0], &bytes[1..]);
@@ -54,7 +53,7 @@ impl Farewell {
         if self.known == HEAD.min(length) {
             self.is_close = self.known == HEAD && self.head[5] == 0 && self.head[8..] == [0, 0x53, CLOSE];
             self.rest = length - self.known;
-            self.is_said |= self.is_close && self.rest == 0;
+            self.is_sent |= self.is_close && self.rest == 0;
             self.known = 0;
         }
     }
@@ -76,13 +75,13 @@ mod tests {
             [b"AMQP\0\x01\0\0".to_vec(), vec![0, 0, 0, 8, 2, 0, 0, 0], frame(0x14, 300), frame(0x17, 0)];
         let close = frame(CLOSE, 5);
         for piece in 1..40 {
-            let mut farewell = Farewell::default();
-            before.concat().chunks(piece).for_each(|bytes| farewell.written(bytes));
-            assert!(!farewell.is_said);
-            farewell.written(&close[..close.len() - 1]);
-            assert!(!farewell.is_said, "its last byte is missing");
-            farewell.written(&close[close.len() - 1..]);
-            assert!(farewell.is_said, "pieces of {piece}");
+            let mut close_detector = CloseDetector::default();
+            before.concat().chunks(piece).for_each(|bytes| close_detector.written(bytes));
+            assert!(!close_detector.is_sent);
+            close_detector.written(&close[..close.len() - 1]);
+            assert!(!close_detector.is_sent, "its last byte is missing");
+            close_detector.written(&close[close.len() - 1..]);
+            assert!(close_detector.is_sent, "pieces of {piece}");
         }
     }
 }

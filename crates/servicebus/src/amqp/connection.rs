@@ -20,30 +20,32 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::super::connection_string::Namespace;
 use super::super::error::Fault;
 use super::super::tls::Trust;
-use super::session;
+use super::frame_inspector::{FrameEvents, FrameInspector};
+use super::session_attach;
 use super::stream;
-use super::tap::{Seen, Tap};
 use super::values::condition_of;
-use crate::{entropy, task};
+use jobqueue_storage::runtime::Runtime;
 
 /// The longest time for one exchange with the service.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-/// The longest time for a farewell.
-pub(super) const FAREWELL: Duration = Duration::from_secs(2);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest time for closing a link or a connection.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time without a frame after which a connection is given up.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_FRAME: u32 = 65_536;
 /// The number of tries to attach a link. The client cannot tell why an attach was refused when the refusal crosses its own frames.
 const TRIES: u32 = 5;
-/// The time for the client to send what it has for the service.
-const BREATH: Duration = Duration::from_millis(20);
+/// The time for the client to flush its frames.
+const DETACH_FLUSH: Duration = Duration::from_millis(20);
 const CROSSED: &str = "the refusal of a link crossed its attach";
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     attach: mpsc::Sender<Attach>,
-    pub(super) seen: Seen,
+    pub(super) events: FrameEvents,
+    /// The runtime that starts the tasks of the links.
+    pub(super) runtime: Runtime,
     /// Fires when the connection or its session has ended.
     pub(super) dead: CancellationToken,
     links: AtomicU64,
@@ -76,15 +78,19 @@ enum Attach {
 }
 
 impl Connection {
-    /// Opens a connection.
-    pub(super) async fn open(namespace: &Namespace, trust: &Trust) -> Result<Arc<Self>, Fault> {
-        let opening = timeout(LIMIT, handshake(namespace, trust)).await;
-        let (connection, session, seen, name) = opening.map_err(|_| not_sent("no answer in time"))??;
+    pub(super) async fn open(
+        namespace: &Namespace,
+        trust: &Trust,
+        runtime: &Runtime,
+    ) -> Result<Arc<Self>, Fault> {
+        let opening = timeout(REQUEST_TIMEOUT, handshake(namespace, trust, runtime)).await;
+        let (connection, session, events, name) = opening.map_err(|_| not_sent("no answer in time"))??;
         let (attach, commands) = mpsc::channel(16);
         let (dead, close) = (CancellationToken::new(), CancellationToken::new());
         let owner = Owner { connection, session, dead: dead.clone(), close: close.clone() };
-        drop(task::spawn(owner.run(commands)));
-        Ok(Arc::new(Self { attach, seen, dead, links: AtomicU64::new(0), name, _close: close.drop_guard() }))
+        drop(runtime.spawn(owner.run(commands)));
+        let (links, runtime, _close) = (AtomicU64::new(0), runtime.clone(), close.drop_guard());
+        Ok(Arc::new(Self { attach, events, runtime, dead, links, name, _close }))
     }
 
     /// Returns a name that no link of this connection has had.
@@ -157,22 +163,23 @@ impl Connection {
 async fn handshake(
     namespace: &Namespace,
     trust: &Trust,
-) -> Result<(ConnectionHandle<()>, SessionHandle<()>, Seen, String), Fault> {
+    runtime: &Runtime,
+) -> Result<(ConnectionHandle<()>, SessionHandle<()>, FrameEvents, String), Fault> {
     let socket = stream::open(namespace, trust).await;
-    let (stream, seen) = Tap::new(socket.map_err(|error| not_sent(&error.to_string()))?);
-    let name = format!("jobqueue-{}", entropy::uuid_v4().simple());
+    let (stream, events) = FrameInspector::new(socket.map_err(|error| not_sent(&error.to_string()))?);
+    let name = format!("jobqueue-{}", runtime.uuid_v4().simple());
     let mut connection = AmqpConnection::builder()
         .container_id(name.clone())
         .hostname(namespace.host.as_str())
         .scheme("amqp")
         .max_frame_size(MAX_FRAME)
-        .idle_time_out(u32::try_from(IDLE.as_millis()).unwrap_or(u32::MAX))
+        .idle_time_out(u32::try_from(IDLE_TIMEOUT.as_millis()).unwrap_or(u32::MAX))
         .sasl_profile(SaslProfile::Anonymous)
         .open_with_stream(stream)
         .await
         .map_err(|error| not_sent(&error.to_string()))?;
     let session = Session::begin(&mut connection).await.map_err(|error| not_sent(&error.to_string()))?;
-    Ok((connection, session, seen, name))
+    Ok((connection, session, events, name))
 }
 
 /// The owner of the handles, which can be used by one task only.
@@ -209,7 +216,7 @@ impl Owner {
             }
         }
         self.dead.cancel();
-        let _ = timeout(FAREWELL, self.connection.close()).await;
+        let _ = timeout(CLOSE_TIMEOUT, self.connection.close()).await;
     }
 }
 
@@ -223,7 +230,7 @@ async fn attach(session: &mut SessionHandle<()>, command: Attach) {
         Attach::Sender { name, address, answer } => {
             let attaching = Sender::builder().name(name).target(address.as_str()).attach(session);
             let attached =
-                timeout(LIMIT, attaching).await.map(|done| done.map_err(|error| of_sender(&error)));
+                timeout(REQUEST_TIMEOUT, attaching).await.map(|done| done.map_err(|error| of_sender(&error)));
             tell(answer, attached).await;
         }
         Attach::Receiver { name, address, answers_to, answer } => {
@@ -240,26 +247,27 @@ async fn attach(session: &mut SessionHandle<()>, command: Attach) {
                     }
                 }
             };
-            let attached =
-                timeout(LIMIT, attaching).await.map(|done| done.map_err(|error| of_receiver(&error)));
+            let attached = timeout(REQUEST_TIMEOUT, attaching)
+                .await
+                .map(|done| done.map_err(|error| of_receiver(&error)));
             tell(answer, attached).await;
         }
         Attach::Session { name, address, wait, answer } => {
             let receiver = Receiver::builder()
                 .name(name)
-                .source(session::next_free(&address))
-                .properties(session::patience(wait))
+                .source(session_attach::next_free(&address))
+                .properties(session_attach::patience(wait))
                 // The answer names the session.
                 .verify_incoming_source(false)
                 .sender_settle_mode(SenderSettleMode::Unsettled)
                 .receiver_settle_mode(ReceiverSettleMode::Second)
                 .credit_mode(CreditMode::Manual);
-            let attached = timeout(wait + LIMIT, receiver.attach(session)).await;
+            let attached = timeout(wait + REQUEST_TIMEOUT, receiver.attach(session)).await;
             let attached = attached.map(|done| done.map_err(|error| of_receiver(&error)));
             tell(answer, attached).await;
         }
         Attach::Controller { name, answer } => {
-            let attached = timeout(LIMIT, Controller::attach(session, name)).await;
+            let attached = timeout(REQUEST_TIMEOUT, Controller::attach(session, name)).await;
             let attached = attached.map(|done| done.map_err(|error| of_sender(&error)));
             tell(answer, attached).await;
         }
@@ -271,7 +279,7 @@ async fn attach(session: &mut SessionHandle<()>, command: Attach) {
 async fn tell<T>(answer: oneshot::Sender<Result<T, Fault>>, attached: Result<Result<T, Fault>, Elapsed>) {
     let attached = attached.unwrap_or(Err(not_sent("no answer to the attach")));
     if attached.is_err() {
-        sleep(BREATH).await;
+        sleep(DETACH_FLUSH).await;
     }
     let _ = answer.send(attached);
 }

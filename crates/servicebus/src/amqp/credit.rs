@@ -1,16 +1,17 @@
 //! The credit that the service has for a link: as much as was asked for, and never more than there are free slots.
 //!
 //! ```text
-//!                get              the answer, while somebody waits for arrivals
+//!                get              the answer, with a subscription
 //!   nothing ───────────► getting ──────────────────────────────────────────────► listening
 //!      ▲                  │  ▲                                                       │
-//!      └── all came, or ──┘  └─────────── a get, or nobody fetches what came ────────┘
+//!      └── all came, or ──┘  └─────────── a get, or arrivals are not fetched ────────┘
 //!          drained
 //! ```
 //!
-//! While listening, the service keeps the credit that the last get has not used. After a get that found nothing it keeps it
-//! for as long as somebody waits, so that a message comes at once; after another, until the next get, which should follow at once
-//! and raises it to what is asked for then. So a worker that is busy, and one that waits, sends no drain.
+//! While listening, the service keeps the unused credit of the last get. After a get that found nothing, it keeps the
+//! credit as long as there is a subscription, so that a message is delivered at once. After any other get it keeps the
+//! credit until the next get, which should follow at once and raises the credit to its own demand. So neither a busy
+//! worker nor a waiting one drains the link.
 //!
 //! The first get that finds nothing after messages came or were put by this process, or on a new link, asks by a drain whether the queue is
 //! empty: a message may be on its way for longer than a get waits, and a worker that runs until it is idle would end.
@@ -22,17 +23,18 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::super::error::Fault;
-use super::connection::LIMIT;
+use super::connection::REQUEST_TIMEOUT;
 use super::receive_task::ReceiveTask;
 use super::receiver::{Taken, not_sent};
 
-/// The time that a message waits which came without a get. Then it is given back: the slot that it came for is in use.
-const EARLY: Duration = Duration::from_secs(1);
+/// The time for which an unrequested message is kept. After that it is abandoned, because the slot it was fetched for has been
+/// reused.
+const UNREQUESTED_TTL: Duration = Duration::from_secs(1);
 /// The time that a get waits for further messages after the first.
 const GATHER: Duration = Duration::from_millis(1);
 /// The time that the service keeps the rest of the credit after a get that found messages. A worker with free slots asks
 /// again before it is over; one whose slots are taken by another queue does not.
-const REST: Duration = Duration::from_millis(10);
+const CREDIT_LINGER: Duration = Duration::from_millis(10);
 
 pub(super) type GetAnswer = oneshot::Sender<Result<Vec<Taken>, Fault>>;
 
@@ -55,15 +57,15 @@ pub(super) struct Getting {
     pub(super) is_draining: bool,
 }
 
-/// Credit that the service has while nobody asks.
+/// Credit at the service without a pending get.
 pub(super) struct Listening {
     /// The credit that the service has not used yet.
     credit: u32,
     /// True after a get that found nothing: the next one comes when a message has come.
     is_idle: bool,
-    /// The messages that nobody has asked for yet.
+    /// Unrequested messages.
     early: Vec<Taken>,
-    /// The time at which they are given back; without any, the time to see whether anybody still waits.
+    /// The time at which they are abandoned; without messages, the time of the next check for subscriptions.
     pub(super) until: Instant,
 }
 
@@ -83,9 +85,9 @@ impl ReceiveTask {
         Ok(())
     }
 
-    /// Begins a get. Credit that the service has already is raised to what is asked for; if it is more, it is drained.
+    /// Begins a get. Raises the service's credit to the requested number, or drains it if it is higher.
     async fn begin(&mut self, at_most: u32, wait: Duration, answer: Option<GetAnswer>) -> Result<(), Fault> {
-        let (since, _) = self.seen.counts(self.receiver.name());
+        let (since, _) = self.events.counts(self.receiver.name());
         self.since = since;
         let (credit, early) =
             self.listening.take().map_or_else(Default::default, |present| (present.credit, present.early));
@@ -94,7 +96,7 @@ impl ReceiveTask {
         let missing = if is_draining { credit } else { at_most.saturating_sub(here) };
         let until = Instant::now()
             + match (is_draining, early.is_empty()) {
-                (true, _) => LIMIT,
+                (true, _) => REQUEST_TIMEOUT,
                 (false, true) => wait,
                 (false, false) => GATHER,
             };
@@ -109,7 +111,7 @@ impl ReceiveTask {
 
     /// Sets the credit of the service. The client has not counted the credit that drains have ended.
     async fn grant(&mut self, credit: u32) -> Result<(), Fault> {
-        let (_, drained) = self.seen.counts(self.receiver.name());
+        let (_, drained) = self.events.counts(self.receiver.name());
         self.receiver.set_credit(credit.wrapping_add(drained)).await.map_err(lost)
     }
 
@@ -145,7 +147,7 @@ impl ReceiveTask {
         listening.credit = listening.credit.saturating_sub(1);
         if let Some(taken) = taken {
             if listening.early.is_empty() {
-                listening.until = Instant::now() + EARLY;
+                listening.until = Instant::now() + UNREQUESTED_TTL;
             }
             listening.early.push(taken);
         }
@@ -156,8 +158,8 @@ impl ReceiveTask {
         self.stop_listening().await
     }
 
-    /// Does what is due: answers the get when its time is over, after a drain if nobody waits for arrivals; gives back what nobody
-    /// has fetched. Ends the link when a drain gets no answer.
+    /// Runs due timers: answers an expired get, after a drain if there is no subscription, and abandons unfetched
+    /// messages. Ends the link if a drain gets no answer.
     pub(super) async fn late(&mut self) -> Result<(), Fault> {
         match (&mut self.getting, &mut self.listening) {
             (Some(getting), _) if getting.is_draining => Err(Fault::Lost("a drain got no answer".to_owned())),
@@ -171,13 +173,13 @@ impl ReceiveTask {
             (Some(getting), _) => {
                 self.heard = self.arrivals.count();
                 getting.is_draining = true;
-                getting.until = Instant::now() + LIMIT;
+                getting.until = Instant::now() + REQUEST_TIMEOUT;
                 self.receiver.drain().await.map_err(lost)
             }
             (None, Some(listening))
                 if listening.is_idle && listening.early.is_empty() && self.arrivals.has_subscribers() =>
             {
-                listening.until = Instant::now() + EARLY;
+                listening.until = Instant::now() + UNREQUESTED_TTL;
                 Ok(())
             }
             (None, Some(_)) => self.stop_listening().await,
@@ -186,10 +188,11 @@ impl ReceiveTask {
     }
 
     async fn stop_listening(&mut self) -> Result<(), Fault> {
-        self.begin(0, LIMIT, None).await
+        self.begin(0, REQUEST_TIMEOUT, None).await
     }
 
-    /// Answers the get, and gives back what the caller cannot take. Leaves the service the credit that was not drained.
+    /// Answers the get, and abandons messages that the caller cannot take. The service keeps credit that was not
+    /// drained.
     async fn answer(&mut self) -> Result<(), Fault> {
         let Some(Getting { missing, at_most, mut got, answer, is_draining, .. }) = self.getting.take() else {
             return Ok(());
@@ -210,7 +213,7 @@ impl ReceiveTask {
             is_idle && was_asked && self.asked.is_empty() && self.arrivals.has_subscribers();
         let credit = if rest == 0 && begins_to_listen { at_most } else { rest };
         if credit > 0 {
-            let until = Instant::now() + if is_idle { EARLY } else { REST };
+            let until = Instant::now() + if is_idle { UNREQUESTED_TTL } else { CREDIT_LINGER };
             self.listening = Some(Listening { credit, is_idle, early: Vec::new(), until });
         }
         if credit > rest { self.grant(credit).await } else { Ok(()) }
@@ -225,7 +228,7 @@ impl ReceiveTask {
 
     /// Answers the get when all deliveries before the end of the drain have been received.
     pub(super) async fn finish_if_drained(&mut self) -> Result<(), Fault> {
-        let sent = self.seen.drained(self.receiver.name(), self.since);
+        let sent = self.events.drained(self.receiver.name(), self.since);
         match sent {
             Some(sent) if self.received >= sent => self.answer().await,
             _ => Ok(()),

@@ -1,4 +1,5 @@
-//! Reads the incoming frames beside the client, for what the client does not report: the answers to settlements, and the end of
+//! Reads the incoming frames beside the client, for events that the client does not report: the answers to settlements,
+//! and the end of
 //! a drain.
 //!
 //! The flow of a peer that sends sets the client's count of deliveries to the peer's, which includes deliveries that the client has yet to
@@ -21,10 +22,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use super::super::error::Fault;
-use super::farewell::Farewell;
-use super::session;
+use super::close_detector::CloseDetector;
+use super::session_attach;
 use super::settlement::{Waiter, settled};
-use crate::sync::lock;
+use jobqueue_storage::sync::lock;
 
 const ATTACH: u8 = 0x12;
 const FLOW: u8 = 0x13;
@@ -35,9 +36,9 @@ const HEAD: usize = 8;
 /// The most bytes to read at once.
 const CHUNK: usize = 16_384;
 
-/// The answers that were seen on a connection. Clones share them.
+/// What the incoming frames of a connection have reported. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct FrameEvents {
     inner: Arc<Mutex<Inner>>,
     flows: watch::Sender<u64>,
 }
@@ -46,18 +47,17 @@ pub(super) struct Seen {
 struct Inner {
     waiting: HashMap<u32, Waiter>,
     /// The links by the peer's handle.
-    links: HashMap<u32, SeenLink>,
+    links: HashMap<u32, LinkStats>,
 }
 
-/// The use of a link by the peer.
+/// The numbers of one link, from its attach on.
 #[derive(Debug, Clone, Default)]
-struct SeenLink {
+struct LinkStats {
     name: String,
-    /// The end of the lock of the session that it holds, if the answer to its attach tells one.
+    /// The end of the lock of its session, if the answer to its attach contains one.
     locked_until: Option<SystemTime>,
     /// True if the peer sends on it.
     sends: bool,
-    /// The complete deliveries.
     deliveries: u64,
     /// The peer's delivery count: it grows by one with each delivery, and by unused credit with a drain.
     count: u32,
@@ -67,13 +67,13 @@ struct SeenLink {
     drained_at: Option<(u32, u64)>,
 }
 
-impl Default for Seen {
+impl Default for FrameEvents {
     fn default() -> Self {
         Self { inner: Arc::default(), flows: watch::Sender::new(0) }
     }
 }
 
-impl Seen {
+impl FrameEvents {
     /// Lets `waiter` receive the answer to the settlement of a delivery. Call it before settling.
     pub(super) fn watch(&self, delivery: u32, waiter: Option<Waiter>) {
         if let Some(waiter) = waiter {
@@ -90,10 +90,10 @@ impl Seen {
 
     /// Returns the end of the lock of the session that a link holds, as the answer to its attach told it.
     pub(super) fn locked_until(&self, link: &str) -> Option<SystemTime> {
-        lock(&self.inner).links.values().find(|seen| seen.name == link)?.locked_until
+        lock(&self.inner).links.values().find(|stats| stats.name == link)?.locked_until
     }
 
-    /// Returns what wakes when a drain has ended, of whatever link.
+    /// Returns the notifier of ended drains of all links.
     pub(super) fn flows(&self) -> watch::Receiver<u64> {
         self.flows.subscribe()
     }
@@ -102,16 +102,16 @@ impl Seen {
     /// counted that credit.
     pub(super) fn counts(&self, link: &str) -> (u32, u32) {
         let inner = lock(&self.inner);
-        let seen = inner.links.values().find(|seen| seen.name == link);
-        seen.map_or((0, 0), |seen| (seen.count, seen.drained))
+        let stats = inner.links.values().find(|stats| stats.name == link);
+        stats.map_or((0, 0), |stats| (stats.count, stats.drained))
     }
 
     /// Returns how many deliveries the peer had sent on a link when it answered a drain that was asked for since its
     /// delivery count was `since`; `None` before. A late answer to an earlier drain has that count.
     pub(super) fn drained(&self, link: &str, since: u32) -> Option<u64> {
         let inner = lock(&self.inner);
-        let seen = inner.links.values().find(|seen| seen.name == link)?;
-        let (count, deliveries) = seen.drained_at?;
+        let stats = inner.links.values().find(|stats| stats.name == link)?;
+        let (count, deliveries) = stats.drained_at?;
         (count.wrapping_sub(since).cast_signed() > 0).then_some(deliveries)
     }
 
@@ -133,7 +133,7 @@ impl Seen {
                 let count = attach.initial_delivery_count.unwrap_or_default();
                 let (name, sends) = (attach.name, attach.role == Role::Sender);
                 let locked_until = attach.properties.as_ref().and_then(end_of_lock);
-                let link = SeenLink { name, locked_until, sends, count, ..SeenLink::default() };
+                let link = LinkStats { name, locked_until, sends, count, ..LinkStats::default() };
                 lock(&self.inner).links.insert(attach.handle.0, link);
             }
             FLOW => return self.flow(serde_amqp::from_slice(body).ok()?),
@@ -175,8 +175,8 @@ impl Seen {
 }
 
 fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
-    match properties.get(&Symbol::from(session::LOCKED_UNTIL))? {
-        Value::Long(ticks) => session::instant(*ticks),
+    match properties.get(&Symbol::from(session_attach::LOCKED_UNTIL))? {
+        Value::Long(ticks) => session_attach::instant(*ticks),
         Value::Timestamp(at) => {
             let since = u64::try_from(at.milliseconds()).ok()?;
             SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since))
@@ -186,7 +186,7 @@ fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
 }
 
 /// A stream whose incoming frames are read.
-pub(super) struct Tap<S> {
+pub(super) struct FrameInspector<S> {
     io: S,
     /// The bytes of one read.
     chunk: Box<[u8]>,
@@ -194,30 +194,30 @@ pub(super) struct Tap<S> {
     bytes: BytesMut,
     /// The number of bytes that are complete frames.
     complete: usize,
-    seen: Seen,
-    farewell: Farewell,
+    events: FrameEvents,
+    close: CloseDetector,
 }
 
 /// The AMQP client asks for it. The bytes may be secret.
-impl<S> fmt::Debug for Tap<S> {
+impl<S> fmt::Debug for FrameInspector<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tap").finish_non_exhaustive()
+        f.debug_struct("FrameInspector").finish_non_exhaustive()
     }
 }
 
-impl<S> Tap<S> {
-    pub(super) fn new(io: S) -> (Self, Seen) {
-        let seen = Seen::default();
+impl<S> FrameInspector<S> {
+    pub(super) fn new(io: S) -> (Self, FrameEvents) {
+        let events = FrameEvents::default();
         let chunk = vec![0; CHUNK].into_boxed_slice();
-        let tap = Self {
+        let inspector = Self {
             io,
             chunk,
             bytes: BytesMut::new(),
             complete: 0,
-            seen: seen.clone(),
-            farewell: Farewell::default(),
+            events: events.clone(),
+            close: CloseDetector::default(),
         };
-        (tap, seen)
+        (inspector, events)
     }
 
     /// Reads the frames that have become complete. None is before them: the client has read all others.
@@ -226,7 +226,7 @@ impl<S> Tap<S> {
         let mut at = 0;
         while let Some((length, code)) = next_frame(&self.bytes[at..]) {
             let frame = &self.bytes[at..at + length];
-            let body = code.and_then(|(code, start)| self.seen.frame(code, &frame[start..]));
+            let body = code.and_then(|(code, start)| self.events.frame(code, &frame[start..]));
             if body.is_some() && replaced.is_none() {
                 replaced = Some(BytesMut::from(&self.bytes[..at]));
             }
@@ -252,8 +252,8 @@ impl<S> Tap<S> {
     }
 }
 
-/// Returns the length of what begins the bytes, and the code and start of the body of an AMQP frame; `None` if it is not
-/// complete.
+/// Returns the length of the first frame or protocol header, and the code and start of the body of a frame; `None` if
+/// it is incomplete.
 fn next_frame(bytes: &[u8]) -> Option<(usize, Option<(u8, usize)>)> {
     let head: [u8; HEAD] = bytes.get(..HEAD)?.try_into().ok()?;
     if &head[..4] == b"AMQP" {
@@ -269,15 +269,15 @@ fn next_frame(bytes: &[u8]) -> Option<(usize, Option<(u8, usize)>)> {
     Some((length, is_performative.then(|| (body[2], start))))
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FrameInspector<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            let Self { io, chunk, bytes, complete, farewell, .. } = &mut *self;
-            if farewell.is_said {
+            let Self { io, chunk, bytes, complete, close, .. } = &mut *self;
+            if close.is_sent {
                 return Poll::Ready(Ok(()));
             }
             if *complete > 0 {
@@ -298,7 +298,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tap<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FrameInspector<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -306,7 +306,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tap<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
         if let Poll::Ready(Ok(count)) = written {
-            self.farewell.written(&bytes[..count]);
+            self.close.written(&bytes[..count]);
         }
         written
     }
@@ -326,7 +326,7 @@ mod tests {
 
     use super::*;
 
-    fn attached(role: Role) -> Seen {
+    fn attached(role: Role) -> FrameEvents {
         let attach = Attach {
             name: "link".to_owned(),
             handle: Handle(4),
@@ -343,20 +343,20 @@ mod tests {
             desired_capabilities: None,
             properties: None,
         };
-        let seen = Seen::default();
-        assert_eq!(seen.frame(ATTACH, &serde_amqp::to_vec(&attach).unwrap()), None);
-        seen
+        let events = FrameEvents::default();
+        assert_eq!(events.frame(ATTACH, &serde_amqp::to_vec(&attach).unwrap()), None);
+        events
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_heard_after_the_own_close() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let (ours, _peer) = tokio::io::duplex(64);
-        let (mut tap, _) = Tap::new(ours);
-        tap.write_all(&[0, 0, 0, 11, 2, 0, 0, 0, 0, 0x53, 0x18]).await.unwrap();
+        let (mut inspector, _) = FrameInspector::new(ours);
+        inspector.write_all(&[0, 0, 0, 11, 2, 0, 0, 0, 0, 0x53, 0x18]).await.unwrap();
         // The client would keep a processor busy until the answer.
         let mut buffer = [0; 8];
-        let read = tokio::time::timeout(Duration::from_secs(1), tap.read(&mut buffer)).await;
+        let read = tokio::time::timeout(Duration::from_secs(1), inspector.read(&mut buffer)).await;
         assert_eq!(read.unwrap().unwrap(), 0);
     }
 
@@ -389,10 +389,10 @@ mod tests {
 
     #[test]
     fn only_the_answer_to_a_drain_ends_it() {
-        let seen = attached(Role::Sender);
-        let _ = seen.frame(FLOW, &serde_amqp::to_vec(&flow()).unwrap());
-        assert_eq!((seen.drained("link", 0), seen.counts("link")), (None, (0, 0)));
-        let _ = seen.frame(FLOW, &serde_amqp::to_vec(&Flow { drain: true, ..flow() }).unwrap());
-        assert_eq!((seen.drained("link", 0), seen.counts("link")), (Some(0), (7, 7)));
+        let events = attached(Role::Sender);
+        let _ = events.frame(FLOW, &serde_amqp::to_vec(&flow()).unwrap());
+        assert_eq!((events.drained("link", 0), events.counts("link")), (None, (0, 0)));
+        let _ = events.frame(FLOW, &serde_amqp::to_vec(&Flow { drain: true, ..flow() }).unwrap());
+        assert_eq!((events.drained("link", 0), events.counts("link")), (Some(0), (7, 7)));
     }
 }

@@ -19,10 +19,9 @@ use super::receiver::{ReceiveLink, Replacing};
 use super::requests::{Node, Request};
 use super::sender::SendLink;
 use super::session::Accepted;
-use crate::clock::Clock;
-use crate::storage::Notifier;
-use crate::sync::lock;
-use crate::task;
+use jobqueue_storage::Notifier;
+use jobqueue_storage::runtime::Runtime;
+use jobqueue_storage::sync::lock;
 
 /// The shortest and the longest pause between two renewals.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -36,13 +35,13 @@ pub(crate) struct Links {
     namespace: Arc<Namespace>,
     trust: Trust,
     credential: Arc<Credential>,
-    clock: Arc<dyn Clock>,
+    runtime: Runtime,
     /// The interval at which the link of a held session shows that it is in use.
     pub(crate) keep_alive: Duration,
     live: Mutex<Option<Arc<Live>>>,
-    /// The notifiers of those who wait for messages, by address. They outlive connections.
+    /// The notifiers of arrivals, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
-    /// The queues of which somebody has told that their messages will be changed.
+    /// Queues with pending updates.
     used: std::sync::Mutex<HashSet<String>>,
 }
 
@@ -67,31 +66,35 @@ struct Live {
 }
 
 impl Links {
-    pub(in crate::servicebus) fn new(
+    pub(crate) fn new(
         namespace: Arc<Namespace>,
         trust: Trust,
         credential: Arc<Credential>,
-        clock: Arc<dyn Clock>,
+        runtime: Runtime,
     ) -> Self {
         let (live, arrivals, used) = Default::default();
-        Self { namespace, trust, credential, clock, keep_alive: LONGEST_PAUSE, live, arrivals, used }
+        Self { namespace, trust, credential, runtime, keep_alive: LONGEST_PAUSE, live, arrivals, used }
     }
 
     /// Sets the interval at which the links of held sessions show that they are in use.
-    pub(in crate::servicebus) fn keeping_alive(self, keep_alive: Duration) -> Self {
+    pub(crate) fn keeping_alive(self, keep_alive: Duration) -> Self {
         Self { keep_alive, ..self }
     }
 
     /// Returns links of the same kind over a connection of their own.
     pub(crate) fn again(&self) -> Self {
         let (namespace, credential) = (Arc::clone(&self.namespace), Arc::clone(&self.credential));
-        Self::new(namespace, self.trust.clone(), credential, Arc::clone(&self.clock))
+        Self::new(namespace, self.trust.clone(), credential, self.runtime.clone())
             .keeping_alive(self.keep_alive)
     }
 
     /// Returns the time, to be compared with that of the service.
     pub(crate) fn now(&self) -> SystemTime {
-        self.clock.now()
+        self.runtime.now()
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
 
     /// Returns the links on the first call for a queue.
@@ -152,7 +155,7 @@ impl Links {
         self.live(queue).await
     }
 
-    /// Returns what is notified when a message may have come for which nobody has asked yet.
+    /// Returns the notifier of unrequested messages.
     pub(crate) fn arrivals(&self, queue: &str) -> Arc<Notifier> {
         Arc::clone(lock(&self.arrivals).entry(queue.to_owned()).or_default())
     }
@@ -173,7 +176,7 @@ impl Links {
         receivers.get(queue).filter(|link| !link.is_gone()).cloned()
     }
 
-    /// Gives a link what it needs for transactions.
+    /// Prepares a link for transactions.
     ///
     /// # Errors
     /// When the tier has no transactions, or a link cannot be attached.
@@ -189,14 +192,15 @@ impl Links {
         Ok(())
     }
 
-    /// Returns the connection, with a token for the queue. What is opened stays, also if the caller stops waiting: a renewal of a short
+    /// Returns the connection, with a token for the queue. The connection stays open if the caller stops waiting: a
+    /// renewal of a short
     /// lease has less time for one try than a connection to a distant service takes.
     async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<Live>, Fault> {
         if let Some(live) = self.present(queue).await {
             return Ok(live);
         }
         let (links, queue) = (Arc::clone(self), queue.to_owned());
-        let opening = task::spawn(async move { links.open(&queue).await });
+        let opening = self.runtime.spawn(async move { links.open(&queue).await });
         opening.await.unwrap_or_else(|_| Err(Fault::NotSent("the runtime ends".to_owned())))
     }
 
@@ -222,7 +226,7 @@ impl Links {
     }
 
     async fn connect(&self) -> Result<Arc<Live>, Fault> {
-        let connection = Connection::open(&self.namespace, &self.trust).await?;
+        let connection = Connection::open(&self.namespace, &self.trust, &self.runtime).await?;
         let live = Arc::new(Live {
             cbs: Mutex::new(Node::attach(&connection, "$cbs").await?),
             is_deaf: AtomicBool::default(),
@@ -236,7 +240,7 @@ impl Links {
             senders: Mutex::default(),
             receivers: Mutex::default(),
         });
-        drop(task::spawn(renew_tokens(Arc::downgrade(&live))));
+        drop(self.runtime.spawn(renew_tokens(Arc::downgrade(&live))));
         Ok(live)
     }
 }
@@ -341,7 +345,6 @@ async fn renew_tokens(live: std::sync::Weak<Live>) {
     }
 }
 
-/// Returns the link of a queue, or attaches one.
 async fn cached<L: Clone>(
     links: &Mutex<HashMap<String, L>>,
     queue: &str,

@@ -17,21 +17,21 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::error::Fault;
-use super::connection::{Connection, FAREWELL, LIMIT};
+use super::connection::{CLOSE_TIMEOUT, Connection, REQUEST_TIMEOUT};
 use super::credit::{Asked, Getting, Listening};
+use super::frame_inspector::FrameEvents;
 use super::receiver::{Command, Replacing, Taken};
 use super::settlement::{Settlement, Unsent, abandoned};
-use super::tap::Seen;
 use super::transaction;
 use super::values::{condition_of, guid};
-use crate::storage::Notifier;
+use jobqueue_storage::Notifier;
 
 /// The number of commands that are served together.
 const BATCH: usize = 64;
 
 pub(super) struct ReceiveTask {
     pub(super) receiver: Receiver,
-    pub(super) seen: Seen,
+    pub(super) events: FrameEvents,
     flows: watch::Receiver<u64>,
     pub(super) deliveries: HashMap<Uuid, DeliveryInfo>,
     pub(super) asked: VecDeque<Asked>,
@@ -39,9 +39,9 @@ pub(super) struct ReceiveTask {
     pub(super) listening: Option<Listening>,
     /// True if a drain has found nothing, and no message has come since.
     pub(super) is_empty: bool,
-    /// The number of notifications when the last drain began: this process tells of what it puts.
+    /// The number of notifications at the beginning of the last drain; puts of this process notify too.
     pub(super) heard: u64,
-    /// Notified when a message comes that nobody has asked for yet, and when the link ends.
+    /// Notified of an unrequested message, and of the end of the link.
     pub(super) arrivals: Arc<Notifier>,
     /// The deliveries that the link has received.
     pub(super) received: u64,
@@ -58,8 +58,8 @@ impl ReceiveTask {
     pub(super) fn new(receiver: Receiver, connection: &Connection, arrivals: Arc<Notifier>) -> Self {
         Self {
             receiver,
-            flows: connection.seen.flows(),
-            seen: connection.seen.clone(),
+            flows: connection.events.flows(),
+            events: connection.events.clone(),
             deliveries: HashMap::new(),
             asked: VecDeque::new(),
             getting: None,
@@ -107,7 +107,7 @@ impl ReceiveTask {
         // Before `ended` fires: what was not sent is known as such.
         drop(commands);
         if let Some(answer) = self.closing.take() {
-            let _ = timeout(FAREWELL, self.receiver.close()).await;
+            let _ = timeout(CLOSE_TIMEOUT, self.receiver.close()).await;
             let _ = answer.send(());
         }
     }
@@ -145,7 +145,7 @@ impl ReceiveTask {
         for (lock, answer) in completed {
             // Dropping the answer says that the link does not have the delivery.
             let Some(delivery) = self.deliveries.remove(&lock) else { continue };
-            self.seen.watch(delivery.delivery_id(), answer.sent());
+            self.events.watch(delivery.delivery_id(), answer.sent());
             deliveries.push(delivery);
         }
         if deliveries.is_empty() {
@@ -160,7 +160,7 @@ impl ReceiveTask {
             _ => Fault::Lost(error.to_string()),
         };
         for number in numbers {
-            self.seen.answer(number, Err(fault.clone()));
+            self.events.answer(number, Err(fault.clone()));
         }
     }
 
@@ -192,14 +192,14 @@ impl ReceiveTask {
 
     async fn settle(&self, delivery: DeliveryInfo, how: Settlement, answer: Unsent) {
         let number = delivery.delivery_id();
-        self.seen.watch(number, answer.sent());
+        self.events.watch(number, answer.sent());
         let sent = match how {
             Settlement::Complete => self.receiver.accept(delivery).await,
             Settlement::Abandon => self.receiver.modify(delivery, abandoned()).await,
             Settlement::DeadLetter(letter) => self.receiver.reject(delivery, letter.rejection()).await,
         };
         if let Err(error) = sent {
-            self.seen.answer(number, Err(Fault::NotSent(error.to_string())));
+            self.events.answer(number, Err(Fault::NotSent(error.to_string())));
         }
     }
 
@@ -208,14 +208,14 @@ impl ReceiveTask {
         let delivery = self.deliveries.remove(&lock)?;
         let Replacing { controller, sender } = &mut **replacing;
         let (answer, answered) = Unsent::new();
-        self.seen.watch(delivery.delivery_id(), answer.sent());
+        self.events.watch(delivery.delivery_id(), answer.sent());
         let links = transaction::TransactionLinks { controller, sender, receiver: &mut self.receiver };
         let replacing = transaction::replace(links, delivery, copy, answered);
         // A transaction waits for ever when its connection ends.
         Some(tokio::select! {
             biased;
             () = self.dead.cancelled() => Err(Fault::Lost("the connection has ended".to_owned())),
-            replaced = timeout(LIMIT, replacing) => replaced.unwrap_or(Err(Fault::Late)),
+            replaced = timeout(REQUEST_TIMEOUT, replacing) => replaced.unwrap_or(Err(Fault::Late)),
         })
     }
 

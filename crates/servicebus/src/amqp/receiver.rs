@@ -12,12 +12,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::error::Fault;
-use super::connection::{Connection, LIMIT};
+use super::connection::{Connection, REQUEST_TIMEOUT};
 use super::receive_task::ReceiveTask;
 use super::settlement::{Settlement, Unsent};
 use super::values::Incoming;
-use crate::storage::Notifier;
-use crate::task;
+use jobqueue_storage::Notifier;
 
 /// A message and the token of its lock.
 #[derive(Debug)]
@@ -66,7 +65,7 @@ pub(crate) struct ReceiveLink {
 }
 
 impl ReceiveLink {
-    /// Attaches a link. `arrivals` is notified when a message comes that nobody has asked for yet, and when the link ends.
+    /// Attaches a link. `arrivals` is notified of unrequested messages, and of the end of the link.
     pub(super) async fn attach(
         connection: &Connection,
         address: &str,
@@ -80,7 +79,7 @@ impl ReceiveLink {
         let (commands, queue) = mpsc::channel(256);
         let ended = CancellationToken::new();
         let link = ReceiveTask::new(receiver, connection, arrivals);
-        drop(task::spawn(link.run(queue, ended.clone())));
+        drop(connection.runtime.spawn(link.run(queue, ended.clone())));
         Self { commands, ended }
     }
 
@@ -95,7 +94,7 @@ impl ReceiveLink {
         let _ = self.commands.send(Command::KeepAlive).await;
     }
 
-    /// Detaches the link, and waits for the service's answer. What was not settled is given back.
+    /// Detaches the link, and waits for the service's answer. Unsettled messages are released.
     pub(crate) async fn close(&self) {
         let (answer, answered) = oneshot::channel();
         if self.commands.send(Command::Close { answer }).await.is_ok() {
@@ -103,7 +102,6 @@ impl ReceiveLink {
         }
     }
 
-    /// Returns whether the link has ended.
     pub(crate) fn is_gone(&self) -> bool {
         self.commands.is_closed()
     }
@@ -124,7 +122,7 @@ impl ReceiveLink {
         self.commands.send(Command::Settle { lock, how, answer }).await.ok()?;
         tokio::select! {
             biased;
-            answer = timeout(LIMIT, answered) => match answer {
+            answer = timeout(REQUEST_TIMEOUT, answered) => match answer {
                 Ok(Ok(settled)) => settled,
                 Ok(Err(_)) => Some(Err(Fault::Lost("the connection has ended".to_owned()))),
                 Err(_) => Some(Err(Fault::Late)),
@@ -138,14 +136,14 @@ impl ReceiveLink {
     pub(crate) async fn replace(&self, lock: Uuid, copy: Message<Data>) -> Option<Result<(), Fault>> {
         let (answer, answered) = oneshot::channel();
         self.commands.send(Command::Replace { lock, copy: Box::new(copy), answer }).await.ok()?;
-        match timeout(LIMIT, answered).await {
+        match timeout(REQUEST_TIMEOUT, answered).await {
             Ok(Ok(done)) => done,
             Ok(Err(_)) => Some(Err(Fault::Lost("the link has ended".to_owned()))),
             Err(_) => Some(Err(Fault::Late)),
         }
     }
 
-    /// Gives the link what it needs for transactions.
+    /// Prepares the link for transactions.
     pub(super) async fn give(&self, replacing: Replacing) {
         let _ = self.commands.send(Command::Take(Box::new(replacing))).await;
     }

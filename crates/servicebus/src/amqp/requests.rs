@@ -12,10 +12,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
-use super::connection::{Connection, LIMIT};
+use super::connection::{Connection, REQUEST_TIMEOUT};
 use super::sender::{fault_of, fault_of_end};
 use super::values::{Incoming, condition_of};
-use crate::task;
 
 /// A request: its operation, further properties, and its body.
 #[derive(Debug)]
@@ -43,7 +42,7 @@ impl Node {
         let sender = connection.sender(address).await?;
         let (requests, commands) = mpsc::channel(64);
         let links = Links { sender, receiver, answers_to, waiting: HashMap::new(), next: 0 };
-        drop(task::spawn(links.run(commands, connection.dead.clone())));
+        drop(connection.runtime.spawn(links.run(commands, connection.dead.clone())));
         Ok(Self { requests })
     }
 
@@ -57,7 +56,7 @@ impl Node {
         let (answer, answered) = oneshot::channel();
         let gone = || Fault::NotSent("the management link has ended".to_owned());
         self.requests.send((request, answer)).await.map_err(|_| gone())?;
-        match timeout(LIMIT, answered).await {
+        match timeout(REQUEST_TIMEOUT, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Fault::Lost("the management link has ended".to_owned())),
             Err(_) => Err(Fault::Late),
@@ -82,7 +81,7 @@ impl Links {
                 () = dead.cancelled() => break gone(),
                 answer = self.receiver.recv::<Body<Value>>() => match answer {
                     Ok(delivery) => {
-                        // Settled by the service; otherwise nobody asks.
+                        // Settled by the service; otherwise there is no caller.
                         let _ = self.receiver.accept(&delivery).await;
                         self.answered(delivery.into_message());
                     }
@@ -120,7 +119,7 @@ impl Links {
         self.next += 1;
         let message = self.message(number, request);
         self.waiting.insert(number, answer);
-        let fault = match timeout(LIMIT, self.sender.send(message)).await {
+        let fault = match timeout(REQUEST_TIMEOUT, self.sender.send(message)).await {
             Ok(Ok(Outcome::Accepted(_))) => return Ok(()),
             Ok(Ok(Outcome::Rejected(rejected))) => match rejected.error {
                 Some(error) => condition_of(&error),

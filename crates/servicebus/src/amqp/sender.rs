@@ -15,9 +15,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::super::error::Fault;
-use super::connection::{Connection, LIMIT};
+use super::connection::{Connection, REQUEST_TIMEOUT};
 use super::values::condition_of;
-use crate::task;
 
 type Sent = (Message<Data>, oneshot::Sender<Result<(), Fault>>);
 type Answer = Result<Outcome, SendError>;
@@ -33,11 +32,10 @@ impl SendLink {
     pub(super) async fn attach(connection: &Connection, address: &str) -> Result<Self, Fault> {
         let sender = connection.sender(address).await?;
         let (messages, commands) = mpsc::channel(256);
-        drop(task::spawn(run(sender, commands, connection.dead.clone())));
+        drop(connection.runtime.spawn(run(sender, commands, connection.dead.clone())));
         Ok(Self { messages })
     }
 
-    /// Returns whether the link has ended.
     pub(super) fn is_gone(&self) -> bool {
         self.messages.is_closed()
     }
@@ -47,7 +45,7 @@ impl SendLink {
         let (answer, answered) = oneshot::channel();
         let gone = || Fault::NotSent("the link has ended".to_owned());
         self.messages.send((message, answer)).await.map_err(|_| gone())?;
-        match timeout(LIMIT, answered).await {
+        match timeout(REQUEST_TIMEOUT, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Fault::Lost("the link has ended".to_owned())),
             Err(_) => Err(Fault::Late),
@@ -72,7 +70,7 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
             _ = sender.on_detach(), if pending.is_empty() => break,
             message = messages.recv() => {
                 let Some((message, answer)) = message else { break };
-                let sending = timeout(LIMIT, sender.send_batchable(message));
+                let sending = timeout(REQUEST_TIMEOUT, sender.send_batchable(message));
                 let sent = tokio::select! {
                     biased;
                     () = dead.cancelled() => break,
@@ -86,7 +84,7 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Sent>, dead: Cance
                             break;
                         }
                     }
-                    // Without credit for so long; whether the link has sent it is not told.
+                    // Without credit for so long; the link does not report whether it has sent the message.
                     Err(_) => {
                         let _ = answer.send(Err(Fault::Late));
                         break;
@@ -122,7 +120,7 @@ fn fault_before(error: &SendError) -> Fault {
     }
 }
 
-/// Returns the fault of what was sent and got no answer. The link may have ended before or after the service performed it.
+/// Returns the fault of a transfer without an answer. The link may have ended before or after the service performed it.
 pub(super) fn fault_of(error: &SendError) -> Fault {
     match error {
         SendError::MessageSizeExceeded(_) => Fault::Refused {
@@ -138,7 +136,7 @@ pub(super) fn fault_of(error: &SendError) -> Fault {
     }
 }
 
-/// Returns the fault of what was sent over a link that has ended.
+/// Returns the fault of a transfer over a closed link.
 pub(super) fn fault_of_end(error: &DetachError) -> Fault {
     match error {
         DetachError::RemoteClosedWithError(reason) | DetachError::RemoteDetachedWithError(reason) => {

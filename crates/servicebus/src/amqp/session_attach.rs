@@ -1,6 +1,5 @@
-//! Links that hold a session of a queue.
+//! How the attach of a link asks for a session, and how its answer names the session and the end of its lock.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::Receiver;
@@ -8,26 +7,11 @@ use fe2o3_amqp::types::definitions::Fields;
 use fe2o3_amqp::types::messaging::Source;
 use fe2o3_amqp::types::primitives::{Symbol, Value};
 
-use super::super::error::Fault;
-use super::connection::Connection;
-use super::receiver::ReceiveLink;
-
 const FILTER: &str = "com.microsoft:session-filter";
 const TIMEOUT: &str = "com.microsoft:timeout";
 pub(super) const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
 /// The ticks of .NET, 100 ns each, at the start of 1970.
 const EPOCH: i64 = 621_355_968_000_000_000;
-
-/// A session that was accepted, with the link that holds it: the session is free again when the link ends.
-#[derive(Debug)]
-pub(crate) struct Accepted {
-    pub(crate) id: String,
-    pub(crate) link: ReceiveLink,
-    /// The name of the link, which requests about the session carry.
-    pub(crate) link_name: String,
-    /// The end of the session's lock, if the service tells it.
-    pub(crate) locked_until: Option<SystemTime>,
-}
 
 /// Returns the source that stands for the next free session.
 pub(super) fn next_free(address: &str) -> Source {
@@ -48,24 +32,8 @@ pub(super) fn instant(ticks: i64) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
 }
 
-impl Accepted {
-    /// Waits for the next free session with messages, up to `wait`.
-    pub(super) async fn attach(
-        connection: &Connection,
-        address: &str,
-        wait: Duration,
-    ) -> Result<Self, Fault> {
-        let receiver = connection.session_receiver(address, wait).await?;
-        let id = id_of(&receiver)
-            .ok_or_else(|| Fault::Unreadable("the answer to an attach names no session".to_owned()))?;
-        let link_name = receiver.name().to_owned();
-        let locked_until = connection.seen.locked_until(&link_name);
-        let link = ReceiveLink::of(receiver, connection, Arc::default());
-        Ok(Self { id, link, link_name, locked_until })
-    }
-}
-
-fn id_of(receiver: &Receiver) -> Option<String> {
+/// Returns the id of the session that the answer to an attach names.
+pub(super) fn id_of(receiver: &Receiver) -> Option<String> {
     match receiver.source().as_ref()?.filter.as_ref()?.get(&Symbol::from(FILTER))? {
         Value::String(id) => Some(id.clone()),
         Value::Described(described) => match &described.value {

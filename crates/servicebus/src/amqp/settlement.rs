@@ -28,7 +28,7 @@ impl Unsent {
         (Self(Some(waiter)), answered)
     }
 
-    /// Returns what waits for the service's answer: the settlement is sent now.
+    /// Sends the settlement now, and returns a future of the service's answer.
     pub(super) fn sent(mut self) -> Option<Waiter> {
         self.0.take()
     }

@@ -3,24 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::super::connection_string::Namespace;
+use super::super::network::Socket;
 use super::super::tls::Trust;
 use super::web_socket;
 
-/// A socket, with or without TLS.
-#[cfg_attr(not(feature = "testing"), expect(unreachable_pub, reason = "tests name it"))]
-pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
-
-/// Connects to a namespace.
 pub(super) async fn open(namespace: &Namespace, trust: &Trust) -> io::Result<Box<dyn Socket>> {
-    #[cfg(feature = "testing")]
     if let Some(network) = &namespace.network {
         return network.connect();
     }

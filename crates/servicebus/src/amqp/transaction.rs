@@ -18,7 +18,6 @@ use super::settlement::Settled;
 /// The time for the answer to a settlement in a transaction. A link that ends meanwhile has none.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The links of a transaction.
 pub(super) struct TransactionLinks<'l> {
     pub(super) controller: &'l Controller,
     pub(super) sender: &'l mut Sender,

@@ -22,7 +22,6 @@ pub(crate) fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::Map(map)
 }
 
-/// Returns a value of a map.
 pub(crate) fn field<'v>(map: &'v Value, name: &str) -> Option<&'v Value> {
     match map {
         Value::Map(map) => map.get(&Value::String(name.to_owned())),
@@ -35,7 +34,6 @@ pub(crate) fn guid(tag: &[u8]) -> Option<Uuid> {
     Some(Uuid::from_bytes_le(tag.try_into().ok()?))
 }
 
-/// Returns an error of the service.
 pub(crate) fn condition_of(error: &AmqpError) -> Fault {
     Fault::Refused {
         condition: name_of(&error.condition),

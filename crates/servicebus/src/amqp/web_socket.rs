@@ -29,7 +29,7 @@ pub(super) async fn upgrade<S: AsyncRead + AsyncWrite + Send + Unpin>(
     let client = client.add_header(SEC_WEBSOCKET_PROTOCOL, AMQP).map_err(io::Error::other)?;
     let (stream, answer) = client.connect_on(socket).await.map_err(io::Error::other)?;
     if answer.headers().get(SEC_WEBSOCKET_PROTOCOL) != Some(&AMQP) {
-        return Err(io::Error::other("the peer takes WebSocket, but not for AMQP"));
+        return Err(io::Error::other("the peer accepts WebSocket, but not the AMQP subprotocol"));
     }
     let (messages, incoming) = stream.split();
     let reader = StreamReader::new(incoming.filter_map(|message| ready(bytes_of(message))));

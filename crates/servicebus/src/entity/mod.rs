@@ -11,14 +11,13 @@ use reqwest::{Client, Method, StatusCode};
 pub(crate) use self::atom::Description;
 use super::connection_string::Namespace;
 use super::error::Fault;
-#[cfg(feature = "testing")]
 use super::network::{Answer, Request};
 use super::tls::Trust;
 use super::token::Credential;
 
 const API_VERSION: &str = "2021-05";
 /// The longest time for one request.
-const LIMIT: Duration = Duration::from_secs(30);
+const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The greatest size of an answer.
 const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
 /// The queues on a page of a listing.
@@ -52,7 +51,7 @@ impl fmt::Debug for Entities {
 }
 
 impl Entities {
-    pub(in crate::servicebus) fn new(
+    pub(crate) fn new(
         namespace: Arc<Namespace>,
         credential: Arc<Credential>,
         trust: Trust,
@@ -123,7 +122,6 @@ impl Entities {
         let mut url = url::Url::parse(&format!("{base}/{path}")).map_err(|error| not_sent(&error))?;
         url.query_pairs_mut().append_pair("api-version", API_VERSION).extend_pairs(query);
         let token = self.credential.header(&format!("{base}/{path}")).await?;
-        #[cfg(feature = "testing")]
         if let Some(network) = &self.namespace.network {
             let target = url.as_str().strip_prefix(&base).unwrap_or_default();
             let request =
@@ -131,7 +129,8 @@ impl Entities {
             let Answer { status, body } = network.request(&request).map_err(|error| not_sent(&error))?;
             return Ok((StatusCode::from_u16(status).map_err(|error| not_sent(&error))?, body));
         }
-        let request = self.client().await?.request(method, url).header("authorization", token).timeout(LIMIT);
+        let request =
+            self.client().await?.request(method, url).header("authorization", token).timeout(HTTP_TIMEOUT);
         let request = match document {
             Some(text) => request.header("content-type", "application/atom+xml").body(text),
             None => request,

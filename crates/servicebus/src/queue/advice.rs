@@ -6,15 +6,13 @@ use super::super::entity::Description;
 use super::super::place::Place;
 use super::super::texts::Beside;
 use super::ServiceBusQueues;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::settings::{MAX_DELIVERIES, POISON_THRESHOLD};
-use crate::storage::{Advice, Operation, StoreError};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{Advice, Metadata, Operation, StoreError};
 
 /// Renewals of a shorter lock come too often, and one lost answer loses it.
 const SHORTEST_LOCK: Duration = Duration::from_secs(15);
 
-/// Returns what to change about a queue; nothing without the claim Manage, and for a queue that does not exist.
+/// Returns settings of a queue that should be changed; none without the claim Manage, or for a missing queue.
 pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
     if Place::of(queue).is_dead_letters {
         return Ok(Vec::new());
@@ -30,7 +28,7 @@ pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
 /// Writes the advice about a queue to the log.
 pub(super) async fn tell(queues: &ServiceBusQueues, queue: &QueueName) {
     let Ok(all) = advice(queues, queue).await else { return };
-    for Advice { is_warning, text } in all {
+    for Advice { is_warning, text, .. } in all {
         if is_warning {
             tracing::warn!(%queue, "{text}");
         } else {
@@ -43,7 +41,7 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
     let mut all = Vec::new();
     if let Some(lock) = description.lock_duration.filter(|lock| *lock < SHORTEST_LOCK) {
         all.push(Advice::warning(format!(
-            "the locks of this queue last {} s, so that one late renewal loses a job: set LockDuration to PT1M",
+            "the locks of this queue last only {} s, and one late renewal loses a job: set LockDuration to PT1M",
             lock.as_secs()
         )));
     }
@@ -57,7 +55,7 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
     }
     if !description.detects_duplicates {
         all.push(Advice::note(
-            "a send that is repeated after a lost answer may be two jobs: make the queue with RequiresDuplicateDetection",
+            "a send repeated after a lost answer may store two jobs: recreate the queue with RequiresDuplicateDetection",
         ));
     }
     if description.requires_session {
@@ -73,5 +71,6 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
 fn max_deliveries(metadata: &Metadata) -> u32 {
     let read = |name: &str| metadata.get(name).and_then(|value| value.trim().parse::<u32>().ok());
     let by_threshold = |threshold: u32| threshold.saturating_mul(4).saturating_add(20);
-    read(MAX_DELIVERIES).unwrap_or_else(|| by_threshold(read(POISON_THRESHOLD).unwrap_or(5)))
+    read(Metadata::MAX_DELIVERIES)
+        .unwrap_or_else(|| by_threshold(read(Metadata::POISON_THRESHOLD).unwrap_or(5)))
 }

@@ -6,9 +6,9 @@ use super::super::amqp::settlement::{DeadLetterOutcome, Settlement};
 use super::ServiceBusQueues;
 use super::message::LETTER;
 use super::update::{Lock, held};
-use crate::name::QueueName;
-use crate::storage::rules::limits;
-use crate::storage::{DeadLetterMessage, MessageRef, Operation, StoreError, UpdateMessage};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{DeadLetterMessage, MessageRef, Operation, StoreError, UpdateMessage};
 
 const OPERATION: &str = Operation::DeadLetter.as_str();
 /// The longest reason, and the longest description, that the service takes.
@@ -22,7 +22,7 @@ pub(super) async fn dead_letter(
     message: &MessageRef,
     letter: DeadLetterMessage,
 ) -> Result<(), StoreError> {
-    let DeadLetterMessage { text, cause } = letter;
+    let DeadLetterMessage { text, cause, .. } = letter;
     limits::check_update(queue, &UpdateMessage::new(Default::default()).with_text(text.clone()))?;
     let (token, held) = held(queues, queue, message, OPERATION).await?;
     let number = queues.beside.write_letter(&held, &text).await;

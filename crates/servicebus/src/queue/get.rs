@@ -13,9 +13,9 @@ use super::super::place::Place;
 use super::message::Content;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, advice, in_session, manage};
-use crate::name::QueueName;
-use crate::storage::rules::limits;
-use crate::storage::{
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{
     GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, Received, StoreError,
 };
 
@@ -156,7 +156,7 @@ pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
 }
 
 impl Held {
-    /// Returns what is remembered of a message under a lock.
+    /// Returns the stored state of a locked message.
     pub(super) fn of(queue: &QueueName, content: &Content, locked_until: SystemTime) -> Self {
         let is_dead = Place::of(queue).is_dead_letters;
         Self {

@@ -1,7 +1,6 @@
 //! Gets and gives back messages in a queue that requires sessions.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
@@ -13,35 +12,21 @@ use super::super::deliveries::Begun;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::super::session::{Claimed, Gotten, Pool, Session, Unclaimed, renew};
+use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed, renew};
 use super::ServiceBusQueues;
 use super::get::MAX_LOCK;
 use super::message::Content;
 use super::put::before;
 use super::receipt::Receipt;
 use super::update::Lock;
-use crate::name::QueueName;
-use crate::storage::{
+use jobqueue_storage::QueueName;
+use jobqueue_storage::sync::lock;
+use jobqueue_storage::{
     GetMessages, LeasedMessage, MessageRef, Operation, Received, StoreError, StoreErrorKind as Kind,
 };
-use crate::sync::lock;
 
 /// The longest id of a session, and of a message.
 const MAX_ID: usize = 128;
-
-/// The sessions of the queues of a handle.
-#[derive(Debug, Default)]
-pub(super) struct Sessions {
-    /// The queues of which it is known whether they require sessions; shared with handles that were detached.
-    pub(super) required: Arc<Mutex<HashMap<QueueName, bool>>>,
-    pub(super) pools: Mutex<HashMap<QueueName, Arc<Pool>>>,
-}
-
-impl Sessions {
-    pub(super) fn detached(&self) -> Self {
-        Self { required: Arc::clone(&self.required), pools: Mutex::default() }
-    }
-}
 
 /// Returns the id of the session for a group, or of the message for a job: its name, or the hash of one that is too long.
 pub(super) fn id_for(name: &str) -> String {
@@ -58,12 +43,13 @@ pub(super) async fn get(
     options: GetMessages,
 ) -> Result<Received, StoreError> {
     let requested = Instant::now();
-    let Gotten { claimed, is_told } = queues.pool(queue).get(options.count).await.map_err(|fault| {
-        if fault.is_not_allowed() || fault.is_missing_entity() {
-            queues.forget_sessions(queue);
-        }
-        fault.of_change(Operation::Get.as_str(), queue)
-    })?;
+    let GetResult { claimed, confirmed_empty } =
+        queues.pool(queue).get(options.count).await.map_err(|fault| {
+            if fault.is_not_allowed() || fault.is_missing_entity() {
+                queues.forget_sessions(queue);
+            }
+            fault.of_change(Operation::Get.as_str(), queue)
+        })?;
     let waited = requested.elapsed();
     // Those that are not returned, because the future is dropped, are released.
     let mut leases = Vec::with_capacity(claimed.len());
@@ -75,7 +61,7 @@ pub(super) async fn get(
         message
     };
     let messages: Vec<_> = leases.into_iter().map(keep).collect();
-    let is_uncertain = messages.is_empty() && !is_told;
+    let is_uncertain = messages.is_empty() && !confirmed_empty;
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
@@ -125,7 +111,6 @@ pub(super) fn of(queues: &ServiceBusQueues, queue: &QueueName, message: &Message
 }
 
 impl ServiceBusQueues {
-    /// Returns the sessions of a queue.
     fn pool(&self, queue: &QueueName) -> Arc<Pool> {
         let mut pools = lock(&self.sessions.pools);
         if let Some(pool) = pools.get(queue).filter(|pool| !pool.is_gone()) {
@@ -140,7 +125,6 @@ impl ServiceBusQueues {
 }
 
 impl Lock<'_> {
-    /// Renews the lock of the message's session.
     pub(super) async fn renew_session(
         &self,
         session: &Session,
@@ -159,7 +143,7 @@ impl Lock<'_> {
         visible: Option<SystemTime>,
     ) -> Result<(), StoreError> {
         if text.is_some() || visible.is_some() {
-            // Says whether the session is still ours: whoever comes later reads what is written now.
+            // Says whether the session is still ours: any later receiver reads this text.
             self.renew_session(session, super::update::UPDATE).await?;
             let present = || self.held.text.as_ref().as_ref().ok().map(String::as_str);
             if let Some(text) = text.or_else(present) {

@@ -11,7 +11,7 @@ use fe2o3_amqp::types::primitives::{SimpleValue, Symbol, Timestamp, Value};
 use uuid::Uuid;
 
 use super::super::amqp::Incoming;
-use crate::storage::{DeadLetterCause, MessageId};
+use jobqueue_storage::{DeadLetterCause, MessageId};
 
 /// The longest time to live that the header can tell: 49 days.
 const MAX_HEADER_TTL: Duration = Duration::from_millis(u32::MAX as u64);
@@ -29,7 +29,6 @@ pub(super) const LETTER: &str = "jobqueue-letter";
 const REASON: &str = "DeadLetterReason";
 const DESCRIPTION: &str = "DeadLetterErrorDescription";
 
-/// A message to send.
 #[derive(Debug, Clone)]
 pub(super) struct Outgoing<'t> {
     pub(super) text: &'t str,
@@ -58,7 +57,7 @@ impl Outgoing<'_> {
         properties.group_id = self.group.clone().or(properties.group_id);
         properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
         let mut fields = application.unwrap_or_default();
-        // Of a dead letter that somebody has sent again as it was.
+        // From a dead letter that was resent unchanged.
         for name in [LETTER, REASON, DESCRIPTION] {
             fields.0.swap_remove(name);
         }
@@ -116,7 +115,7 @@ pub(super) struct Content {
     /// The earlier deliveries of this message of the service.
     pub(super) delivered_here: u32,
     pub(super) sequence: i64,
-    /// The number that the message had in the queue to which it was sent, if the service tells it.
+    /// The message's number in its original queue, if the service returns it.
     pub(super) first_sequence: Option<i64>,
     /// The number of the blob with its text as a dead letter.
     pub(super) letter: Option<Uuid>,

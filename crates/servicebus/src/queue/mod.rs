@@ -10,6 +10,7 @@ mod put;
 mod queues;
 mod receipt;
 mod requires_session;
+mod sessions;
 mod sweep;
 mod update;
 
@@ -20,7 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 
-use self::in_session::Sessions;
+use self::sessions::Sessions;
 use super::amqp::Links;
 use super::amqp::receiver::ReceiveLink;
 use super::amqp::requests::Node;
@@ -30,19 +31,19 @@ use super::error::Fault;
 use super::held::HeldMessages;
 use super::place::Place;
 use super::texts::Beside;
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::storage::{
-    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, LeaseEnded, MessageRef,
-    Operation, PeekedMessage, Preparation, PutMessage, PutOutcome, QueueProperties, QueueStore, Received,
-    StoreError, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
+use jobqueue_storage::QueueName;
+use jobqueue_storage::sync::lock;
+use jobqueue_storage::{
+    Access, Advice, Arrivals, Batches, Created, DeadLetterMessage, Detach, ExpiredReceipt, GetMessages,
+    Guarantees, LeaseLinks, LeaseRevoked, MessageRef, Metadata, MetadataReader, NativeDeadLetters, Operation,
+    OrderedGroups, PeekedMessage, Permissions, PutMessage, PutOutcome, QueuePowers, QueueProperties,
+    QueueStore, Received, StoreError, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
+    Upkeep, WarmUp,
 };
-use crate::sync::lock;
 
 /// The number of concurrent calls of `put_all` and `delete_all`. They share one link, and do not wait for each other.
 const PARALLEL: usize = 64;
 
-/// The queues of a namespace.
 #[derive(Debug)]
 pub(super) struct ServiceBusQueues {
     links: Arc<Links>,
@@ -55,12 +56,10 @@ pub(super) struct ServiceBusQueues {
     sessions: Sessions,
 }
 
-/// The state of transactions with the service.
 #[derive(Debug, Default)]
 struct Transacting {
     /// True once the service has refused them.
     is_refused: bool,
-    /// The links that have what transactions need.
     ready: Vec<(QueueName, ReceiveLink)>,
 }
 
@@ -118,7 +117,7 @@ impl ServiceBusQueues {
             }
         }
         if let Err(error) = self.links.prepare_transactions(queue.as_str(), &link).await {
-            tracing::debug!(%queue, %error, "no transactions on Service Bus: copies come first");
+            tracing::debug!(%queue, %error, "the Service Bus tier has no transactions: copies are sent before originals are completed");
             lock(&self.transacting).is_refused |= error.is_refused();
             return None;
         }
@@ -145,28 +144,12 @@ impl QueueStore for ServiceBusQueues {
         queues::properties(self, queue).await
     }
 
-    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
-        queues::metadata(self, queue).await
-    }
-
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         queues::set_metadata(self, queue, metadata).await
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         put::put(self, queue, &message).await
-    }
-
-    async fn put_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<PutMessage>,
-    ) -> Vec<Result<PutOutcome, StoreError>> {
-        futures_util::stream::iter(messages)
-            .map(|message| self.put(queue, message))
-            .buffered(PARALLEL)
-            .collect()
-            .await
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -195,6 +178,48 @@ impl QueueStore for ServiceBusQueues {
         update::delete(self, queue, message).await
     }
 
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        queues::clear(self, queue).await
+    }
+
+    fn powers(self: Arc<Self>) -> QueuePowers {
+        QueuePowers {
+            guarantees: Guarantees { checks_expiry: true, ..Guarantees::default() },
+            metadata: Some(Arc::clone(&self) as _),
+            batches: Some(Arc::clone(&self) as _),
+            groups: Some(Arc::clone(&self) as _),
+            dead_letters: Some(Arc::clone(&self) as _),
+            arrivals: Some(Arc::clone(&self) as _),
+            links: Some(Arc::clone(&self) as _),
+            upkeep: Some(Arc::clone(&self) as _),
+            permissions: Some(Arc::clone(&self) as _),
+            detach: Some(self),
+            ..QueuePowers::default()
+        }
+    }
+}
+
+#[async_trait]
+impl MetadataReader for ServiceBusQueues {
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        queues::metadata(self, queue).await
+    }
+}
+
+#[async_trait]
+impl Batches for ServiceBusQueues {
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        futures_util::stream::iter(messages)
+            .map(|message| self.put(queue, message))
+            .buffered(PARALLEL)
+            .collect()
+            .await
+    }
+
     async fn delete_all(
         &self,
         queue: &QueueName,
@@ -207,7 +232,17 @@ impl QueueStore for ServiceBusQueues {
             .collect()
             .await
     }
+}
 
+#[async_trait]
+impl OrderedGroups for ServiceBusQueues {
+    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        self.requires_session(queue, Operation::QueueProperties).await
+    }
+}
+
+#[async_trait]
+impl NativeDeadLetters for ServiceBusQueues {
     async fn dead_letter(
         &self,
         queue: &QueueName,
@@ -216,60 +251,58 @@ impl QueueStore for ServiceBusQueues {
     ) -> Result<(), StoreError> {
         dead_letter::dead_letter(self, queue, message, letter).await
     }
+}
 
-    fn has_dead_letter_queues(&self) -> bool {
-        true
+impl Arrivals for ServiceBusQueues {
+    /// Wakes on an arrival: after a get that found nothing, the service keeps its credit while there is a subscription.
+    /// Also wakes when this process has put or released a message.
+    fn subscribe(&self, queue: &QueueName) -> Subscription {
+        self.links.arrivals(&Place::of(queue).address()).subscribe()
+    }
+}
+
+impl LeaseLinks for ServiceBusQueues {
+    fn lease_revoked(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseRevoked> {
+        let session = in_session::of(self, queue, message)?;
+        Some(Box::pin(session.lost()))
     }
 
-    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        self.requires_session(queue, Operation::QueueProperties).await
-    }
-
-    fn preparation(&self, queue: &QueueName) -> Option<Preparation> {
+    fn warm_up(&self, queue: &QueueName) -> Option<WarmUp> {
         let address = Place::of(queue).address().to_string();
         let links = self.links.first_use(&address)?;
         // A renewal that fails says why.
         Some(Box::pin(async move { drop(links.node(&address).await) }))
     }
+}
 
-    fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {
-        let session = in_session::of(self, queue, message)?;
-        Some(Box::pin(session.lost()))
+#[async_trait]
+impl Upkeep for ServiceBusQueues {
+    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        sweep::sweep(self, leftovers).await
     }
 
     async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         advice::advice(self, queue).await
     }
+}
 
-    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
-        sweep::sweep(self, leftovers).await
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        queues::clear(self, queue).await
-    }
-
+#[async_trait]
+impl Permissions<QueueName> for ServiceBusQueues {
     async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         queues::check_access(self, queue, access).await
     }
+}
 
-    /// Wakes when a message has come: after a get that found nothing, the service keeps its credit while somebody holds a
-    /// subscription. Also wakes when this process has put a message or given one back.
-    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
-        Some(self.links.arrivals(&Place::of(queue).address()).subscribe())
-    }
-
-    fn checks_expiry(&self) -> bool {
-        true
-    }
-
-    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
+impl Detach<dyn QueueStore> for ServiceBusQueues {
+    fn detached(&self) -> Arc<dyn QueueStore> {
+        let blobs = &self.beside.blobs;
+        let detach = Arc::clone(blobs).powers().detach;
         Arc::new(Self {
             links: Arc::new(self.links.again()),
             entities: Arc::clone(&self.entities),
             beside: Beside {
-                blobs: Arc::clone(&self.beside.blobs).detached(),
-                clock: Arc::clone(&self.beside.clock),
+                blobs: detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached()),
+                runtime: self.beside.runtime.clone(),
             },
             wait: self.wait,
             held: Arc::clone(&self.held),

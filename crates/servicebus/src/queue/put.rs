@@ -7,10 +7,9 @@ use super::super::place::Place;
 use super::message::{Outgoing, instant, millis};
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, in_session, manage};
-use crate::entropy;
-use crate::name::QueueName;
-use crate::storage::rules::limits;
-use crate::storage::{
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{
     MessageId, MessageRef, Operation, PutMessage, PutOutcome, StoreError, StoreErrorKind as Kind,
 };
 
@@ -22,16 +21,16 @@ pub(super) async fn put(
     limits::check_put(queue, message)?;
     if Place::of(queue).is_dead_letters {
         let error = StoreError::new(Kind::Unsupported, Operation::Put.as_str(), queue);
-        return Err(
-            error.with_detail("Service Bus takes nothing into a dead-letter queue but messages of its queue")
-        );
+        return Err(error.with_detail(
+            "cannot send to a Service Bus dead-letter queue; only the service moves messages there",
+        ));
     }
-    // The service counts in milliseconds, and what it is told must come back the same.
+    // The service counts in milliseconds, and a value must survive the round trip.
     let inserted = instant(millis(queues.links.now()));
     let after = |time| inserted.checked_add(time).map(|at| instant(millis(at)));
     let (expires, visible) =
         (message.ttl.and_then(after), after(message.visibility_delay).unwrap_or(inserted));
-    let (nonce, is_delayed) = (entropy::uuid_v4(), !message.visibility_delay.is_zero());
+    let (nonce, is_delayed) = (queues.links.runtime().uuid_v4(), !message.visibility_delay.is_zero());
     let id = nonce.to_string();
     let message_id = message.job.as_deref().map_or_else(|| id.clone(), in_session::id_for);
     let group = session_for(queues, queue, message, &message_id).await?;
@@ -52,7 +51,7 @@ pub(super) async fn put(
     Ok(PutOutcome::new(message, inserted, visible).with_expires(expires))
 }
 
-/// Sends a message, by management if it is delayed: that tells the number by which it can be cancelled.
+/// Sends a message. A delayed message is sent by a management request, which returns the number needed to cancel it.
 async fn send(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -97,13 +96,13 @@ async fn session_for(
         (false, Some(_)) => {
             let error = StoreError::new(Kind::Unsupported, Operation::Put.as_str(), queue);
             Err(error.with_detail(
-                "the queue was made anew and has no sessions any more, which kept the order: start the program again",
+                "the queue was recreated without sessions, which kept the order; restart the program",
             ))
         }
     }
 }
 
-/// Returns the error of what preceded the request: nothing was changed.
+/// Returns the error of a step before the request: nothing was changed.
 pub(super) fn before(failed: impl Fn(Fault) -> StoreError) -> impl Fn(Fault) -> StoreError {
     move |fault| failed(fault).with_ambiguous(false)
 }

@@ -5,11 +5,10 @@ use std::time::Duration;
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::{ServiceBusQueues, get, manage};
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::storage::rules::limits;
-use crate::storage::{
-    Access, Created, Operation, PutBlob, QueueProperties, StoreError, StoreErrorKind as Kind,
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{
+    Access, Created, Metadata, Operation, PutBlob, QueueProperties, StoreError, StoreErrorKind as Kind,
 };
 
 /// The messages that one request deletes at most.
@@ -34,7 +33,7 @@ pub(super) async fn create(
                 if exists(queues, queue).await? {
                     return Err(StoreError::new(Kind::QueueAlreadyExists, operation.as_str(), queue));
                 }
-                // Left over from a queue that somebody has deleted otherwise.
+                // Left over from a queue that another program has deleted.
                 queues.beside.write_metadata(queue, metadata, PutBlob::new()).await?;
             }
         }
@@ -43,8 +42,9 @@ pub(super) async fn create(
     if Place::of(queue).is_dead_letters {
         let is_there = exists(queues, queue).await?;
         return is_there.then_some(Created::Existed).ok_or_else(|| {
-            StoreError::new(Kind::QueueNotFound, operation.as_str(), queue)
-                .with_detail("a dead-letter queue of Service Bus comes with its queue; create that")
+            StoreError::new(Kind::QueueNotFound, operation.as_str(), queue).with_detail(
+                "Service Bus creates a dead-letter queue together with its queue; create the queue",
+            )
         });
     }
     match queues.entities.create(queue.as_str()).await {
@@ -72,7 +72,9 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     let operation = Operation::DeleteQueue.as_str();
     if Place::of(queue).is_dead_letters {
         let error = StoreError::new(Kind::Unsupported, operation, queue);
-        return Err(error.with_detail("a dead-letter queue of Service Bus goes with its queue; purge it"));
+        return Err(error.with_detail(
+            "Service Bus deletes a dead-letter queue only together with its queue; purge it instead",
+        ));
     }
     let deleted = queues.entities.delete(queue.as_str()).await;
     if !deleted.map_err(|fault| fault.of_change(operation, queue))? {
@@ -180,7 +182,7 @@ pub(super) async fn check_access(
         // Dead letters come by settling messages, for which their queue's claim is enough.
         Access::Send if Place::of(queue).is_dead_letters => return Ok(()),
         Access::Send => (queues.sender(queue).await.map(drop), "Send"),
-        Access::Process => match queues.receiver(queue).await {
+        _ => match queues.receiver(queue).await {
             // It requires sessions: the claim is there.
             Err(fault) if fault.is_not_allowed() => (Ok(()), "Listen"),
             attached => (attached.map(drop), "Listen"),

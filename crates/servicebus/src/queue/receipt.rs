@@ -1,13 +1,12 @@
-//! Receipts: what a message is changed and deleted by.
+//! Receipts of messages.
 
 use uuid::Uuid;
 
-use crate::storage::PopReceipt;
+use jobqueue_storage::PopReceipt;
 
 /// A receipt, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Receipt {
-    /// A lock.
     Lock(Uuid),
     /// A message that is scheduled, by its number.
     Scheduled(i64),

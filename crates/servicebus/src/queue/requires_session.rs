@@ -3,9 +3,9 @@
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::ServiceBusQueues;
-use crate::name::QueueName;
-use crate::storage::{Operation, StoreError};
-use crate::sync::lock;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::sync::lock;
+use jobqueue_storage::{Operation, StoreError};
 
 impl ServiceBusQueues {
     /// Returns whether a queue requires sessions, which never changes. By its settings; without the claim Manage, by attaching a link

@@ -8,8 +8,8 @@ use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::texts::Beside;
 use super::{ServiceBusQueues, manage};
-use crate::name::QueueName;
-use crate::storage::{
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{
     BlobProperties, Operation, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers,
 };
 
@@ -133,7 +133,7 @@ async fn remove(
         && let Err(error) = queues.beside.blobs.delete_blob(&Beside::blob(name)?, None).await
         && error.kind() != Kind::BlobNotFound
     {
-        tracing::debug!(%error, "the text of a message that is gone was not removed");
+        tracing::debug!(%error, "the text of a deleted message was not removed");
         swept.failed += 1;
         return Ok(());
     }

@@ -13,9 +13,9 @@ use super::message::{Outgoing, instant, millis};
 use super::put::before;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage};
-use crate::name::QueueName;
-use crate::storage::rules::limits;
-use crate::storage::{MessageRef, Operation, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{MessageRef, Operation, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated};
 
 pub(super) const UPDATE: &str = Operation::Update.as_str();
 const DELETE: &str = Operation::Delete.as_str();
@@ -91,7 +91,7 @@ pub(super) async fn held(
     let error = StoreError::new(Kind::MessageNotFound, operation, queue);
     Err(match receipt {
         Some(Receipt::Sent(_) | Receipt::Scheduled(_)) => {
-            error.with_detail("Service Bus can cancel a message only while its delay lasts")
+            error.with_detail("Service Bus can cancel a message only until its delay ends")
         }
         _ => error,
     })
@@ -123,7 +123,7 @@ impl Lock<'_> {
         };
         let renewed = self.queues.links.now();
         self.queues.held.renewed(self.token, until, renewed);
-        // The lock is held: whoever comes later reads what is written now.
+        // The lock is held: any later receiver reads this text.
         if let Some(text) = text {
             let tag = self.queues.beside.save(&self.held, text).await?;
             self.queues.held.saved(self.token, text.to_owned(), tag);
@@ -188,7 +188,7 @@ impl Lock<'_> {
         sender.send(copy()).await.map_err(failed)?;
         self.settle(Settlement::Complete, UPDATE).await.inspect_err(|error| {
             let queue = self.queue;
-            tracing::warn!(%queue, message = %self.held.id, %error, "a message was given back twice: it may run twice");
+            tracing::warn!(%queue, message = %self.held.id, %error, "a message was put back twice and may run twice");
         })?;
         self.replaced().await
     }
@@ -204,7 +204,7 @@ impl Lock<'_> {
             text,
             id: self.held.id.as_str(),
             // Another one, because a queue that detects duplicates would drop the copy.
-            message_id: crate::entropy::uuid_v4().to_string(),
+            message_id: self.queues.links.runtime().uuid_v4().to_string(),
             group: None,
             inserted: self.held.inserted,
             expires: self.held.expires,

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use super::driver::Driver;
 use super::pool::{Demand, Shared};
-use crate::sync::lock;
-use crate::task;
+use jobqueue_storage::sync::lock;
 
-/// The time that the service waits for a session which no get waits for, but somebody who waits for arrivals.
+/// The time for which the service waits for a session without a pending get, on behalf of a subscription.
 const LONG: Duration = Duration::from_secs(10);
 /// The shortest wait: the service reads milliseconds.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -39,7 +38,10 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
     let accepted = shared.lines.accept(&shared.queue, wait).await;
     lock(&shared.state).is_patient = false;
     match accepted {
-        Ok(accepted) => drop(task::spawn(Driver::new(Arc::clone(shared), accepted).run())),
+        Ok(accepted) => {
+            let driver = Driver::new(Arc::clone(shared), accepted);
+            drop(shared.links.runtime().spawn(driver.run()));
+        }
         Err(fault) if fault.is_no_session() => shared.change(|state| {
             if demand.is_telling {
                 state.emptied = state.emptied.max(demand.get);
@@ -50,9 +52,9 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
             shared.change(|state| {
                 state.failed = Some((demand.get, fault));
                 // The next get tries again.
-                state.forget_standing();
+                state.forget_free_slots();
             });
-            // Of a get that was given up nobody hears.
+            // A get that was given up is not notified.
             if !demand.is_awaited {
                 shared.arrivals.notify();
             }

@@ -11,19 +11,19 @@ use super::super::amqp::Links;
 use super::super::amqp::receiver::Taken;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
-use super::held::{Fate, Session, Unclaimed};
+use super::held::{MessageOutcome, Session, Unclaimed};
 use super::lines::OnLine;
 use super::pool::{Claimed, Phase, Shared, State};
 use super::renew::renew;
 
 /// The time that a message waits for a get. Then its session is released: the slot that it came for is in use.
-const EARLY: Duration = Duration::from_secs(1);
+const OFFER_TTL: Duration = Duration::from_secs(1);
 /// The time after which a session is released although it has messages, so that those of other keys get their turn.
 const TURN: Duration = Duration::from_secs(30);
 /// The time after the end of the lock in which the service detaches the link.
 const GRACE: Duration = Duration::from_secs(10);
 /// The shortest time between two renewals.
-const BREATH: Duration = Duration::from_millis(100);
+const MIN_RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 /// The pause after a lock could not be renewed.
 const RETRY: Duration = Duration::from_secs(1);
 /// A lock is renewed before the next message when less than this is left of it, or less than half.
@@ -39,11 +39,11 @@ enum Next {
     Release,
 }
 
-/// A session with what it needs.
+/// A session with its resources.
 pub(super) struct Driver {
     shared: Arc<Shared>,
     session: Arc<Session>,
-    fates: mpsc::UnboundedReceiver<Fate>,
+    outcomes: mpsc::UnboundedReceiver<MessageOutcome>,
     /// Half of the session's lock.
     half: Duration,
     /// The connection of the link, which is in use as long as the session is held.
@@ -58,9 +58,9 @@ impl Driver {
             state.phases.insert(state.last_session, Phase::Asking);
             state.last_session
         });
-        let (session, fates) = Session::new(accepted, number, &shared);
+        let (session, outcomes) = Session::new(accepted, number, &shared);
         let length = session.locked_until().duration_since(shared.links.now()).unwrap_or_default();
-        Self { shared, session: Arc::new(session), fates, half: length / 2, _line: line }
+        Self { shared, session: Arc::new(session), outcomes, half: length / 2, _line: line }
     }
 
     /// Drives the session until it is released or lost.
@@ -105,7 +105,7 @@ impl Driver {
         }
     }
 
-    /// Offers a message to the gets, and waits for what becomes of it.
+    /// Offers a message to the gets, and waits for its settlement.
     async fn offer(&mut self, taken: Taken) -> Next {
         let lock = taken.lock;
         let (session, unclaimed) = (Arc::clone(&self.session), Unclaimed::new(&self.session));
@@ -114,7 +114,7 @@ impl Driver {
             state.offers.push_back(Claimed { taken, session, unclaimed });
         });
         self.shared.arrivals.notify();
-        let early = Instant::now() + EARLY;
+        let early = Instant::now() + OFFER_TTL;
         let mut is_early = true;
         let mut keep_alive = Instant::now() + self.shared.links.keep_alive;
         loop {
@@ -122,10 +122,10 @@ impl Driver {
                 self.session.locked_until().duration_since(self.shared.links.now()).unwrap_or_default();
             tokio::select! {
                 biased;
-                fate = self.fates.recv() => match fate {
-                    Some(Fate::Settled) => return Next::Message { again: false },
-                    Some(Fate::Delayed { lock, until }) => return self.hold(lock, until).await,
-                    Some(Fate::GivenBack) | None => return Next::Release,
+                outcome = self.outcomes.recv() => match outcome {
+                    Some(MessageOutcome::Settled) => return Next::Message { again: false },
+                    Some(MessageOutcome::Delayed { lock, until }) => return self.hold(lock, until).await,
+                    Some(MessageOutcome::GivenBack) | None => return Next::Release,
                 },
                 () = self.shared.stop.cancelled() => break,
                 () = self.session.link.ended() => {
@@ -135,7 +135,7 @@ impl Driver {
                 () = sleep_until(early), if is_early => {
                     is_early = false;
                     if self.retract(lock) {
-                        self.shared.change(State::forget_standing);
+                        self.shared.change(State::forget_free_slots);
                         return Next::Release;
                     }
                 }
@@ -155,7 +155,7 @@ impl Driver {
         Next::Release
     }
 
-    /// Takes a message back from those that wait for a get, and begins to release the session; false if a get has it.
+    /// Takes an offered message back and begins to release the session; false if a get has taken it.
     fn retract(&self, lock: Uuid) -> bool {
         let offer = self.shared.change(|state| {
             let place = state.offers.iter().position(|offer| offer.taken.lock == lock)?;
@@ -179,7 +179,7 @@ impl Driver {
                 () = self.shared.stop.cancelled() => return Next::Release,
                 () = self.session.link.ended() => return Next::Release,
                 () = sleep_until(until) => break,
-                () = sleep(left.saturating_sub(self.half).max(BREATH)) => {
+                () = sleep(left.saturating_sub(self.half).max(MIN_RENEWAL_PAUSE)) => {
                     if self.renew().await.is_err() {
                         sleep(RETRY).await;
                     }

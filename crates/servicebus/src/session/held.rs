@@ -12,17 +12,17 @@ use super::super::amqp::session::Accepted;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::pool::{Phase, Shared};
-use crate::sync::lock;
+use jobqueue_storage::sync::lock;
 
 /// The length of a lock that the service has not told.
 const USUAL_LOCK: Duration = Duration::from_secs(60);
 
-/// The fate of the message of a session that is out.
+/// The outcome of the message of a session that is out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum MessageOutcome {
     /// It is completed or dead-lettered.
     Settled,
-    /// It was given back, or nobody knows: the session is released.
+    /// It was released, or its state is unknown: the session is released.
     GivenBack,
     /// It is given back, and must not be delivered before a time.
     Delayed { lock: Uuid, until: SystemTime },
@@ -30,35 +30,36 @@ pub(super) enum Fate {
 
 /// A session that this process holds. The message that is out refers to it.
 #[derive(Debug)]
-pub(in crate::servicebus) struct Session {
+pub(crate) struct Session {
     id: String,
     pub(super) link: ReceiveLink,
     link_name: String,
     until: Mutex<SystemTime>,
-    fates: mpsc::UnboundedSender<Fate>,
+    outcomes: mpsc::UnboundedSender<MessageOutcome>,
     number: u64,
-    /// Fires when the link ends while a message is out: somebody else may have it then.
+    /// Fires when the link ends while a message is out: another receiver may get it.
     lost: CancellationToken,
-    /// Notes at once what becomes of the session, before the driver hears it: a get must not hear meanwhile that the queue is empty.
+    /// Records the session's state before notifying the driver, so that a concurrent `get` does not report an empty
+    /// queue.
     shared: Weak<Shared>,
 }
 
 /// Releases a session unless its message reaches a caller.
 #[derive(Debug)]
-pub(in crate::servicebus) struct Unclaimed(Option<Arc<Session>>);
+pub(crate) struct Unclaimed(Option<Arc<Session>>);
 
 impl Session {
-    /// Returns a session, and what its driver hears of the message that is out.
+    /// Returns a session, and the driver's channel for the settlement of its message.
     pub(super) fn new(
         accepted: Accepted,
         number: u64,
         shared: &Arc<Shared>,
-    ) -> (Self, mpsc::UnboundedReceiver<Fate>) {
-        let (fates, heard) = mpsc::unbounded_channel();
+    ) -> (Self, mpsc::UnboundedReceiver<MessageOutcome>) {
+        let (outcomes, heard) = mpsc::unbounded_channel();
         let Accepted { id, link, link_name, locked_until } = accepted;
         let until = Mutex::new(locked_until.unwrap_or_else(|| shared.links.now() + USUAL_LOCK));
         let shared = Arc::downgrade(shared);
-        (Self { id, link, link_name, until, fates, number, lost: CancellationToken::new(), shared }, heard)
+        (Self { id, link, link_name, until, outcomes, number, lost: CancellationToken::new(), shared }, heard)
     }
 
     /// Returns the number of the session among those of its handle.
@@ -72,41 +73,40 @@ impl Session {
     }
 
     /// Ends when the session is lost under its message.
-    pub(in crate::servicebus) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
         self.lost.clone().cancelled_owned()
     }
 
-    pub(in crate::servicebus) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the name of the link that holds the session.
-    pub(in crate::servicebus) fn link_name(&self) -> &str {
+    pub(crate) fn link_name(&self) -> &str {
         &self.link_name
     }
 
     /// Returns the end of the session's lock, by the service's clock.
-    pub(in crate::servicebus) fn locked_until(&self) -> SystemTime {
+    pub(crate) fn locked_until(&self) -> SystemTime {
         *lock(&self.until)
     }
 
     /// Notes the new end of the lock.
-    pub(in crate::servicebus) fn renewed(&self, until: SystemTime) {
+    pub(crate) fn renewed(&self, until: SystemTime) {
         *lock(&self.until) = until;
     }
 
     /// Settles the message that is out, on the link that holds the session. Without the link the session is lost, and without an
     /// answer it is released, also if the future is dropped.
-    pub(in crate::servicebus) async fn settle(&self, token: Uuid, how: Settlement) -> Result<(), Fault> {
+    pub(crate) async fn settle(&self, token: Uuid, how: Settlement) -> Result<(), Fault> {
         let settled_as = match how {
-            Settlement::Abandon => Fate::GivenBack,
-            Settlement::Complete | Settlement::DeadLetter(_) => Fate::Settled,
+            Settlement::Abandon => MessageOutcome::GivenBack,
+            Settlement::Complete | Settlement::DeadLetter(_) => MessageOutcome::Settled,
         };
-        let mut telling = Telling { session: self, fate: Some(Fate::GivenBack) };
+        let mut telling = Telling { session: self, outcome: Some(MessageOutcome::GivenBack) };
         let settled = self.link.settle(token, how).await;
-        telling.fate = match &settled {
+        telling.outcome = match &settled {
             Some(Ok(())) => Some(settled_as),
-            Some(Err(_)) => Some(Fate::GivenBack),
+            Some(Err(_)) => Some(MessageOutcome::GivenBack),
             // Another settlement is on its way, or the link has ended.
             None => None,
         };
@@ -114,32 +114,32 @@ impl Session {
     }
 
     /// Gives the message back at a time; until then the session is held.
-    pub(in crate::servicebus) fn give_back_at(&self, token: Uuid, until: SystemTime) -> Result<(), Fault> {
+    pub(crate) fn give_back_at(&self, token: Uuid, until: SystemTime) -> Result<(), Fault> {
         if self.link.is_gone() {
             return Err(lost());
         }
-        self.fates.send(Fate::Delayed { lock: token, until }).map_err(|_| lost())
+        self.outcomes.send(MessageOutcome::Delayed { lock: token, until }).map_err(|_| lost())
     }
 
-    fn tell(&self, fate: Fate) {
+    fn tell(&self, outcome: MessageOutcome) {
         if let Some(shared) = self.shared.upgrade() {
-            let phase = if fate == Fate::Settled { Phase::Asking } else { Phase::Closing };
+            let phase = if outcome == MessageOutcome::Settled { Phase::Asking } else { Phase::Closing };
             shared.turn(self.number, phase);
         }
-        let _ = self.fates.send(fate);
+        let _ = self.outcomes.send(outcome);
     }
 }
 
-/// Tells the driver what became of the message.
+/// Sends the settlement of the message to the driver.
 struct Telling<'s> {
     session: &'s Session,
-    fate: Option<Fate>,
+    outcome: Option<MessageOutcome>,
 }
 
 impl Drop for Telling<'_> {
     fn drop(&mut self) {
-        if let Some(fate) = self.fate.take() {
-            self.session.tell(fate);
+        if let Some(outcome) = self.outcome.take() {
+            self.session.tell(outcome);
         }
     }
 }
@@ -150,7 +150,7 @@ impl Unclaimed {
     }
 
     /// Notes that the message has reached a caller, or was settled.
-    pub(in crate::servicebus) fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.0 = None;
     }
 }
@@ -158,12 +158,12 @@ impl Unclaimed {
 impl Drop for Unclaimed {
     fn drop(&mut self) {
         if let Some(session) = self.0.take() {
-            session.tell(Fate::GivenBack);
+            session.tell(MessageOutcome::GivenBack);
         }
     }
 }
 
-/// The fault of a message whose session's link has ended: it is somebody else's now.
+/// The fault of a message whose session's link has ended: another receiver may have it.
 fn lost() -> Fault {
     Fault::Refused {
         condition: "com.microsoft:session-lock-lost".to_owned(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::amqp::Links;
 use super::super::amqp::session::Accepted;
 use super::super::error::Fault;
-use crate::sync::lock;
+use jobqueue_storage::sync::lock;
 
 /// The most links of one connection. The service allows 256.
 const MOST_LINKS: usize = 200;
@@ -42,7 +42,7 @@ impl Lines {
         Ok(OnLine { accepted, line })
     }
 
-    /// Returns a connection with room for a link; drops those that carry none but one.
+    /// Returns a connection with room for a link; drops all but one of the unused connections.
     fn line(&self) -> Arc<Links> {
         let mut open = lock(&self.open);
         let mut has_empty = false;

@@ -8,14 +8,15 @@
 //!   free ──────────────────────► held ───────────► offered ────────────────► out
 //!    ▲                            │ ▲                │                        │
 //!    │   no message, or the turn  │ └────────────────│────────────────────────┤ completed, dead-lettered,
-//!    ├────────────────────────────┘                  │ nobody takes it        │ or its delay is over
+//!    ├────────────────────────────┘                  │ it is not fetched      │ or its delay is over
 //!    ├───────────────────────────────────────────────┘                        │
 //!    └────────────────────────────────────────────────────────────────────────┘ given back at once
 //! ```
 //!
 //! **A message that is given back with a delay** keeps its session: the link and its lock are held until the delay is over, and only then
 //! the message is abandoned, so that the service delivers it again, before all that follow. A scheduled copy, as other queues use it,
-//! would lose the message's place. The time and the new text are in a blob beside the queue; so whoever gets the session after a
+//! would lose the message's place. The time and the new text are in a blob beside the queue; so the next owner of the
+//! session after a
 //! crash holds it for the rest of the delay.
 //!
 //! **Deliveries are counted here as well.** The service does not count a delivery whose link was closed or lost, as that of a
@@ -29,5 +30,5 @@ mod pool;
 mod renew;
 
 pub(super) use held::{Session, Unclaimed};
-pub(super) use pool::{Claimed, Gotten, Pool};
+pub(super) use pool::{Claimed, GetResult, Pool};
 pub(super) use renew::renew;

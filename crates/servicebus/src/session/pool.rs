@@ -14,33 +14,31 @@ use super::super::error::Fault;
 use super::acceptor;
 use super::held::{Session, Unclaimed};
 use super::lines::Lines;
-use crate::storage::Notifier;
-use crate::sync::lock;
-use crate::task;
+use jobqueue_storage::Notifier;
+use jobqueue_storage::sync::lock;
 
 /// The longest time for a get: the service answers before.
-const LIMIT: Duration = Duration::from_secs(60);
+const GET_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time after a get that found messages in which sessions are accepted for the slots that it has left free.
-const REST: Duration = Duration::from_millis(100);
+const FREE_SLOT_LINGER: Duration = Duration::from_millis(100);
 
 /// A message that waits for a get.
 #[derive(Debug)]
-pub(in crate::servicebus) struct Claimed {
-    pub(in crate::servicebus) taken: Taken,
-    pub(in crate::servicebus) session: Arc<Session>,
+pub(crate) struct Claimed {
+    pub(crate) taken: Taken,
+    pub(crate) session: Arc<Session>,
     /// Releases the session if the message reaches no caller.
-    pub(in crate::servicebus) unclaimed: Unclaimed,
+    pub(crate) unclaimed: Unclaimed,
 }
 
-/// The answer to a get.
 #[derive(Debug)]
-pub(in crate::servicebus) struct Gotten {
-    pub(in crate::servicebus) claimed: Vec<Claimed>,
+pub(crate) struct GetResult {
+    pub(crate) claimed: Vec<Claimed>,
     /// True if the service has said that no session with messages is free.
-    pub(in crate::servicebus) is_told: bool,
+    pub(crate) confirmed_empty: bool,
 }
 
-/// Tells what happens to a session that this handle holds.
+/// The state of a session of this handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Its next message is asked for, or its last one was settled.
@@ -49,18 +47,18 @@ pub(super) enum Phase {
     Offered,
     /// Its message is with a caller, or held for a delay.
     Out,
-    /// It is being released, so that its messages are visible to nobody yet.
+    /// It is being released; its messages are not visible yet.
     Closing,
 }
 
 /// The sessions of a queue. Dropping it releases them.
 #[derive(Debug)]
-pub(in crate::servicebus) struct Pool {
+pub(crate) struct Pool {
     pub(super) shared: Arc<Shared>,
     _stop: DropGuard,
 }
 
-/// Holds what the tasks of the sessions share.
+/// The shared state of the tasks of sessions.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) queue: String,
@@ -88,7 +86,7 @@ pub(super) struct State {
     /// The slots of the gets that are under way.
     gets: Vec<(u64, u32)>,
     /// The slots that the last get has left free.
-    standing: Standing,
+    free_slots: FreeSlots,
     /// The number of the last get.
     last_get: u64,
     /// True while the service waits for a session for long.
@@ -100,12 +98,12 @@ pub(super) struct State {
 }
 
 #[derive(Debug, Default)]
-struct Standing {
-    slots: u32,
-    /// True after a get that found nothing: they stay free while somebody waits for arrivals.
+struct FreeSlots {
+    count: u32,
+    /// True after a get that found nothing: they stay free while there is a subscription.
     is_idle: bool,
     /// True if the service has told that get that no session is free.
-    is_told: bool,
+    confirmed_empty: bool,
     until: Option<Instant>,
 }
 
@@ -118,17 +116,12 @@ pub(super) struct Demand {
     pub(super) is_telling: bool,
     /// True if a get waits for the answer.
     pub(super) is_awaited: bool,
-    /// True if the service may wait for long: a get that begins meanwhile would hear late that no session is free.
+    /// True if the service may wait for long, which would delay the empty answer to a concurrent get.
     pub(super) is_patient: bool,
 }
 
 impl Pool {
-    pub(in crate::servicebus) fn new(
-        queue: &str,
-        links: &Arc<Links>,
-        wait: Duration,
-        arrivals: Arc<Notifier>,
-    ) -> Self {
+    pub(crate) fn new(queue: &str, links: &Arc<Links>, wait: Duration, arrivals: Arc<Notifier>) -> Self {
         let stop = CancellationToken::new();
         let shared = Shared {
             queue: queue.to_owned(),
@@ -142,27 +135,27 @@ impl Pool {
             stop: stop.clone(),
         };
         let shared = Arc::new(shared);
-        drop(task::spawn(acceptor::run(Arc::clone(&shared))));
+        drop(links.runtime().spawn(acceptor::run(Arc::clone(&shared))));
         Self { shared, _stop: stop.drop_guard() }
     }
 
     /// Returns whether the tasks of the sessions have ended, as with the runtime that ran them.
-    pub(in crate::servicebus) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.shared.stop.is_cancelled()
     }
 
-    /// Takes up to `count` messages, each of another session; waits for the first until the service says that no session with
-    /// messages is free. While the service waits for one for long, because somebody waits for arrivals, it waits for the time of a get
-    /// only. An answer without messages tells which of the two it was.
+    /// Takes up to `count` messages, each of another session. Waits for the first message until the service reports
+    /// that no session with messages is free. While the service waits for long on behalf of a subscription, this call
+    /// waits for the time of a get only. An empty answer says which of the two happened.
     ///
     /// # Cancel safety
     /// A message that comes for a future that was dropped goes to the next get, or back. One that was returned, and is not settled,
     /// comes again when the lock of its session is over.
-    pub(in crate::servicebus) async fn get(&self, count: u32) -> Result<Gotten, Fault> {
+    pub(crate) async fn get(&self, count: u32) -> Result<GetResult, Fault> {
         let shared = &*self.shared;
         let get = Get::begin(shared, count);
         let (begun, mut is_late) = (Instant::now(), false);
-        let (mut claimed, mut is_told) = (Vec::new(), false);
+        let (mut claimed, mut confirmed_empty) = (Vec::new(), false);
         loop {
             let changed = shared.changed.notified();
             tokio::pin!(changed);
@@ -176,11 +169,11 @@ impl Pool {
                     state.phases.insert(offer.session.number(), Phase::Out);
                     claimed.push(offer);
                 }
-                is_told |= state.emptied >= get.number;
-                if !claimed.is_empty() || is_told {
+                confirmed_empty |= state.emptied >= get.number;
+                if !claimed.is_empty() || confirmed_empty {
                     break;
                 }
-                if is_late && (state.is_patient || begun.elapsed() >= LIMIT) {
+                if is_late && (state.is_patient || begun.elapsed() >= GET_TIMEOUT) {
                     break;
                 }
                 if let Some((number, fault)) = &state.failed
@@ -191,16 +184,16 @@ impl Pool {
             }
             shared.accept();
             let is_short = shared.arrivals.has_subscribers() && !is_late;
-            let until = begun + if is_short { shared.wait } else { LIMIT };
+            let until = begun + if is_short { shared.wait } else { GET_TIMEOUT };
             tokio::select! {
                 biased;
                 () = changed => {}
                 () = sleep_until(until) => is_late = true,
             }
         }
-        get.end(claimed.len(), is_told);
+        get.end(claimed.len(), confirmed_empty);
         shared.accept();
-        Ok(Gotten { claimed, is_told })
+        Ok(GetResult { claimed, confirmed_empty })
     }
 }
 
@@ -217,15 +210,20 @@ impl<'s> Get<'s> {
         state.last_get += 1;
         let number = state.last_get;
         state.gets.push((number, count));
-        state.standing = Standing::default();
+        state.free_slots = FreeSlots::default();
         Self { shared, number, count }
     }
 
-    fn end(self, found: usize, is_told: bool) {
+    fn end(self, found: usize, confirmed_empty: bool) {
         let left = self.count.saturating_sub(u32::try_from(found).unwrap_or(u32::MAX));
         let mut state = lock(&self.shared.state);
-        let slots = state.standing.slots.max(left);
-        state.standing = Standing { slots, is_idle: found == 0, is_told, until: Some(Instant::now() + REST) };
+        let count = state.free_slots.count.max(left);
+        state.free_slots = FreeSlots {
+            count,
+            is_idle: found == 0,
+            confirmed_empty,
+            until: Some(Instant::now() + FREE_SLOT_LINGER),
+        };
     }
 }
 
@@ -236,7 +234,7 @@ impl Drop for Get<'_> {
 }
 
 impl Shared {
-    /// Changes the state, and wakes those who wait for that.
+    /// Changes the state, and wakes its waiters.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let result = change(&mut lock(&self.state));
         self.changed.notify_waiters();
@@ -252,11 +250,11 @@ impl Shared {
     /// Returns whether a session is to be accepted.
     pub(super) fn demand(&self, state: &State) -> Option<Demand> {
         let awaited = state.gets.iter().map(|(_, count)| *count).fold(0, u32::saturating_add);
-        let standing = &state.standing;
-        let is_resting = standing.until.is_some_and(|until| Instant::now() < until);
-        let is_idle = standing.is_idle && self.arrivals.has_subscribers();
+        let free = &state.free_slots;
+        let is_resting = free.until.is_some_and(|until| Instant::now() < until);
+        let is_idle = free.is_idle && self.arrivals.has_subscribers();
         let slots = match awaited {
-            0 if is_resting || is_idle => standing.slots,
+            0 if is_resting || is_idle => free.count,
             awaited => awaited,
         };
         let coming = state.count(Phase::Asking) + state.count(Phase::Offered);
@@ -264,12 +262,12 @@ impl Shared {
             get: state.last_get,
             is_telling: coming == 0 && state.count(Phase::Closing) == 0,
             is_awaited: awaited > 0,
-            // Whoever gets next without a subscription, or was not told, wants to know whether there is a message.
-            is_patient: awaited == 0 && is_idle && (standing.is_told || !is_resting),
+            // The next get without a subscription or a notification has to find out whether there is a message.
+            is_patient: awaited == 0 && is_idle && (free.confirmed_empty || !is_resting),
         })
     }
 
-    /// Notes what happens to a session, unless it was released.
+    /// Records the state of a session, unless it was released.
     pub(super) fn turn(&self, number: u64, phase: Phase) {
         self.change(|state| {
             if let Some(present) = state.phases.get_mut(&number) {
@@ -285,7 +283,7 @@ impl State {
     }
 
     /// Notes that the slots which the last get has left free are in use by now.
-    pub(super) fn forget_standing(&mut self) {
-        self.standing = Standing::default();
+    pub(super) fn forget_free_slots(&mut self) {
+        self.free_slots = FreeSlots::default();
     }
 }

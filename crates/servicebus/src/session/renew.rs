@@ -10,7 +10,7 @@ use super::super::error::Fault;
 use super::held::Session;
 
 /// Renews the lock of a session and notes its new end, which it returns.
-pub(in crate::servicebus) async fn renew(node: &Node, session: &Session) -> Result<SystemTime, Fault> {
+pub(crate) async fn renew(node: &Node, session: &Session) -> Result<SystemTime, Fault> {
     let request = Request {
         operation: "com.microsoft:renew-session-lock",
         properties: vec![("associated-link-name", session.link_name().to_owned())],

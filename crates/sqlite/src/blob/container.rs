@@ -2,13 +2,13 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::name::ContainerName;
-use crate::sqlite::batch::{Batch, refuse};
-use crate::sqlite::error::Applied;
-use crate::storage::{Operation, StoreErrorKind};
+use crate::batch::{Batch, refuse};
+use crate::error::Applied;
+use jobqueue_storage::ContainerName;
+use jobqueue_storage::{Operation, StoreErrorKind};
 
 /// Creates a container if it is missing.
-pub(in crate::sqlite) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
+pub(crate) fn create(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
     let made = batch
         .connection()
         .prepare_cached("INSERT INTO jobqueue_container (name) VALUES (?1) ON CONFLICT DO NOTHING")?

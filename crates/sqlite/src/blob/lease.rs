@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use rusqlite::params;
 
 use super::row::{BlobRow, write_lease};
-use crate::name::BlobName;
-use crate::sqlite::batch::{Batch, refuse};
-use crate::sqlite::error::Applied;
-use crate::storage::rules::lease::BlobLease;
-use crate::storage::{Operation, StoreErrorKind};
+use crate::batch::{Batch, refuse};
+use crate::error::Applied;
+use jobqueue_storage::BlobName;
+use jobqueue_storage::rules::lease::BlobLease;
+use jobqueue_storage::{Operation, StoreErrorKind};
 
 /// Moves a blob's lease by `rule`, which returns the new lease and an answer. Tag and content do not change.
 pub(super) fn apply<T>(

@@ -5,15 +5,15 @@ use rusqlite::{Connection, params};
 
 use super::container;
 use super::row::{BlobRow, select_blob};
-use crate::name::{BlobName, ContainerName};
-use crate::sqlite::clock::to_instant;
-use crate::sqlite::error::{Applied, Failure};
-use crate::sqlite::reader::View;
-use crate::storage::rules::lease::BlobLease;
-use crate::storage::rules::limits::MAX_LISTED_BLOBS;
-use crate::storage::{
+use crate::clock::to_instant;
+use crate::error::{Applied, Failure};
+use crate::reader::View;
+use jobqueue_storage::rules::lease::BlobLease;
+use jobqueue_storage::rules::limits::MAX_LISTED_BLOBS;
+use jobqueue_storage::{
     Blob, BlobListing, BlobProperties, LeaseDuration, LeaseId, Operation, StoreError, StoreErrorKind,
 };
+use jobqueue_storage::{BlobName, ContainerName};
 
 /// Reads a blob of at most `max_bytes` bytes; the content of a longer one is not read.
 pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {
@@ -21,8 +21,7 @@ pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<B
     content(&view.connection, &row, (blob, max_bytes), view.now)
 }
 
-/// Reads the content of a row.
-pub(in crate::sqlite) fn content(
+pub(crate) fn content(
     connection: &Connection,
     row: &BlobRow,
     (blob, max_bytes): (&BlobName, u64),
@@ -36,7 +35,7 @@ pub(in crate::sqlite) fn content(
     let data: Vec<u8> = connection
         .prepare_cached("SELECT content FROM jobqueue_blob WHERE id = ?1")?
         .query_row([row.id], |row| row.get(0))?;
-    Ok(Blob { data: Bytes::from(data), properties: row.properties(now) })
+    Ok(Blob::new(Bytes::from(data), row.properties(now)))
 }
 
 /// Returns the properties of a blob without its content.
@@ -53,9 +52,7 @@ pub(super) fn holder(view: &View<'_>, blob: &BlobName) -> Applied<Option<LeaseId
     })
 }
 
-/// The blobs of a container from a name on.
-pub(in crate::sqlite) const LIST: &str =
-    select_blob!("WHERE container = ?1 AND name >= ?2 AND name > ?3 ORDER BY name");
+pub(crate) const LIST: &str = select_blob!("WHERE container = ?1 AND name >= ?2 AND name > ?3 ORDER BY name");
 
 /// Returns a page of names that begin with `prefix`, after `marker`, the last name of the previous page.
 pub(super) fn list(

@@ -6,14 +6,13 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::container;
-use crate::name::BlobName;
-use crate::settings::metadata::Metadata;
-use crate::sqlite::batch::refuse;
-use crate::sqlite::clock::{to_duration, to_instant, to_millis};
-use crate::sqlite::error::Applied;
-use crate::sqlite::metadata;
-use crate::storage::rules::lease::BlobLease;
-use crate::storage::{BlobProperties, ETag, LeaseDuration, LeaseId, Operation, StoreErrorKind};
+use crate::batch::refuse;
+use crate::clock::{to_duration, to_instant, to_millis};
+use crate::error::Applied;
+use crate::metadata;
+use jobqueue_storage::BlobName;
+use jobqueue_storage::rules::lease::BlobLease;
+use jobqueue_storage::{BlobProperties, ETag, LeaseDuration, LeaseId, Metadata, Operation, StoreErrorKind};
 
 /// Builds a query whose columns [`BlobRow::read`] reads, in its order.
 macro_rules! select_blob {
@@ -28,7 +27,7 @@ macro_rules! select_blob {
 pub(super) use select_blob;
 
 /// A blob without its content.
-pub(in crate::sqlite) struct BlobRow {
+pub(crate) struct BlobRow {
     pub(super) id: i64,
     pub(super) name: String,
     pub(super) etag: i64,
@@ -56,7 +55,7 @@ impl BlobRow {
     ///
     /// # Errors
     /// `ContainerNotFound` if there is no such container.
-    pub(in crate::sqlite) fn find(
+    pub(crate) fn find(
         connection: &Connection,
         operation: Operation,
         blob: &BlobName,
@@ -79,17 +78,12 @@ impl BlobRow {
 
     /// Returns the properties that the port shows.
     pub(super) fn properties(&self, now: i64) -> BlobProperties {
-        BlobProperties {
-            length: self.length,
-            etag: tag(self.etag),
-            modified: to_instant(self.modified_at),
-            metadata: self.metadata.clone(),
-            lease: self.lease.state(to_instant(now)),
-        }
+        BlobProperties::new(self.length, tag(self.etag), to_instant(self.modified_at))
+            .with_metadata(self.metadata.clone())
+            .with_lease(self.lease.state(to_instant(now)))
     }
 }
 
-/// Returns the tag with this number.
 pub(super) fn tag(number: i64) -> ETag {
     ETag::new(format!("\"0x{number:016X}\""))
 }
@@ -97,7 +91,6 @@ pub(super) fn tag(number: i64) -> ETag {
 /// The lease columns of a row: `lease_id`, `lease_breaking`, `lease_millis`, `lease_until`.
 pub(super) type LeaseColumns = (Option<String>, bool, Option<i64>, Option<i64>);
 
-/// Returns the columns of a lease.
 pub(super) fn write_lease(lease: &BlobLease) -> LeaseColumns {
     match lease {
         BlobLease::Available => (None, false, None, None),

@@ -1,6 +1,5 @@
 //! Implements the blob half of the port: checks arguments, then passes the work to the writer or the reader.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,14 +7,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::{container, lease, read, write};
-use crate::name::{BlobName, ContainerName};
-use crate::sqlite::error::Subject;
-use crate::sqlite::store::Store;
-use crate::storage::rules::{lease::BlobLease, limits};
-use crate::storage::{
-    Blob, BlobListing, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation, PutBlob, StoreError,
-    StoreErrorKind,
+use crate::error::Subject;
+use crate::store::Store;
+use jobqueue_storage::rules::{lease::BlobLease, limits};
+use jobqueue_storage::{
+    Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, LeaseDuration, LeaseId, Operation,
+    PutBlob, StoreError, StoreErrorKind,
 };
+use jobqueue_storage::{BlobName, ContainerName};
 
 /// The approximate number of bytes that an operation writes besides content.
 const ROW: usize = 256;
@@ -82,6 +81,19 @@ impl BlobStore for Store {
         .await
     }
 
+    /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
+    fn powers(self: Arc<Self>) -> BlobPowers {
+        BlobPowers {
+            transaction_file: Some(self.path().into()),
+            journal: Some(Arc::clone(&self) as _),
+            leases: Some(self),
+            ..BlobPowers::default()
+        }
+    }
+}
+
+#[async_trait]
+impl BlobLeases for Store {
     async fn acquire_lease(
         &self,
         blob: &BlobName,
@@ -137,15 +149,6 @@ impl BlobStore for Store {
         limits::check_break_period(blob, period)?;
         self.lease(Operation::BreakLease, blob, move |lease, now| lease.break_within(now, period)).await
     }
-
-    fn file(&self) -> Option<&Path> {
-        Some(self.path())
-    }
-
-    /// Returns this store: its threads and connections serve any runtime, and no runtime can block them.
-    fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {
-        self
-    }
 }
 
 impl Store {
@@ -200,11 +203,7 @@ fn is_another(kind: StoreErrorKind) -> bool {
 }
 
 /// Checks the arguments of a put.
-pub(in crate::sqlite) fn check_put(
-    blob: &BlobName,
-    data: &Bytes,
-    options: &PutBlob,
-) -> Result<(), StoreError> {
+pub(crate) fn check_put(blob: &BlobName, data: &Bytes, options: &PutBlob) -> Result<(), StoreError> {
     limits::check_metadata(Operation::PutBlob, blob, &options.metadata)?;
     if data.len() > write::MAX_BLOB_BYTES {
         let detail =

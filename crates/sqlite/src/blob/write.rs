@@ -5,18 +5,18 @@ use rusqlite::{ToSql, params};
 
 use super::container;
 use super::row::{BlobRow, tag, write_lease};
-use crate::name::BlobName;
-use crate::sqlite::batch::{Batch, refuse};
-use crate::sqlite::error::Applied;
-use crate::sqlite::metadata;
-use crate::storage::rules::lease::BlobLease;
-use crate::storage::{BlobProperties, Condition, ETag, LeaseId, Operation, PutBlob, StoreErrorKind};
+use crate::batch::{Batch, refuse};
+use crate::error::Applied;
+use crate::metadata;
+use jobqueue_storage::BlobName;
+use jobqueue_storage::rules::lease::BlobLease;
+use jobqueue_storage::{BlobProperties, Condition, ETag, LeaseId, Operation, PutBlob, StoreErrorKind};
 
 /// The greatest number of bytes of a blob: SQLite's limit for a row, less some room for the other columns.
-pub(in crate::sqlite) const MAX_BLOB_BYTES: usize = 1_000_000_000 - 64 * 1024;
+pub(crate) const MAX_BLOB_BYTES: usize = 1_000_000_000 - 64 * 1024;
 
 /// Writes a whole blob. The caller has checked the arguments.
-pub(in crate::sqlite) fn put(
+pub(crate) fn put(
     batch: &mut Batch<'_>,
     blob: &BlobName,
     data: &Bytes,
@@ -82,7 +82,6 @@ fn write_row(
     Ok(())
 }
 
-/// Deletes a blob.
 pub(super) fn delete(batch: &mut Batch<'_>, blob: &BlobName, lease: Option<LeaseId>) -> Applied<()> {
     let row = BlobRow::require(batch.connection(), Operation::DeleteBlob, blob)?;
     row.lease.write(batch.instant(), lease).map_err(|kind| refuse(kind, Operation::DeleteBlob, blob))?;

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::platform::{self, FileSystem};
-use crate::sqlite::error::Cause;
-use crate::storage::StoreErrorKind;
+use crate::error::Cause;
+use jobqueue_storage::StoreErrorKind;
 
 /// Checks `path`, creates an empty file there if there is none, and returns the path with its folder resolved.
 pub(super) fn check(path: &Path) -> Result<PathBuf, Cause> {
@@ -20,13 +20,13 @@ pub(super) fn check(path: &Path) -> Result<PathBuf, Cause> {
 
 /// Resolves the folder of `path`. Refuses names that SQLite would not read as a path.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, Cause> {
-    let name = path.file_name().ok_or_else(|| refuse("the path names no file"))?;
+    let name = path.file_name().ok_or_else(|| refuse("the path is empty or has no file name"))?;
     let text = path.as_os_str().to_string_lossy();
     if text.starts_with(":memory:") {
         return Err(refuse("SQLite in memory is not durable; use the memory storage, `memory:`"));
     }
     if text.starts_with("file:") {
-        return Err(refuse("SQLite's URIs are not taken; name the path of a file"));
+        return Err(refuse("SQLite URIs are not supported; pass the path of a file"));
     }
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -48,7 +48,7 @@ fn check_folder(folder: &Path) -> Result<(), Cause> {
         Ok(FileSystem::Local) => Ok(()),
         Ok(FileSystem::Memory) => {
             tracing::warn!(
-                "the storage's file is on a file system in memory: a restart of the machine loses it"
+                "the storage's file is on an in-memory file system, which a restart of the machine erases"
             );
             Ok(())
         }
@@ -56,7 +56,7 @@ fn check_folder(folder: &Path) -> Result<(), Cause> {
             "the file is on {kind}, where SQLite's locks and shared memory do not work; use a local disk"
         ))),
         Err(error) => {
-            tracing::warn!(%error, "cannot tell what file system the storage's file is on");
+            tracing::warn!(%error, "cannot determine the file system of the storage's file");
             Ok(())
         }
     }
@@ -69,13 +69,13 @@ fn check_file(file: &Path) -> Result<(), Cause> {
         Err(error) => return Err(refuse(error.to_string())),
     };
     if metadata.is_symlink() {
-        return Err(refuse("the path is a symbolic link; name the file itself"));
+        return Err(refuse("the path is a symbolic link; pass the path of the file itself"));
     }
     if metadata.is_dir() {
-        return Err(refuse("the path is a folder; name a file in it"));
+        return Err(refuse("the path is a folder; pass the path of a file in it"));
     }
     if !metadata.is_file() {
-        return Err(refuse("the path is a pipe, socket or device; name a regular file"));
+        return Err(refuse("the path is a pipe, socket or device; pass the path of a regular file"));
     }
     if metadata.permissions().readonly() {
         return Err(refuse("the file is read-only; make it writable"));

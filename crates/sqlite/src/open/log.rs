@@ -21,8 +21,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use crate::sqlite::error::{Cause, from_sql};
-use crate::storage::StoreErrorKind;
+use crate::error::{Cause, from_sql};
+use jobqueue_storage::StoreErrorKind;
 
 /// The size up to which a log is checked, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
@@ -177,7 +177,6 @@ mod tests {
         log
     }
 
-    // F55
     #[test]
     fn log_tail_left_by_a_crash_is_not_damage() {
         let all = |_| true;
@@ -193,7 +192,6 @@ mod tests {
         assert_eq!(find_damage(&whole), None);
     }
 
-    // F58
     #[test]
     fn flipped_bit_before_a_later_commit_is_damage() {
         let all = |_| true;

@@ -1,4 +1,4 @@
-//! Opens the file: checks everything that must hold before the first operation, and configures each connection.
+//! Opens the file: checks the preconditions of the first operation, and configures each connection.
 
 mod file;
 mod log;
@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::checkpoint::checkpoint;
 use super::error::{Cause, from_sql};
 use super::options::{Options, Synchronous};
-use super::{schema, upkeep};
-use crate::storage::StoreErrorKind;
-use crate::sync::lock;
+use super::schema;
+use jobqueue_storage::StoreErrorKind;
+use jobqueue_storage::sync::lock;
 
 /// SQLite 3.51.3, the first without the bug by which a checkpoint could lose a whole write-ahead log.
 const OLDEST_LIBRARY: i32 = 3_051_003;
@@ -65,12 +66,12 @@ fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Re
     if retry(patience, || log::secure(connection, &log_of(file), is_full))? {
         // This syncs the log, unless another process is just doing so, and empties it, unless a reader is using it.
         connection.busy_timeout(Duration::ZERO).map_err(from_sql)?;
-        retry(patience, || upkeep::checkpoint(connection, "TRUNCATE"))?;
+        retry(patience, || checkpoint(connection, "TRUNCATE"))?;
         connection.busy_timeout(READ_PATIENCE).map_err(from_sql)?;
     }
     if retry(patience, || schema::prepare(connection))? {
         // The file alone, without its log, then shows that it is a store.
-        retry(patience, || upkeep::checkpoint(connection, "TRUNCATE"))?;
+        retry(patience, || checkpoint(connection, "TRUNCATE"))?;
     }
     // The writer waits for locks itself, so that it can answer operations that have waited too long.
     connection.busy_timeout(Duration::ZERO).map_err(from_sql)
@@ -103,10 +104,10 @@ pub(super) fn existing(path: &Path) -> Result<Connection, Cause> {
 /// Returns the path of a file to be created, with its folder resolved, so that SQLite reads it as nothing but a path.
 ///
 /// # Errors
-/// `InvalidInput` when the file exists, or the path names no file.
+/// `InvalidInput` when the file exists, or the path is empty or has no file name.
 pub(super) fn target(path: &Path) -> Result<PathBuf, Cause> {
     if path.symlink_metadata().is_ok() {
-        return Err(Cause::new(StoreErrorKind::InvalidInput, "the file to copy to exists; name a new one"));
+        return Err(Cause::new(StoreErrorKind::InvalidInput, "the target file exists; choose a new one"));
     }
     file::resolve(path)
 }

@@ -7,12 +7,12 @@
 use std::path::{Path, PathBuf};
 
 use super::{log_of, platform};
-use crate::sqlite::error::Cause;
-use crate::storage::StoreErrorKind;
+use crate::error::Cause;
+use jobqueue_storage::StoreErrorKind;
 
 /// The files of an open store.
 #[derive(Debug)]
-pub(in crate::sqlite) struct OpenFiles {
+pub(crate) struct OpenFiles {
     log: OpenFile,
     database: OpenFile,
 }
@@ -36,7 +36,7 @@ impl OpenFile {
 
 impl OpenFiles {
     /// Remembers the identities of `file` and its log, both of which SQLite has open.
-    pub(in crate::sqlite) fn of(file: &Path) -> Self {
+    pub(crate) fn of(file: &Path) -> Self {
         Self { log: OpenFile::of(log_of(file)), database: OpenFile::of(file.to_owned()) }
     }
 
@@ -44,7 +44,7 @@ impl OpenFiles {
     ///
     /// # Errors
     /// `Stopped` if a file is not in its place; it is ambiguous, since the commit may be lost.
-    pub(in crate::sqlite) fn check(&self) -> Result<(), Cause> {
+    pub(crate) fn check(&self) -> Result<(), Cause> {
         if !self.database.is_in_place() {
             return Err(stopped(
                 "its database file was deleted or replaced while it was open; what was written since then is lost. Restore a \

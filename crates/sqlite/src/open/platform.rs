@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
-pub(in crate::sqlite) use changes::{Changes, Stopper, watch};
+pub(crate) use changes::{Changes, Stopper, watch};
 
 /// The kind of file system that holds a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) fn create_private(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the free bytes on the volume of `folder`, if they can be known.
-pub(in crate::sqlite) fn free_bytes(folder: &Path) -> Option<u64> {
+pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
     #[cfg(unix)]
     {
         let found = rustix::fs::statvfs(folder).ok()?;
@@ -59,7 +59,7 @@ pub(super) fn identity(path: &Path) -> Option<Identity> {
         use std::os::unix::fs::MetadataExt;
         path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
     }
-    // Windows does not let anybody delete a file that is open.
+    // Windows does not allow the deletion of an open file.
     #[cfg(not(unix))]
     {
         let _ = path;
@@ -174,7 +174,7 @@ mod changes {
 
     /// Decides when to check the file again.
     #[derive(Debug)]
-    pub(in crate::sqlite) struct Changes {
+    pub(crate) struct Changes {
         stop: Arc<OwnedFd>,
         told: Option<OwnedFd>,
         /// The index into [`AFTER_CHANGE`].
@@ -185,21 +185,21 @@ mod changes {
 
     /// Ends a [`Changes::wait`].
     #[derive(Debug)]
-    pub(in crate::sqlite) struct Stopper(Arc<OwnedFd>);
+    pub(crate) struct Stopper(Arc<OwnedFd>);
 
     impl Stopper {
-        pub(in crate::sqlite) fn stop(&self) {
+        pub(crate) fn stop(&self) {
             // The write can fail only when the counter is full, and then the other side wakes anyway.
             let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
         }
     }
 
     /// Watches the write-ahead log at `log`, by path: opening it would disturb SQLite's locks.
-    pub(in crate::sqlite) fn watch(log: &Path) -> std::io::Result<(Changes, Stopper)> {
+    pub(crate) fn watch(log: &Path) -> std::io::Result<(Changes, Stopper)> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let told = tell(log)
             .inspect_err(
-                |error| tracing::debug!(%error, "no word of changes from the system; polling instead"),
+                |error| tracing::debug!(%error, "the system reports no file changes; polling instead"),
             )
             .ok();
         Ok((Changes { stop: Arc::clone(&stop), told, step: AFTER_CHANGE.len(), met: 0 }, Stopper(stop)))
@@ -213,7 +213,7 @@ mod changes {
 
     impl Changes {
         /// Waits until the next check is due.
-        pub(in crate::sqlite) fn wait(&mut self) {
+        pub(crate) fn wait(&mut self) {
             let Some(told) = &self.told else { return self.sleep(PERIOD) };
             match AFTER_CHANGE.get(self.step) {
                 Some(_) if self.met >= MANY => {
@@ -273,27 +273,27 @@ mod changes {
 
     /// Decides when to check the file again.
     #[derive(Debug)]
-    pub(in crate::sqlite) struct Changes(mpsc::Receiver<()>);
+    pub(crate) struct Changes(mpsc::Receiver<()>);
 
     /// Ends a [`Changes::wait`].
     #[derive(Debug)]
-    pub(in crate::sqlite) struct Stopper(mpsc::Sender<()>);
+    pub(crate) struct Stopper(mpsc::Sender<()>);
 
     impl Stopper {
-        pub(in crate::sqlite) fn stop(&self) {
+        pub(crate) fn stop(&self) {
             let _ = self.0.send(());
         }
     }
 
     /// Checks at a fixed period, since no reports of changes from this system are used.
-    pub(in crate::sqlite) fn watch(_log: &Path) -> std::io::Result<(Changes, Stopper)> {
+    pub(crate) fn watch(_log: &Path) -> std::io::Result<(Changes, Stopper)> {
         let (stopper, changes) = mpsc::channel();
         Ok((Changes(changes), Stopper(stopper)))
     }
 
     impl Changes {
         /// Waits until the next check is due.
-        pub(in crate::sqlite) fn wait(&mut self) {
+        pub(crate) fn wait(&mut self) {
             let _ = self.0.recv_timeout(PERIOD);
         }
     }
@@ -303,7 +303,6 @@ mod changes {
 mod tests {
     use super::*;
 
-    // F70
     #[test]
     fn network_file_systems_are_known_by_their_numbers() {
         for magic in [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x6573_5546] {

@@ -2,13 +2,12 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::sqlite::batch::{Batch, refuse};
-use crate::sqlite::error::Applied;
-use crate::sqlite::metadata;
-use crate::sqlite::reader::View;
-use crate::storage::{Created, Operation, QueueProperties, StateCounts, StoreErrorKind};
+use crate::batch::{Batch, refuse};
+use crate::error::Applied;
+use crate::metadata;
+use crate::reader::View;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{Created, Metadata, Operation, QueueProperties, StateCounts, StoreErrorKind};
 
 /// A queue as the reader sees it.
 pub(super) struct Found {
@@ -58,7 +57,6 @@ pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     Ok(())
 }
 
-/// Replaces the metadata.
 pub(super) fn set_metadata(batch: &mut Batch<'_>, name: &QueueName, metadata: &Metadata) -> Applied<()> {
     let id = batch.queue(Operation::SetQueueMetadata, name)?;
     batch.connection().execute(
@@ -85,22 +83,18 @@ pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProp
     Ok(QueueProperties::new(metadata::from_text(&found.metadata)?, count))
 }
 
-/// All messages of a queue.
-pub(in crate::sqlite) const ALL: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1";
+pub(crate) const ALL: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1";
 /// Those that have expired. Without statistics SQLite would take the index of the queue, and read every message.
-pub(in crate::sqlite) const EXPIRED: &str =
-    "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
+pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
     WHERE expires_at <= ?2 AND queue = ?1";
 /// Those that have expired and would be visible.
-pub(in crate::sqlite) const EXPIRED_VISIBLE: &str =
+pub(crate) const EXPIRED_VISIBLE: &str =
     "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
     WHERE expires_at <= ?2 AND queue = ?1 AND visible_at <= ?2";
 /// Those that are not visible, expired or not. They are fewer than the visible ones when a queue is long.
-pub(in crate::sqlite) const LATER: &str =
-    "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2";
-/// The hidden messages that have not expired: all of them, those that nobody has received, and those that were put back.
-pub(in crate::sqlite) const HIDDEN: &str =
-    "SELECT count(*), coalesce(sum(leased = 0), 0), coalesce(sum(leased = 2), 0)
+pub(crate) const LATER: &str = "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2";
+/// The unexpired hidden messages: all, never received, and put back.
+pub(crate) const HIDDEN: &str = "SELECT count(*), coalesce(sum(leased = 0), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message WHERE queue = ?1 AND visible_at > ?2 AND (expires_at IS NULL OR expires_at > ?2)";
 
 /// Returns the number of messages in each state. Visible messages are counted in their index alone, hidden ones in the
@@ -118,18 +112,16 @@ pub(super) fn counts(view: &View<'_>, name: &QueueName) -> Applied<StateCounts> 
         .prepare_cached(HIDDEN)?
         .query_row([found.id, view.now], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
-    Ok(StateCounts {
-        waiting: number(visible - expired),
-        delayed: number(delayed),
-        backing_off: number(put_back),
-        running: number(hidden - delayed - put_back),
-    })
+    Ok(StateCounts::default()
+        .with_waiting(number(visible - expired))
+        .with_delayed(number(delayed))
+        .with_backing_off(number(put_back))
+        .with_running(number(hidden - delayed - put_back)))
 }
 
 /// The names of queues from one on.
-pub(in crate::sqlite) const NAMES: &str = "SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name";
+pub(crate) const NAMES: &str = "SELECT name FROM jobqueue_queue WHERE name >= ?1 ORDER BY name";
 
-/// Returns all names that begin with `prefix`.
 pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
     let mut statement = view.connection.prepare_cached(NAMES)?;
     let mut rows = statement.query([prefix])?;

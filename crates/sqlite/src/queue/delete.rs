@@ -3,11 +3,11 @@
 use rusqlite::params;
 
 use super::lease::{claim, where_receipt_is_good, why_not};
-use crate::name::QueueName;
-use crate::sqlite::batch::Batch;
-use crate::sqlite::error::{Applied, Failure};
-use crate::sqlite::receipt::Presented;
-use crate::storage::{ExpiredReceipt, Operation, StoreError};
+use crate::batch::Batch;
+use crate::error::{Applied, Failure};
+use crate::receipt::Presented;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{ExpiredReceipt, Operation, StoreError};
 
 const DELETE: &str = where_receipt_is_good!("DELETE FROM jobqueue_message");
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
 
-use crate::name::QueueName;
-use crate::sqlite::batch::Batch;
-use crate::sqlite::clock::{after, to_duration, to_instant};
-use crate::sqlite::error::Applied;
-use crate::sqlite::receipt::{Receipt, message_ref};
-use crate::storage::{GetMessages, LeasedMessage, Operation, Received};
+use crate::batch::Batch;
+use crate::clock::{after, to_duration, to_instant};
+use crate::error::Applied;
+use crate::receipt::{Receipt, message_ref};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{GetMessages, LeasedMessage, Operation, Received};
 
 /// The number of expired messages that one get may meet and remove before it returns with the messages it has.
 const MAX_EXPIRED: usize = 1_000;
@@ -36,16 +36,10 @@ pub(super) struct Leased {
 impl Leased {
     pub(super) fn received(self) -> Received {
         let next_visible = to_instant(self.visible_at);
-        let message = |LeasedRow { row, receipt }: LeasedRow| LeasedMessage {
-            message: message_ref(row.id, &receipt),
-            text: row.text,
-            dequeue_count: row.dequeue_count.saturating_add(1),
-            inserted: to_instant(row.inserted_at),
-            expires: row.expires_at.map(to_instant),
-            next_visible,
-            granted: None,
-            dead: None,
-            group: None,
+        let message = |LeasedRow { row, receipt }: LeasedRow| {
+            let (message, count) = (message_ref(row.id, &receipt), row.dequeue_count.saturating_add(1));
+            LeasedMessage::new(message, row.text, count, to_instant(row.inserted_at), next_visible)
+                .with_expires(row.expires_at.map(to_instant))
         };
         let messages = self.rows.into_iter().map(message).collect();
         Received::new(messages).with_next_visible_in(self.next_visible_in)
@@ -120,7 +114,7 @@ pub(super) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<Stri
 }
 
 fn lease(batch: &mut Batch<'_>, row: Candidate, visible_at: i64) -> rusqlite::Result<LeasedRow> {
-    let receipt = Receipt::random();
+    let receipt = Receipt::random(batch.runtime());
     let changed = batch.statement(LEASE)?.execute(params![row.id, visible_at, receipt.bytes()])?;
     if changed != 1 {
         return Err(rusqlite::Error::StatementChangedRows(changed));
@@ -186,7 +180,6 @@ mod tests {
         steps
     }
 
-    // F73
     #[test]
     fn claim_cost_is_independent_of_queue_length() {
         let rows = std::env::var("JOBQUEUE_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(50_000);
@@ -195,11 +188,10 @@ mod tests {
         assert!(long <= short + short / 10, "{short} steps with 500 messages, {long} with {rows}");
     }
 
-    // F73
     #[test]
     fn claims_use_the_index_and_sort_nothing() {
         for sql in [VISIBLE, NEXT, LEASE, REMOVE] {
-            let text = crate::sqlite::plan::of(sql);
+            let text = crate::plan::of(sql);
             assert!(text.starts_with("SEARCH jobqueue_message USING"), "{sql}: {text}");
             assert!(!text.contains("TEMP B-TREE") && !text.contains("SCAN"), "{sql}: {text}");
         }

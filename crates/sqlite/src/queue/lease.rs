@@ -2,11 +2,11 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use crate::name::QueueName;
-use crate::sqlite::batch::{Batch, refuse};
-use crate::sqlite::error::{Applied, Failure};
-use crate::sqlite::receipt::{Presented, Receipt};
-use crate::storage::{Operation, StoreErrorKind};
+use crate::batch::{Batch, refuse};
+use crate::error::{Applied, Failure};
+use crate::receipt::{Presented, Receipt};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{Operation, StoreErrorKind};
 
 /// Builds a statement on row ?1 of queue ?2 that may be changed with receipt ?3 at time ?4; ?5 accepts expired
 /// receipts. The receipt of a put is not `leased` and does not expire.

@@ -13,4 +13,4 @@ mod update;
 pub(super) use admin::{ALL, EXPIRED, EXPIRED_VISIBLE, HIDDEN, LATER, NAMES};
 #[cfg(test)]
 pub(super) use peek::FIRST;
-pub(super) use put::{NewRow, Pending, insert_pending, put};
+pub(super) use put::put;

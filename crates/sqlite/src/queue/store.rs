@@ -1,22 +1,21 @@
 //! Implements the queue half of the port: checks arguments, then passes the work to the writer or the reader.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use super::get::Leased;
-use super::put::NewRow;
 use super::{admin, delete, get, peek, put, update};
-use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::sqlite::error::Subject;
-use crate::sqlite::receipt::Presented;
-use crate::sqlite::store::Store;
-use crate::storage::rules::limits;
-use crate::storage::{
-    Created, ExpiredReceipt, GetMessages, MessageRef, Operation, PeekedMessage, PutMessage, PutOutcome,
-    QueueProperties, QueueStore, Received, StateCounts, StoreError, Subscription, UpdateMessage, Updated,
+use crate::error::Subject;
+use crate::new_row::NewRow;
+use crate::receipt::Presented;
+use crate::store::Store;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{
+    Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
+    MetadataReader, Operation, PeekedMessage, PutMessage, PutOutcome, QueuePowers, QueueProperties,
+    QueueStore, Received, StateCounter, StateCounts, StoreError, Subscription, UpdateMessage, Updated,
 };
 
 /// The approximate number of bytes that an operation writes besides a text.
@@ -50,19 +49,6 @@ impl QueueStore for Store {
             .await
     }
 
-    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
-        let name = queue.clone();
-        self.read(Operation::QueueMetadata, subject(queue), move |view| admin::metadata(view, &name)).await
-    }
-
-    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
-        let name = queue.clone();
-        self.read(Operation::QueueProperties, subject(queue), move |view| {
-            admin::counts(view, &name).map(Some)
-        })
-        .await
-    }
-
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
         let (name, metadata) = (queue.clone(), metadata.clone());
@@ -80,33 +66,6 @@ impl QueueStore for Store {
         let row =
             self.write(Operation::Put, subject(queue), weight, move |batch| put::put(batch, &name, &message));
         row.await.map(NewRow::outcome)
-    }
-
-    async fn put_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<PutMessage>,
-    ) -> Vec<Result<PutOutcome, StoreError>> {
-        let count = messages.len();
-        let name = queue.clone();
-        // Checked here, since the single writing thread is the bottleneck. A refused message does not refuse the
-        // others.
-        let checked: Vec<_> =
-            messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
-        let wanted: Vec<bool> = checked.iter().map(Option::is_none).collect();
-        let weight = messages.iter().map(|message| ROW + message.text.len()).sum();
-        let answers = self.write(Operation::PutAll, subject(queue), weight, move |batch| {
-            let wanted =
-                messages.iter().zip(&wanted).filter_map(|(message, wanted)| wanted.then_some(message));
-            put::put_all(batch, &name, wanted)
-        });
-        let stored = count - checked.iter().flatten().count();
-        let answers = match answers.await {
-            Ok(rows) => rows.into_iter().map(NewRow::outcome).map(Ok).collect(),
-            Err(error) => error.for_each(stored).map(Err).collect::<Vec<_>>(),
-        };
-        let mut answers = answers.into_iter();
-        checked.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -152,6 +111,70 @@ impl QueueStore for Store {
         .await
     }
 
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        let name = queue.clone();
+        self.write(Operation::Clear, subject(queue), ROW, move |batch| admin::clear(batch, &name)).await
+    }
+
+    /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
+    fn powers(self: Arc<Self>) -> QueuePowers {
+        QueuePowers {
+            guarantees: Guarantees { checks_expiry: true, commits_together: true, throttles_by_shard: false },
+            metadata: Some(Arc::clone(&self) as _),
+            counts: Some(Arc::clone(&self) as _),
+            batches: Some(Arc::clone(&self) as _),
+            transaction_file: Some(self.path().into()),
+            arrivals: Some(self),
+            ..QueuePowers::default()
+        }
+    }
+}
+
+#[async_trait]
+impl MetadataReader for Store {
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        let name = queue.clone();
+        self.read(Operation::QueueMetadata, subject(queue), move |view| admin::metadata(view, &name)).await
+    }
+}
+
+#[async_trait]
+impl StateCounter for Store {
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
+        let name = queue.clone();
+        self.read(Operation::QueueProperties, subject(queue), move |view| admin::counts(view, &name)).await
+    }
+}
+
+#[async_trait]
+impl Batches for Store {
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        let count = messages.len();
+        let name = queue.clone();
+        // Checked here, since the single writing thread is the bottleneck. A refused message does not refuse the
+        // others.
+        let checked: Vec<_> =
+            messages.iter().map(|message| limits::check_put(queue, message).err()).collect();
+        let wanted: Vec<bool> = checked.iter().map(Option::is_none).collect();
+        let weight = messages.iter().map(|message| ROW + message.text.len()).sum();
+        let answers = self.write(Operation::PutAll, subject(queue), weight, move |batch| {
+            let wanted =
+                messages.iter().zip(&wanted).filter_map(|(message, wanted)| wanted.then_some(message));
+            put::put_all(batch, &name, wanted)
+        });
+        let stored = count - checked.iter().flatten().count();
+        let answers = match answers.await {
+            Ok(rows) => rows.into_iter().map(NewRow::outcome).map(Ok).collect(),
+            Err(error) => error.for_each(stored).map(Err).collect::<Vec<_>>(),
+        };
+        let mut answers = answers.into_iter();
+        checked.into_iter().filter_map(|refused| refused.map(Err).or_else(|| answers.next())).collect()
+    }
+
     async fn delete_all(
         &self,
         queue: &QueueName,
@@ -166,31 +189,11 @@ impl QueueStore for Store {
         });
         answers.await.unwrap_or_else(|error| error.for_each(count).map(Err).collect())
     }
+}
 
-    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let name = queue.clone();
-        self.write(Operation::Clear, subject(queue), ROW, move |batch| admin::clear(batch, &name)).await
-    }
-
-    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
-        Some(self.subscription(queue))
-    }
-
-    fn checks_expiry(&self) -> bool {
-        true
-    }
-
-    fn commits_together(&self) -> bool {
-        true
-    }
-
-    fn file(&self) -> Option<&Path> {
-        Some(self.path())
-    }
-
-    /// Returns this store: its threads and connections serve any runtime, and no runtime can block them.
-    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
-        self
+impl Arrivals for Store {
+    fn subscribe(&self, queue: &QueueName) -> Subscription {
+        self.subscription(queue)
     }
 }
 

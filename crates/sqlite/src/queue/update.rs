@@ -3,13 +3,13 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::lease::{claim, where_receipt_is_good, why_not};
-use crate::name::QueueName;
-use crate::sqlite::batch::Batch;
-use crate::sqlite::clock::{after, to_instant};
-use crate::sqlite::error::Applied;
-use crate::sqlite::receipt::{Presented, Receipt};
-use crate::storage::rules::limits::check_before_expiry;
-use crate::storage::{ExpiredReceipt, Operation, UpdateMessage, Updated};
+use crate::batch::Batch;
+use crate::clock::{after, to_instant};
+use crate::error::Applied;
+use crate::receipt::{Presented, Receipt};
+use jobqueue_storage::QueueName;
+use jobqueue_storage::rules::limits::check_before_expiry;
+use jobqueue_storage::{ExpiredReceipt, Operation, UpdateMessage, Updated};
 
 const FIND: &str = where_receipt_is_good!("SELECT expires_at, visible_at FROM jobqueue_message");
 
@@ -41,7 +41,7 @@ pub(super) fn update(
     };
     let visible_at = after(now, change.visibility);
     check_before_expiry(name, to_instant(visible_at), expires_at.map(to_instant))?;
-    let receipt = Receipt::random();
+    let receipt = Receipt::random(batch.runtime());
     let leased = if change.ends_lease { PUT_BACK } else { LEASED };
     let values = params![claim.id, visible_at, receipt.bytes(), change.text, leased];
     let changed = batch.statement(CHANGE)?.execute(values)?;
@@ -54,5 +54,5 @@ pub(super) fn update(
     if visible_at < hidden_until || visible_at <= now {
         batch.arrive(name, visible_at)?;
     }
-    Ok(Updated { receipt: receipt.expose(), next_visible: to_instant(visible_at), granted: None })
+    Ok(Updated::new(receipt.expose(), to_instant(visible_at)))
 }

@@ -6,13 +6,13 @@
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::error::{Cause, from_sql};
-use crate::storage::StoreErrorKind;
+use jobqueue_storage::StoreErrorKind;
 
 /// `jobq` in ASCII.
 const APPLICATION_ID: i32 = 0x6a6f_6271;
 
 /// The migrations. Each changes a file from the version before to its own; the first creates the tables.
-const MIGRATIONS: &[&str] = &[include_str!("v1.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[include_str!("v1.sql"), include_str!("v2.sql")];
 
 /// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) fn inspect(connection: &Connection) -> Result<Found, Cause> {
                 Ok(Found::Version(version))
             }
             _ => Err(refuse(format!(
-                "the file has schema version {version}, this program knows 1 to {}; use a newer version of jobqueue",
+                "the file has schema version {version}, this program supports 1 to {}; use a newer version of jobqueue",
                 MIGRATIONS.len()
             ))),
         };
@@ -77,9 +77,7 @@ fn refuse_external_objects(connection: &Connection) -> Result<(), Cause> {
     match found {
         Some((kind, name)) => {
             let name = name.escape_debug();
-            Err(refuse(format!(
-                "the {kind} `{name}` stands on or in the place of jobqueue's tables; drop it"
-            )))
+            Err(refuse(format!("the {kind} `{name}` uses or replaces a table of jobqueue; drop it")))
         }
         None => Ok(()),
     }
@@ -150,6 +148,28 @@ fn refuse(detail: String) -> Cause {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn older_file_is_migrated_and_keeps_its_messages() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(MIGRATIONS[0]).unwrap();
+        connection.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        connection.pragma_update(None, "user_version", 1).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO jobqueue_queue (id, name, metadata, delayed) VALUES (1, 'mails', '{}', 0);
+                 INSERT INTO jobqueue_message VALUES (7, 1, 0, NULL, 0, 3, 0, x'00', 'text');
+                 INSERT INTO jobqueue_container (id, name) VALUES (4, 'payloads'), (5, 'jobqueue-history');",
+            )
+            .unwrap();
+        assert!(prepare(&mut connection).unwrap());
+        assert_eq!(inspect(&connection).unwrap(), Found::Version(MIGRATIONS.len()));
+        let text = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+        assert_eq!(text("SELECT text FROM jobqueue_message WHERE id = 7 AND dequeue_count = 3"), "text");
+        assert_eq!(text("SELECT group_concat(name) FROM jobqueue_container"), "payloads");
+        assert_eq!(text("SELECT kind || owner FROM jobqueue_garbage"), "container5", "the former journal");
+        assert_eq!(text("SELECT '' || count(*) FROM jobqueue_journal"), "0");
+    }
 
     /// Checks that several processes that begin with a new file at once see it empty or complete.
     #[test]

@@ -6,11 +6,11 @@ use rusqlite::ffi;
 use tempfile::TempDir;
 
 use super::*;
-use crate::clock::ManualClock;
-use crate::sqlite::error::{Applied, Failure, Subject};
-use crate::sqlite::options::Options;
-use crate::sqlite::store::Store;
-use crate::storage::{Operation, StoreError};
+use crate::error::{Applied, Failure, Subject};
+use crate::options::Options;
+use crate::store::Store;
+use jobqueue_storage::clock::ManualClock;
+use jobqueue_storage::{Operation, StoreError};
 
 async fn store(clock: &Arc<ManualClock>) -> (TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +60,6 @@ fn find_mark(batch: &mut Batch<'_>) -> Applied<i64> {
     Ok(batch.now())
 }
 
-// I9
 #[tokio::test]
 async fn operations_join_the_running_transaction_at_current_time() {
     let clock = Arc::new(ManualClock::new());

@@ -3,7 +3,8 @@
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Writes two lower-case hexadecimal digits for each byte; `text` is twice as long as `bytes`.
-pub(crate) fn write_hex(bytes: &[u8], text: &mut [u8]) {
+#[inline]
+pub fn write_hex(bytes: &[u8], text: &mut [u8]) {
     for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
         *pair = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
     }
@@ -11,7 +12,7 @@ pub(crate) fn write_hex(bytes: &[u8], text: &mut [u8]) {
 
 /// Reads digits that [`write_hex`] wrote; returns `None` for anything else, including upper-case digits and another
 /// length.
-pub(crate) fn read_hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
+pub fn read_hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     let (pairs, rest) = text.as_chunks::<2>();
     let mut bytes = [0; BYTES];
     if pairs.len() != BYTES || !rest.is_empty() {
@@ -26,7 +27,7 @@ pub(crate) fn read_hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     (all < 16).then_some(bytes)
 }
 
-/// The value of each digit; 255 for what is none.
+/// The value of each digit; 255 for all other bytes.
 const VALUES: [u8; 256] = {
     let mut values = [u8::MAX; 256];
     let mut value = 0;

@@ -2,5 +2,5 @@
 //!
 //! `docs/benchmarks.md` has the measurements. What gains less than a hundredth of a message's cost does not belong here.
 
-pub(crate) mod hex;
-pub(crate) mod short_text;
+pub mod hex;
+pub mod short_text;

@@ -18,6 +18,7 @@ enum Form {
 }
 
 impl ShortText {
+    #[inline]
     pub(crate) fn new(text: &str) -> Self {
         let mut bytes = [0; ROOM];
         match bytes.get_mut(..text.len()) {
@@ -29,6 +30,7 @@ impl ShortText {
         }
     }
 
+    #[inline]
     pub(crate) fn as_str(&self) -> &str {
         match &self.0 {
             // The whole text was copied, so the bytes are valid UTF-8.

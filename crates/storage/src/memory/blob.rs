@@ -10,13 +10,12 @@ use bytes::Bytes;
 
 use super::clock::Steady;
 use crate::name::{BlobName, ContainerName};
-use crate::settings::metadata::Metadata;
-use crate::storage::rules::{lease::BlobLease, limits};
-use crate::storage::{
-    Blob, BlobListing, BlobProperties, BlobStore, Condition, ETag, LeaseDuration, LeaseId, Operation,
-    PutBlob, StoreError, StoreErrorKind,
-};
+use crate::rules::{lease::BlobLease, limits};
 use crate::sync::lock;
+use crate::{
+    Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Condition, ETag, LeaseDuration,
+    LeaseId, Metadata, Operation, PutBlob, StoreError, StoreErrorKind,
+};
 
 #[derive(Debug)]
 pub(super) struct MemoryBlobs {
@@ -173,6 +172,13 @@ impl BlobStore for MemoryBlobs {
         Ok(BlobListing { blobs, next, now: Some(now) })
     }
 
+    fn powers(self: Arc<Self>) -> BlobPowers {
+        BlobPowers { leases: Some(self), ..BlobPowers::default() }
+    }
+}
+
+#[async_trait]
+impl BlobLeases for MemoryBlobs {
     async fn acquire_lease(
         &self,
         blob: &BlobName,
@@ -219,10 +225,6 @@ impl BlobStore for MemoryBlobs {
             row.lease = lease;
             Ok(left)
         })
-    }
-
-    fn detached(self: Arc<Self>) -> Arc<dyn BlobStore> {
-        self
     }
 }
 

@@ -5,8 +5,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
 
-use crate::entropy;
-use crate::storage::{
+use crate::runtime::Runtime;
+use crate::{
     ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutMessage, PutOutcome,
     StateCounts, StoreErrorKind, Updated,
 };
@@ -15,6 +15,8 @@ use crate::storage::{
 /// have been forgotten.
 #[derive(Debug, Default)]
 pub(super) struct MessageTable {
+    /// The source of ids and receipts.
+    runtime: Runtime,
     rows: HashMap<u64, Row>,
     by_id: HashMap<MessageId, u64>,
     by_visibility: BTreeSet<(SystemTime, u64)>,
@@ -37,6 +39,10 @@ struct Row {
 }
 
 impl MessageTable {
+    pub(super) fn new(runtime: Runtime) -> Self {
+        Self { runtime, ..Self::default() }
+    }
+
     pub(super) fn forget_expired(&mut self, now: SystemTime) {
         while let Some(&(expires, number)) = self.by_expiry.first() {
             if expires > now {
@@ -54,8 +60,8 @@ impl MessageTable {
         self.last += 1;
         let row = Row {
             message: MessageRef {
-                id: MessageId::new(entropy::uuid_v4().to_string()),
-                receipt: new_receipt(),
+                id: MessageId::new(self.runtime.uuid_v4().to_string()),
+                receipt: new_receipt(&self.runtime),
             },
             good_until: None,
             text: message.text,
@@ -98,7 +104,6 @@ impl MessageTable {
         .collect()
     }
 
-    /// Returns the number of messages in each state.
     pub(super) fn counts(&self, now: SystemTime) -> StateCounts {
         let mut counts = StateCounts::default();
         for row in self.rows.values() {
@@ -156,6 +161,7 @@ impl MessageTable {
         let number = self.by_id.get(&message.id).ok_or(StoreErrorKind::MessageNotFound)?;
         let row = self.rows.get_mut(number).ok_or(StoreErrorKind::MessageNotFound)?;
         move_to(&mut self.by_visibility, *number, row, next_visible);
+        row.message.receipt = new_receipt(&self.runtime);
         row.put_back = put_back;
         if let Some(text) = text {
             row.text = text;
@@ -178,6 +184,7 @@ impl MessageTable {
     fn lease(&mut self, number: u64, until: SystemTime) -> Option<LeasedMessage> {
         let row = self.rows.get_mut(&number)?;
         move_to(&mut self.by_visibility, number, row, until);
+        row.message.receipt = new_receipt(&self.runtime);
         row.dequeue_count = row.dequeue_count.saturating_add(1);
         row.put_back = false;
         Some(LeasedMessage {
@@ -204,16 +211,15 @@ impl MessageTable {
     }
 }
 
-/// Hides a message until `visible_at`, under a new receipt that is valid until then.
+/// Hides a message until `visible_at`. Its next receipt is valid until then.
 fn move_to(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, visible_at: SystemTime) {
     order.remove(&(row.visible_at, number));
     order.insert((visible_at, number));
     row.visible_at = visible_at;
     row.good_until = Some(visible_at);
-    row.message.receipt = new_receipt();
 }
 
 /// Returns a receipt of 128 random bits: one receipt says nothing about another.
-fn new_receipt() -> PopReceipt {
-    PopReceipt::new(format!("{:032x}", entropy::random::<u128>()))
+fn new_receipt(runtime: &Runtime) -> PopReceipt {
+    PopReceipt::new(format!("{:032x}", runtime.random_u128()))
 }

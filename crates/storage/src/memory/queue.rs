@@ -9,14 +9,14 @@ use async_trait::async_trait;
 use super::clock::Steady;
 use super::message_table::MessageTable;
 use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::storage::rules::limits;
-use crate::storage::{
-    Created, ExpiredReceipt, GetMessages, MessageRef, Notifier, Operation, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StateCounts, StoreError, StoreErrorKind, Subscription,
-    UpdateMessage, Updated,
-};
+use crate::rules::limits;
 use crate::sync::lock;
+use crate::{
+    Arrivals, Batches, Created, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
+    MetadataReader, Notifier, Operation, PeekedMessage, PutMessage, PutOutcome, QueuePowers, QueueProperties,
+    QueueStore, Received, StateCounter, StateCounts, StoreError, StoreErrorKind, Subscription, UpdateMessage,
+    Updated,
+};
 
 #[derive(Debug)]
 pub(super) struct MemoryQueues {
@@ -100,7 +100,8 @@ impl QueueStore for MemoryQueues {
             Some(existing) if existing.metadata == *metadata => Ok(Created::Existed),
             Some(_) => Err(error(StoreErrorKind::QueueAlreadyExists, Operation::CreateQueue, queue)),
             None => {
-                let fresh = Queue { metadata: metadata.clone(), message_table: MessageTable::default() };
+                let message_table = MessageTable::new(self.clock.runtime().clone());
+                let fresh = Queue { metadata: metadata.clone(), message_table };
                 state.queues.insert(queue.clone(), fresh);
                 Ok(Created::New)
             }
@@ -123,12 +124,6 @@ impl QueueStore for MemoryQueues {
         })
     }
 
-    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
-        self.with_queue(Operation::QueueProperties, queue, |queue, now| {
-            Ok(Some(queue.message_table.counts(now)))
-        })
-    }
-
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
         self.with_queue(Operation::SetQueueMetadata, queue, |queue, _| {
@@ -139,14 +134,6 @@ impl QueueStore for MemoryQueues {
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         self.put_now(queue, message)
-    }
-
-    async fn put_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<PutMessage>,
-    ) -> Vec<Result<PutOutcome, StoreError>> {
-        messages.into_iter().map(|message| self.put_now(queue, message)).collect()
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -199,6 +186,49 @@ impl QueueStore for MemoryQueues {
         self.delete_now(queue, message, expired)
     }
 
+    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
+        self.with_queue(Operation::Clear, queue, |queue, _| {
+            queue.message_table = MessageTable::new(self.clock.runtime().clone());
+            Ok(())
+        })
+    }
+
+    fn powers(self: Arc<Self>) -> QueuePowers {
+        QueuePowers {
+            guarantees: Guarantees { checks_expiry: true, commits_together: true, throttles_by_shard: false },
+            metadata: Some(Arc::clone(&self) as _),
+            counts: Some(Arc::clone(&self) as _),
+            batches: Some(Arc::clone(&self) as _),
+            arrivals: Some(self),
+            ..QueuePowers::default()
+        }
+    }
+}
+
+#[async_trait]
+impl MetadataReader for MemoryQueues {
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.with_queue(Operation::QueueMetadata, queue, |queue, _| Ok(queue.metadata.clone()))
+    }
+}
+
+#[async_trait]
+impl StateCounter for MemoryQueues {
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
+        self.with_queue(Operation::QueueProperties, queue, |queue, now| Ok(queue.message_table.counts(now)))
+    }
+}
+
+#[async_trait]
+impl Batches for MemoryQueues {
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        messages.into_iter().map(|message| self.put_now(queue, message)).collect()
+    }
+
     async fn delete_all(
         &self,
         queue: &QueueName,
@@ -207,28 +237,11 @@ impl QueueStore for MemoryQueues {
     ) -> Vec<Result<(), StoreError>> {
         messages.iter().map(|message| self.delete_now(queue, message, expired)).collect()
     }
+}
 
-    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.with_queue(Operation::Clear, queue, |queue, _| {
-            queue.message_table = MessageTable::default();
-            Ok(())
-        })
-    }
-
-    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
-        Some(self.lock().notifiers.entry(queue.clone()).or_default().subscribe())
-    }
-
-    fn checks_expiry(&self) -> bool {
-        true
-    }
-
-    fn commits_together(&self) -> bool {
-        true
-    }
-
-    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
-        self
+impl Arrivals for MemoryQueues {
+    fn subscribe(&self, queue: &QueueName) -> Subscription {
+        self.lock().notifiers.entry(queue.clone()).or_default().subscribe()
     }
 }
 

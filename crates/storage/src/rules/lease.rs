@@ -13,13 +13,13 @@
 //! ```
 //!
 //! A write without a lease id takes `Expired` and `Broken` back to `Available`. After it the former holder can no
-//! longer renew: somebody has written what the holder believed was protected.
+//! longer renew, because the protected blob has changed.
 //!
 //! [lease states]: https://learn.microsoft.com/rest/api/storageservices/lease-blob
 
 use std::time::{Duration, SystemTime};
 
-use crate::storage::{LeaseDuration, LeaseId, LeaseState, StoreErrorKind};
+use crate::{LeaseDuration, LeaseId, LeaseState, StoreErrorKind};
 
 /// The lease of a blob as it is stored. Time changes its state without a write: [`state`](Self::state) returns the
 /// state at a given time.
@@ -163,7 +163,8 @@ impl BlobLease {
         }
     }
 
-    pub(crate) fn id(&self) -> Option<LeaseId> {
+    /// Returns the id of the lease that is held or being broken, even if its time is over.
+    pub fn id(&self) -> Option<LeaseId> {
         match *self {
             Self::Available => None,
             Self::Held { id, .. } | Self::Breaking { id, .. } => Some(id),

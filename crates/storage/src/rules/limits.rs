@@ -7,10 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use super::xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};
 use crate::name::{BlobName, QueueName};
-use crate::settings::metadata::Metadata;
-use crate::storage::{
-    GetMessages, LeaseDuration, MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY, Operation, PutMessage,
-    StoreError, StoreErrorKind, UpdateMessage,
+use crate::{
+    GetMessages, LeaseDuration, MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY, Metadata, Operation,
+    PutMessage, StoreError, StoreErrorKind, UpdateMessage,
 };
 
 /// The shortest and the longest finite blob lease.

@@ -5,6 +5,7 @@
 
 pub mod lease;
 pub mod limits;
+pub mod micros;
 mod xml;
 
 pub use xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};

@@ -11,7 +11,7 @@ use super::map::Shard;
 use super::place::outer_id;
 use super::store::{ShardedQueues, WAVE};
 use crate::name::QueueName;
-use crate::storage::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as K};
+use crate::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as K};
 
 /// The time that the other shards of a wave wait for one that does not answer. Messages that it leased nevertheless
 /// become visible again when their lease ends.
@@ -75,7 +75,7 @@ impl ShardedQueues {
         let got = async {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             let expired = |_| StoreError::new(K::Timeout, "get messages", &physical).with_ambiguous(true);
-            timeout(PATIENCE, storage.queues().get(&physical, options)).await.map_err(expired)?
+            timeout(PATIENCE, storage.queues.get(&physical, options)).await.map_err(expired)?
         };
         let got = got.await;
         match &got {

@@ -12,11 +12,11 @@ use super::shard_health::ShardHealth;
 use super::{Builder, MAX_SHARDS, Unpolled};
 use crate::json_blob::{self, Edit, JsonBlob};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
-use crate::settings::metadata::Metadata;
-use crate::storage::{MAX_MESSAGES, Storage, StoreError, StoreErrorKind as K};
 use crate::sync::lock;
+use crate::{MAX_MESSAGES, Metadata, StoreError, StoreErrorKind as K, Stores};
 
-pub(crate) const CONTAINER: &str = "jobqueue-shards";
+/// The container of the shard maps.
+pub const CONTAINER: &str = "jobqueue-shards";
 const OPERATION: &str = "read shard map";
 /// The maximum size of a map, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
@@ -59,7 +59,6 @@ impl Maps {
             shards: options.shards.clone(),
             default_shards: options.default_shards,
             refresh: options.refresh,
-            clock: Arc::clone(&options.clock),
         };
         Self { options, health: ShardHealth::default(), known: Arc::clone(&self.known) }
     }
@@ -68,13 +67,13 @@ impl Maps {
         &self.options.accounts[0].0
     }
 
-    pub(super) fn home(&self) -> &Storage {
+    pub(super) fn home(&self) -> &Stores {
         &self.options.accounts[0].1
     }
 
     /// Returns whether the accounts have dead-letter queues of their own: then a shard's dead letters are beside it.
     pub(super) fn have_dead_letter_queues(&self) -> bool {
-        self.options.accounts.iter().all(|(_, storage)| storage.queues().has_dead_letter_queues())
+        self.options.accounts.iter().all(|(_, storage)| storage.queues.powers().dead_letters.is_some())
     }
 
     /// Returns the queue whose map holds for `queue`: of a dead-letter queue that accounts have by themselves, its queue.
@@ -91,10 +90,11 @@ impl Maps {
         &self,
         queue: &QueueName,
         shard: &Shard,
-    ) -> Result<(&Storage, QueueName), StoreError> {
+    ) -> Result<(&Stores, QueueName), StoreError> {
         let account = self.options.accounts.iter().find(|(name, _)| *name == shard.account);
         let (_, storage) = account.ok_or_else(|| {
-            let detail = format!("the shard map names the account `{}`, which was not given", shard.account);
+            let detail =
+                format!("the shard map contains the account `{}`, which is not configured", shard.account);
             StoreError::new(K::InvalidInput, "find shard", queue).with_detail(detail)
         })?;
         let physical = match self.queue_of(queue) {
@@ -165,7 +165,7 @@ impl Maps {
         let mut map = self.read(queue).await?;
         let wanted = self.wanted(queue);
         if map.generations.is_empty() && wanted > 1 {
-            match self.home().queues().queue_metadata(queue).await {
+            match self.home().queues.queue_metadata(queue).await {
                 Ok(_) => map = self.grow(queue, &map, wanted).await?,
                 // A queue that does not exist has no shards.
                 Err(e) if e.kind() == K::QueueNotFound => return Ok(map),
@@ -188,7 +188,7 @@ impl Maps {
     }
 
     fn document(&self, queue: &QueueName) -> Result<JsonBlob<Map>, StoreError> {
-        Ok(JsonBlob::new(self.home().blobs(), Self::blob(queue)?, MAX_BYTES))
+        Ok(JsonBlob::new(&self.home().blobs, &self.home().runtime, Self::blob(queue)?, MAX_BYTES))
     }
 
     async fn read(&self, queue: &QueueName) -> Result<Map, StoreError> {
@@ -211,7 +211,7 @@ impl Maps {
         let accounts = self.options.accounts.iter().map(|(name, _)| name.clone()).cycle();
         // One shard in the home account is the home queue itself.
         let accounts = if shards == 1 { Vec::new() } else { accounts.take(shards as usize).collect() };
-        let grown = map.grown(accounts, self.options.clock.now());
+        let grown = map.grown(accounts, self.home().runtime.now());
         for shard in grown.targets(self.home_name()).iter().filter(|shard| shard.generation > 0) {
             self.create(queue, shard).await?;
         }
@@ -220,7 +220,7 @@ impl Maps {
 
     pub(super) async fn create(&self, queue: &QueueName, shard: &Shard) -> Result<(), StoreError> {
         let (storage, physical) = self.locate(queue, shard)?;
-        match storage.queues().create_queue(&physical, &Metadata::new()).await {
+        match storage.queues.create_queue(&physical, &Metadata::new()).await {
             Err(e) if e.kind() != K::QueueAlreadyExists => Err(e),
             _ => Ok(()),
         }
@@ -232,7 +232,7 @@ impl Maps {
             return Err(error.with_detail("a queue has 1 to 256 shards"));
         }
         // The home queue must exist: the logical queue exists if and only if it does.
-        self.home().queues().queue_metadata(queue).await?;
+        self.home().queues.queue_metadata(queue).await?;
         let map = self.fresh(queue).await?;
         let present = map.targets(self.home_name()).len();
         if present != shards as usize {
@@ -245,7 +245,7 @@ impl Maps {
     /// Retires former shards; see [`Sharded::retire`](super::Sharded::retire).
     pub(super) async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
         let map = self.fresh(queue).await?;
-        let now = seconds(self.options.clock.now());
+        let now = seconds(self.home().runtime.now());
         let grace = (self.options.refresh * 4).as_secs().max(1);
         let mut left = Map::default();
         let mut gone = Vec::new();
@@ -263,7 +263,7 @@ impl Maps {
             // The queues are deleted first: a put by a map that is older than allowed is then refused instead of lost.
             for shard in &gone {
                 let (storage, physical) = self.locate(queue, shard)?;
-                match storage.queues().delete_queue(&physical).await {
+                match storage.queues.delete_queue(&physical).await {
                     Err(e) if !matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => return Err(e),
                     _ => {}
                 }
@@ -279,9 +279,9 @@ impl Maps {
     async fn are_empty(&self, queue: &QueueName, shards: &[Shard]) -> Result<bool, StoreError> {
         for shard in shards.iter().chain(shards) {
             let (storage, physical) = self.locate(queue, shard)?;
-            match storage.queues().queue_properties(&physical).await {
+            match storage.queues.queue_properties(&physical).await {
                 Ok(properties) if properties.approximate_count > 0 => return Ok(false),
-                Ok(_) if storage.queues().peek(&physical, MAX_MESSAGES).await?.is_empty() => {}
+                Ok(_) if storage.queues.peek(&physical, MAX_MESSAGES).await?.is_empty() => {}
                 Ok(_) => return Ok(false),
                 Err(e) if matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => {}
                 Err(e) => return Err(e),
@@ -295,13 +295,13 @@ impl Maps {
         let map = self.read(queue).await?;
         for shard in map.shards(self.home_name()).iter().filter(|shard| shard.generation > 0) {
             let (storage, physical) = self.locate(queue, shard)?;
-            match storage.queues().delete_queue(&physical).await {
+            match storage.queues.delete_queue(&physical).await {
                 Err(e) if !matches!(e.kind(), K::QueueNotFound | K::QueueBeingDeleted) => return Err(e),
                 _ => {}
             }
         }
         self.forget(queue);
-        match self.home().blobs().delete_blob(&Self::blob(queue)?, None).await {
+        match self.home().blobs.delete_blob(&Self::blob(queue)?, None).await {
             Err(e) if !matches!(e.kind(), K::BlobNotFound | K::ContainerNotFound) => Err(e),
             _ => Ok(()),
         }

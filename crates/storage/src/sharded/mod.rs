@@ -8,8 +8,8 @@
 //!   it. So they deliver messages that were sent before the queue was sharded, and messages of external producers.
 //! - **Placement.** A message with a key goes to the shard that its key hashes to. A message without a key goes to the
 //!   next shard in turn; throttled shards are skipped.
-//! - **Map.** A blob of the first account, `jobqueue-shards/<queue>`, lists the shards. It is written on condition that
-//!   nobody else has changed it. [`Sharded::reshard`] changes the number of shards: it adds a generation, to which new
+//! - **Map.** A blob of the first account, `jobqueue-shards/<queue>`, lists the shards. Writes are conditional.
+//!   [`Sharded::reshard`] changes the number of shards: it adds a generation, to which new
 //!   messages go; messages of all generations are delivered. [`Sharded::retire`] deletes the shards of former
 //!   generations when they are empty and no process can still use an old map: no process puts by a map that is older
 //!   than the refresh interval.
@@ -17,7 +17,7 @@
 //! - **Blobs** are in the first account.
 //!
 //! Queue names that end like those of shards are refused. The order of messages is not promised, as for a single queue;
-//! a sender who needs order asks for it ([`SendOptions::in_order`](crate::SendOptions::in_order)).
+//! a sender can ask for it (`SendOptions::in_order`).
 //!
 //! [scalability targets]: https://learn.microsoft.com/azure/storage/queues/scalability-targets
 
@@ -25,11 +25,12 @@ mod gather;
 mod map;
 mod maps;
 mod place;
+mod powers;
 mod put;
 mod shard_health;
 mod store;
 
-pub(crate) use maps::CONTAINER as MAPS;
+pub use maps::CONTAINER as MAPS;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,29 +40,28 @@ use std::time::Duration;
 pub use place::Unpolled;
 
 use self::store::ShardedQueues;
-use crate::clock::{Clock, SystemClock, WITHOUT_END};
+use crate::clock::WITHOUT_END;
 use crate::name::QueueName;
-use crate::storage::{Storage, StoreError, StoreErrorKind};
+use crate::{StoreError, StoreErrorKind, Stores};
 
-/// The greatest number of shards of a queue.
+/// The maximum number of shards of a queue.
 pub const MAX_SHARDS: u32 = 256;
 
 /// A builder that collects accounts and numbers of shards. [`Sharded::builder`] creates it.
 #[derive(Debug)]
 #[must_use = "a sharded storage is made by `build`"]
 pub struct Builder {
-    pub(super) accounts: Vec<(String, Storage)>,
+    pub(super) accounts: Vec<(String, Stores)>,
     pub(super) shards: BTreeMap<String, u32>,
     pub(super) default_shards: u32,
     pub(super) refresh: Duration,
-    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Builder {
-    /// Adds an account under a durable name. The map stores the name: do not change it later. Shards are assigned to
+    /// Adds an account under a durable name. The first is the home account, whose runtime the storage uses. The map stores the name: do not change it later. Shards are assigned to
     /// the accounts in turn.
-    pub fn account(mut self, name: impl Into<String>, storage: Storage) -> Self {
-        self.accounts.push((name.into(), storage));
+    pub fn account(mut self, name: impl Into<String>, storage: impl Into<Stores>) -> Self {
+        self.accounts.push((name.into(), storage.into()));
         self
     }
 
@@ -79,19 +79,13 @@ impl Builder {
         self
     }
 
-    /// Sets the greatest age of a map, by default 30 seconds. All processes must use the same value.
+    /// Sets the maximum age of a map, by default 30 seconds. All processes must use the same value.
     pub fn refresh(mut self, every: Duration) -> Self {
         self.refresh = every.min(WITHOUT_END);
         self
     }
 
-    /// Sets the clock, by default the system's.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Checks the configuration. No account is opened or asked yet.
+    /// Checks the configuration, without requests.
     ///
     /// # Errors
     /// `InvalidInput`: no account was given, two accounts have the same name, or a number of shards is outside 1–256.
@@ -100,7 +94,7 @@ impl Builder {
             Err(StoreError::new(StoreErrorKind::InvalidInput, "build sharded storage", "").with_detail(text))
         };
         if self.accounts.is_empty() {
-            return fail("give at least one account");
+            return fail("configure at least one account");
         }
         let mut names: Vec<_> = self.accounts.iter().map(|(name, _)| name).collect();
         names.sort();
@@ -115,7 +109,7 @@ impl Builder {
     }
 }
 
-/// A sharded storage with its administration. [`storage`](Self::storage) returns the handle for queues and workers.
+/// A sharded storage with its administration. [`stores`](Self::stores) returns the storage for queues and workers.
 /// Cheap to clone.
 ///
 /// ```
@@ -126,7 +120,8 @@ impl Builder {
 /// let (one, two) = (Storage::memory(), Storage::memory()); // accounts of Azure, say
 /// let sharded = Sharded::builder().account("one", one).account("two", two).shards("orders", 4).build()?;
 /// let orders = QueueName::new("orders")?;
-/// sharded.storage().queues().create_queue(&orders, &Default::default()).await?;
+/// let storage = Storage::from(sharded.stores());
+/// storage.queues().create_queue(&orders, &Default::default()).await?;
 /// sharded.reshard(&orders, 8).await?;
 /// # Ok(()) }
 /// ```
@@ -143,16 +138,16 @@ impl Sharded {
             shards: BTreeMap::new(),
             default_shards: 1,
             refresh: Duration::from_secs(30),
-            clock: Arc::new(SystemClock),
         }
     }
 
-    /// Returns the storage handle for queues, workers and the other parts of the framework.
-    pub fn storage(&self) -> Storage {
-        let blobs = Arc::clone(self.queues.home().blobs());
+    /// Returns the stores, from which `Storage::from` creates the handle for queues and workers.
+    pub fn stores(&self) -> Stores {
+        let home = self.queues.home();
         let accounts = self.queues.accounts();
-        let description = format!("sharded over {accounts} accounts, {}", self.queues.home().description());
-        Storage::new(Arc::clone(&self.queues) as Arc<_>, blobs, description)
+        let description = format!("sharded over {accounts} accounts, {}", home.description);
+        Stores::new(Arc::clone(&self.queues) as Arc<_>, Arc::clone(&home.blobs), description)
+            .with_runtime(home.runtime.clone())
     }
 
     /// Spreads a queue over another number of shards. New messages go to the new shards; messages in the former ones
@@ -169,8 +164,8 @@ impl Sharded {
         self.queues.reshard(queue, shards).await
     }
 
-    /// Deletes former shards that are empty and that no process can put into any more; returns the number of former
-    /// shards that are left. Call it after [`reshard`](Self::reshard) until it returns 0, for instance on a schedule.
+    /// Deletes former shards that are empty and that no process can put into; returns the number of remaining former
+    /// shards. Call it after [`reshard`](Self::reshard) until it returns 0, for instance on a schedule.
     ///
     /// A generation is deleted when it was superseded more than 4 refresh intervals ago and all its shards were found
     /// without messages, visible or not. The age is measured by the clocks of the processes, which must not differ by

@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use super::map::Shard;
-use crate::storage::{MessageId, MessageRef};
+use crate::{MessageId, MessageRef};
 
 /// The error of [`Sharded::health`](super::Sharded::health): its text names the shards that were not polled.
 #[derive(Debug, Clone, PartialEq, Eq)]

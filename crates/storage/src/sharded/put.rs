@@ -6,7 +6,7 @@ use super::map::Shard;
 use super::place::{by_key, outer_id};
 use super::store::ShardedQueues;
 use crate::name::QueueName;
-use crate::storage::{MessageRef, PutMessage, PutOutcome, StoreError, StoreErrorKind as K};
+use crate::{MessageRef, PutMessage, PutOutcome, StoreError, StoreErrorKind as K};
 
 impl ShardedQueues {
     /// Puts a message into a shard that takes it. Creates the shards again if one is missing.
@@ -19,7 +19,7 @@ impl ShardedQueues {
             // The shard was retired or deleted since the map was read, or lost: the message was certainly not stored.
             Err(e) if e.kind() == K::QueueNotFound => {
                 let map = self.maps.fresh(queue).await?;
-                self.home().queues().queue_metadata(queue).await?;
+                self.home().queues.queue_metadata(queue).await?;
                 for shard in map.targets(self.maps.home_name()).iter().filter(|shard| shard.generation > 0) {
                     self.maps.create(queue, shard).await?;
                 }
@@ -52,7 +52,7 @@ impl ShardedQueues {
         let mut last = None;
         for shard in self.candidates(queue, targets, message.shard_key.as_deref()) {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
-            match storage.queues().put(&physical, message.clone()).await {
+            match storage.queues.put(&physical, message.clone()).await {
                 Ok(outcome) => {
                     let id = outer_id(&shard, &outcome.message.id);
                     let message = MessageRef { id, ..outcome.message };
@@ -64,7 +64,7 @@ impl ShardedQueues {
                     last = Some(e);
                 }
                 Err(e) => {
-                    // It may be stored, which the caller must know; other messages need not wait for this shard.
+                    // It may be stored, which the caller must learn; other messages need not wait for this shard.
                     if e.is_throttled() {
                         self.maps.health.failed(queue, &shard, &e);
                     }

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::map::Shard;
 use crate::name::QueueName;
-use crate::storage::{StoreError, StoreErrorKind};
 use crate::sync::lock;
+use crate::{StoreError, StoreErrorKind};
 
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);

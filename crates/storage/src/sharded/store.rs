@@ -7,22 +7,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
 
 use super::map::{Shard, is_shard};
 use super::maps::Maps;
 use super::place::{inner, outer_id};
 use super::{Builder, Unpolled};
 use crate::name::QueueName;
-use crate::settings::metadata::Metadata;
-use crate::storage::rules::limits;
-use crate::storage::{
-    Access, Advice, Created, DeadLetterMessage, ExpiredReceipt, GetMessages, LeaseEnded, MessageRef,
-    Notifier, PeekedMessage, PutMessage, PutOutcome, QueueProperties, QueueStore, Received, StateCounts,
-    Storage, StoreError, StoreErrorKind as K, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage,
-    Updated,
-};
+use crate::rules::limits;
 use crate::sync::lock;
+use crate::{
+    Created, ExpiredReceipt, GetMessages, MessageRef, Metadata, Notifier, PeekedMessage, PutMessage,
+    PutOutcome, QueuePowers, QueueProperties, QueueStore, Received, StoreError, StoreErrorKind as K, Stores,
+    Subscription, UpdateMessage, Updated,
+};
 
 /// The number of shards that are asked at once.
 pub(super) const WAVE: usize = 8;
@@ -40,11 +37,11 @@ impl ShardedQueues {
         Self::over(Maps::new(options))
     }
 
-    fn over(maps: Maps) -> Self {
+    pub(super) fn over(maps: Maps) -> Self {
         Self { maps, turn: AtomicUsize::new(0), notifiers: Mutex::default() }
     }
 
-    pub(super) fn home(&self) -> &Storage {
+    pub(super) fn home(&self) -> &Stores {
         self.maps.home()
     }
 
@@ -68,6 +65,11 @@ impl ShardedQueues {
         Ok(self.maps.map(queue).await?.shards(self.maps.home_name()))
     }
 
+    /// Returns a subscription to the messages that this process puts.
+    pub(super) fn own_subscription(&self, queue: &QueueName) -> Subscription {
+        lock(&self.notifiers).entry(queue.clone()).or_default().subscribe()
+    }
+
     fn notify(&self, queue: &QueueName) {
         if let Some(notifier) = lock(&self.notifiers).get(queue) {
             notifier.notify();
@@ -81,7 +83,7 @@ impl ShardedQueues {
 
     /// Returns the shard of a message, and the message as the shard knows it. A message never moves, so the last map
     /// that was read is good enough, however old it is.
-    async fn find(
+    pub(super) async fn find(
         &self,
         operation: &'static str,
         queue: &QueueName,
@@ -101,13 +103,13 @@ impl ShardedQueues {
 
     /// Returns the error for a message that no shard has: `MessageNotFound`, if its queue exists.
     async fn gone(&self, operation: &'static str, queue: &QueueName) -> StoreError {
-        let there = self.home().queues().queue_metadata(queue).await;
+        let there = self.home().queues.queue_metadata(queue).await;
         there.err().unwrap_or_else(|| StoreError::new(K::MessageNotFound, operation, queue))
     }
 
     /// Returns the error of an operation on a message of `shard`. The messages of a shard that was retired since the
     /// map was read are gone with it.
-    async fn unless_retired(
+    pub(super) async fn unless_retired(
         &self,
         operation: &'static str,
         queue: &QueueName,
@@ -135,7 +137,7 @@ impl QueueStore for ShardedQueues {
                 "the name has the ending of a shard's name (`-s<shard>v<generation>`); choose another",
             ));
         }
-        let created = self.home().queues().create_queue(queue, metadata).await?;
+        let created = self.home().queues.create_queue(queue, metadata).await?;
         self.maps.fresh(queue).await?;
         Ok(created)
     }
@@ -145,19 +147,19 @@ impl QueueStore for ShardedQueues {
         if self.maps.queue_of(queue) == Cow::Borrowed(queue) {
             self.maps.delete_shards(queue).await?;
         }
-        self.home().queues().delete_queue(queue).await
+        self.home().queues.delete_queue(queue).await
     }
 
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
-        let names = self.home().queues().list_queues(prefix).await?;
+        let names = self.home().queues.list_queues(prefix).await?;
         Ok(names.into_iter().filter(|name| !is_shard(name)).collect())
     }
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        let mut all = self.home().queues().queue_properties(queue).await?;
+        let mut all = self.home().queues.queue_properties(queue).await?;
         for shard in self.all_shards(queue).await?.iter().filter(|shard| shard.generation > 0) {
             let (storage, physical) = self.maps.locate(queue, shard)?;
-            match storage.queues().queue_properties(&physical).await {
+            match storage.queues.queue_properties(&physical).await {
                 Ok(properties) => all.approximate_count += properties.approximate_count,
                 Err(e) if e.kind() == K::QueueNotFound => {}
                 Err(e) => return Err(e),
@@ -166,46 +168,14 @@ impl QueueStore for ShardedQueues {
         Ok(all)
     }
 
-    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
-        self.home().queues().queue_metadata(queue).await
-    }
-
-    async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
-        let Some(mut all) = self.home().queues().counts_by_state(queue).await? else { return Ok(None) };
-        for shard in self.all_shards(queue).await?.iter().filter(|shard| shard.generation > 0) {
-            let (storage, physical) = self.maps.locate(queue, shard)?;
-            match storage.queues().counts_by_state(&physical).await {
-                Ok(Some(counts)) => all = all.plus(counts),
-                Ok(None) => return Ok(None),
-                Err(e) if e.kind() == K::QueueNotFound => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(Some(all))
-    }
-
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
-        self.home().queues().set_queue_metadata(queue, metadata).await
+        self.home().queues.set_queue_metadata(queue, metadata).await
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         let outcome = self.put_somewhere(queue, &message).await?;
         self.notify(queue);
         Ok(outcome)
-    }
-
-    async fn put_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<PutMessage>,
-    ) -> Vec<Result<PutOutcome, StoreError>> {
-        let mut answers = Vec::with_capacity(messages.len());
-        let mut messages = messages.into_iter().peekable();
-        while messages.peek().is_some() {
-            let wave = messages.by_ref().take(4 * WAVE).map(|message| self.put(queue, message));
-            answers.extend(join_all(wave.collect::<Vec<_>>()).await);
-        }
-        answers
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -218,7 +188,7 @@ impl QueueStore for ShardedQueues {
         let mut all = Vec::new();
         for shard in self.readable_shards(queue).await? {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
-            match storage.queues().peek(&physical, count).await {
+            match storage.queues.peek(&physical, count).await {
                 Ok(peeked) => all.extend(peeked.into_iter().map(|mut message| {
                     message.id = outer_id(&shard, &message.id);
                     message
@@ -241,7 +211,7 @@ impl QueueStore for ShardedQueues {
         let at_once = change.visibility.is_zero();
         let (shard, inner) = self.find("update message", queue, message).await?;
         let (storage, physical) = self.maps.locate(queue, &shard)?;
-        let updated = match storage.queues().update(&physical, &inner, change).await {
+        let updated = match storage.queues.update(&physical, &inner, change).await {
             Ok(updated) => updated,
             Err(error) => return Err(self.unless_retired("update message", queue, &shard, error).await),
         };
@@ -259,82 +229,16 @@ impl QueueStore for ShardedQueues {
     ) -> Result<(), StoreError> {
         let (shard, inner) = self.find("delete message", queue, message).await?;
         let (storage, physical) = self.maps.locate(queue, &shard)?;
-        match storage.queues().delete(&physical, &inner, expired).await {
+        match storage.queues.delete(&physical, &inner, expired).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.unless_retired("delete message", queue, &shard, error).await),
         }
     }
 
-    async fn delete_all(
-        &self,
-        queue: &QueueName,
-        messages: Vec<MessageRef>,
-        expired: ExpiredReceipt,
-    ) -> Vec<Result<(), StoreError>> {
-        join_all(messages.iter().map(|message| self.delete(queue, message, expired))).await
-    }
-
-    async fn dead_letter(
-        &self,
-        queue: &QueueName,
-        message: &MessageRef,
-        letter: DeadLetterMessage,
-    ) -> Result<(), StoreError> {
-        let (shard, inner) = self.find("dead-letter message", queue, message).await?;
-        let (storage, physical) = self.maps.locate(queue, &shard)?;
-        match storage.queues().dead_letter(&physical, &inner, letter).await {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.unless_retired("dead-letter message", queue, &shard, error).await),
-        }
-    }
-
-    fn has_dead_letter_queues(&self) -> bool {
-        self.maps.have_dead_letter_queues()
-    }
-
-    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
-        let mut all = SweptLeftovers::default();
-        for (_, storage) in &self.maps.options.accounts {
-            let limit = leftovers.limit.map(|limit| limit.saturating_sub(all.removed));
-            let swept = storage.queues().sweep(leftovers.with_limit(limit)).await?;
-            all.seen += swept.seen;
-            all.removed += swept.removed;
-            all.bytes += swept.bytes;
-            all.failed += swept.failed;
-        }
-        Ok(all)
-    }
-
-    fn lease_ended(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseEnded> {
-        let (generation, number, message) = inner(message)?;
-        let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
-        let shard = self.maps.known_shards(queue).into_iter().find(it)?;
-        let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
-        storage.queues().lease_ended(&physical, &message)
-    }
-
-    async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
-        let mut all = Vec::new();
-        for shard in self.all_shards(queue).await? {
-            let (storage, physical) = self.maps.locate(queue, &shard)?;
-            for advice in storage.queues().advice(&physical).await? {
-                let text = format!("{physical}: {}", advice.text);
-                all.push(Advice { text, ..advice });
-            }
-        }
-        Ok(all)
-    }
-
-    /// False: the messages of a key may lie in two shards while their number changes.
-    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let _ = queue;
-        Ok(false)
-    }
-
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         for shard in self.all_shards(queue).await? {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
-            match storage.queues().clear(&physical).await {
+            match storage.queues.clear(&physical).await {
                 Err(e) if e.kind() != K::QueueNotFound || shard.generation == 0 => return Err(e),
                 _ => {}
             }
@@ -342,41 +246,7 @@ impl QueueStore for ShardedQueues {
         Ok(())
     }
 
-    /// Asks every shard: accounts may grant different permissions.
-    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
-        for shard in self.all_shards(queue).await? {
-            let (storage, physical) = self.maps.locate(queue, &shard)?;
-            storage.queues().check_access(&physical, access).await?;
-        }
-        Ok(())
-    }
-
-    /// Notifies of messages that this process puts, and of those that others put into the shards known now. A worker
-    /// finds a shard that another process creates later by its regular poll every few seconds.
-    fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
-        let mut notifiers = lock(&self.notifiers);
-        let mut all = notifiers.entry(queue.clone()).or_default().subscribe();
-        drop(notifiers);
-        for shard in self.maps.known_shards(queue) {
-            let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
-            all = all.and(storage.queues().subscribe(&physical)?);
-        }
-        Some(all)
-    }
-
-    fn throttles_by_shard(&self) -> bool {
-        true
-    }
-
-    fn checks_expiry(&self) -> bool {
-        self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().checks_expiry())
-    }
-
-    fn commits_together(&self) -> bool {
-        self.maps.options.accounts.iter().all(|(_, storage)| storage.queues().commits_together())
-    }
-
-    fn detached(self: Arc<Self>) -> Arc<dyn QueueStore> {
-        Arc::new(Self::over(self.maps.detached()))
+    fn powers(self: Arc<Self>) -> QueuePowers {
+        self.all_powers()
     }
 }

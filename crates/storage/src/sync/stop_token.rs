@@ -1,19 +1,21 @@
-//! A token that tells somebody to stop.
+//! A lazily created cancellation token.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use tokio_util::sync::CancellationToken;
 
-/// A token that is made when somebody asks for it. Most handlers end without a look at it.
+/// A cancellation token that is created on first use. Most handlers never use it.
 #[derive(Debug, Default)]
-pub(crate) struct StopToken {
+pub struct StopToken {
     has_fired: AtomicBool,
     token: OnceLock<CancellationToken>,
 }
 
 impl StopToken {
-    pub(crate) fn get(&self) -> &CancellationToken {
+    /// Returns the token, for those that wait for it.
+    #[inline]
+    pub fn get(&self) -> &CancellationToken {
         let token = self.token.get_or_init(CancellationToken::new);
         // The two fences: either this sees that it has fired, or `fire` sees the token.
         fence(Ordering::SeqCst);
@@ -23,11 +25,15 @@ impl StopToken {
         token
     }
 
-    pub(crate) fn has_fired(&self) -> bool {
+    /// Returns whether the token has fired.
+    #[inline]
+    pub fn has_fired(&self) -> bool {
         self.has_fired.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn fire(&self) {
+    /// Fires the token.
+    #[inline]
+    pub fn fire(&self) {
         self.has_fired.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if let Some(token) = self.token.get() {

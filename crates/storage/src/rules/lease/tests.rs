@@ -66,7 +66,7 @@ fn change() {
     let changed = Ok(other);
     assert_eq!(row(|l| l.change(at(100), a, b)), [none, changed, broken, none, none]);
     assert_eq!(other.change(at(101), a, b), changed, "repeating it is accepted");
-    let c = LeaseId::random();
+    let c = LeaseId::random(&crate::runtime::Runtime::new());
     assert_eq!(states()[1].change(at(100), c, b), Err(K::LeaseIdMismatch));
 }
 

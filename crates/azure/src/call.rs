@@ -1,0 +1,81 @@
+//! One call to the service: its operation, its subject, and the effect that it may have had.
+
+use std::fmt::Display;
+
+use azure_core::http::ClientMethodOptions;
+use azure_core::http::Context;
+
+use super::pipeline::{AnswerLimit, Receipt};
+use jobqueue_storage::{PopReceipt, StoreError, StoreErrorKind};
+
+/// The effect that a call may have had when its answer is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    Reads,
+    /// The call may have been applied; making it again is harmless.
+    Repeatable,
+    /// The call may have been applied, and making it again may have another effect.
+    Once,
+}
+
+/// One call: its operation and its subject.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) operation: &'static str,
+    pub(super) subject: &'a (dyn Display + Sync),
+    pub(super) effect: Effect,
+    /// The kind of error when the answer is longer than allowed.
+    pub(super) too_long: StoreErrorKind,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn reads(operation: &'static str, subject: &'a (dyn Display + Sync)) -> Self {
+        Self { operation, subject, effect: Effect::Reads, too_long: StoreErrorKind::Protocol }
+    }
+
+    pub(super) fn repeatable(operation: &'static str, subject: &'a (dyn Display + Sync)) -> Self {
+        Self { operation, subject, effect: Effect::Repeatable, too_long: StoreErrorKind::Protocol }
+    }
+
+    pub(super) fn once(operation: &'static str, subject: &'a (dyn Display + Sync)) -> Self {
+        Self { operation, subject, effect: Effect::Once, too_long: StoreErrorKind::Protocol }
+    }
+
+    /// Returns the same call; an answer that is too long is an error of `kind`.
+    pub(super) fn with_long_answers_as(self, kind: StoreErrorKind) -> Self {
+        Self { too_long: kind, ..self }
+    }
+
+    pub(super) fn error(self, kind: StoreErrorKind) -> StoreError {
+        StoreError::new(kind, self.operation, self.subject)
+    }
+
+    /// Returns the error of an argument that was refused before anything was sent.
+    pub(super) fn refuse(self, detail: impl Into<String>) -> StoreError {
+        self.error(StoreErrorKind::InvalidInput).with_detail(detail)
+    }
+
+    /// Returns the error of an answer that was received and not understood.
+    pub(super) fn unreadable(self, detail: impl Into<String>) -> StoreError {
+        self.error(StoreErrorKind::Protocol).with_detail(detail).with_ambiguous(self.changes())
+    }
+
+    pub(super) fn changes(self) -> bool {
+        self.effect != Effect::Reads
+    }
+}
+
+/// Returns options for a call with a receipt, which must not stand in the request before the SDK has logged it.
+pub(super) fn with_receipt(receipt: &PopReceipt) -> ClientMethodOptions<'static> {
+    ClientMethodOptions { context: Context::new().with_value(Receipt(receipt.clone())) }
+}
+
+/// Returns options for a call whose answer may have up to `bytes` bytes.
+pub(super) fn with_limit(bytes: u64) -> ClientMethodOptions<'static> {
+    ClientMethodOptions { context: limited(bytes) }
+}
+
+/// Returns the context for a call whose answer may have up to `bytes` bytes.
+pub(super) fn limited(bytes: u64) -> Context<'static> {
+    Context::new().with_value(AnswerLimit(bytes))
+}

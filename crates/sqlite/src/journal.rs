@@ -1,0 +1,168 @@
+//! The journal of ended jobs in a table.
+//!
+//! A search reads the table from the newest row on, or one of its indexes, and tests each row. It reads a limited number of rows at a
+//! time, since there is one reader for all.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use async_trait::async_trait;
+use rusqlite::{Row, params};
+
+use super::error::{Applied, Subject};
+use super::reader::View;
+use super::store::Store;
+use jobqueue_storage::rules::micros::{from_micros, to_micros};
+use jobqueue_storage::{
+    JournalEntry, JournalPage, JournalQuery, JournalStore, MAX_JOURNAL_SEARCH, Operation, StoreError,
+};
+
+/// The number of rows that one transaction adds or removes.
+const ROWS: usize = 500;
+/// The approximate number of bytes of a row, its indexes included.
+const ROW: usize = 512;
+/// The number of rows after which a search lets other reads go first.
+const SLICE: usize = 10_000;
+
+const INSERT: &str = "INSERT OR IGNORE INTO jobqueue_journal
+    (ended, number, queue, id, source, kind, key, outcome, reason, attempt, inserted, ran, error, worker, trace)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+
+const DELETE: &str = "DELETE FROM jobqueue_journal WHERE (ended, number) IN
+    (SELECT ended, number FROM jobqueue_journal WHERE ended < ?1 ORDER BY ended LIMIT ?2)";
+
+/// Builds a query of the newest rows; `?1` to `?2` is the range of `ended`.
+macro_rules! newest {
+    ($where:literal) => {
+        concat!(
+            "SELECT ended, number, queue, id, source, kind, key, outcome, reason, attempt, inserted, ran, error, worker, trace
+             FROM jobqueue_journal ", $where, " ended BETWEEN ?1 AND ?2 ORDER BY ended DESC"
+        )
+    };
+}
+
+pub(super) const BY_ID: &str = newest!("WHERE id = ?3 AND");
+pub(super) const BY_KEY: &str = newest!("WHERE key = ?3 AND");
+pub(super) const FAILURES: &str =
+    newest!("INDEXED BY jobqueue_journal_failure WHERE outcome <> 'completed' AND");
+pub(super) const ALL: &str = newest!("WHERE");
+
+#[async_trait]
+impl JournalStore for Store {
+    async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
+        for start in (0..entries.len()).step_by(ROWS) {
+            let (entries, end) = (Arc::clone(&entries), entries.len().min(start + ROWS));
+            self.write(Operation::AppendJournal, Subject::Storage, ROW * (end - start), move |batch| {
+                for entry in &entries[start..end] {
+                    batch.statement(INSERT)?.execute(params![
+                        to_micros(entry.ended),
+                        entry.number.cast_signed(),
+                        entry.queue,
+                        entry.id,
+                        entry.source,
+                        entry.kind,
+                        entry.key,
+                        entry.outcome,
+                        entry.reason,
+                        entry.attempt,
+                        to_micros(entry.inserted),
+                        i64::try_from(entry.ran.as_micros()).unwrap_or(i64::MAX),
+                        entry.error,
+                        entry.worker,
+                        entry.trace,
+                    ])?;
+                }
+                batch.note_change();
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
+        let began = Instant::now();
+        let mut entries = Vec::new();
+        let mut rest = query.clone();
+        loop {
+            rest.limit = query.limit.saturating_sub(entries.len());
+            let asked = rest.clone();
+            let look = move |view: &View<'_>| slice(view, &asked);
+            let found = self.read(Operation::SearchJournal, Subject::Storage, look).await?;
+            entries.extend(found.entries);
+            let is_over = entries.len() >= query.limit || began.elapsed() >= MAX_JOURNAL_SEARCH;
+            if found.searched_to.is_none() || is_over {
+                return Ok(JournalPage::new(entries).with_searched_to(found.searched_to));
+            }
+            rest.until = found.searched_to;
+        }
+    }
+
+    async fn expire(&self, before: SystemTime) -> Result<(), StoreError> {
+        let before = to_micros(before);
+        loop {
+            let removed = self
+                .write(Operation::ExpireJournal, Subject::Storage, ROW * ROWS, move |batch| {
+                    let removed = batch.statement(DELETE)?.execute(params![before, ROWS as i64])?;
+                    if removed > 0 {
+                        batch.note_change();
+                    }
+                    Ok(removed)
+                })
+                .await?;
+            if removed < ROWS {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Reads rows until the page is full, or many have been read. All rows of one moment are read together.
+fn slice(view: &View<'_>, query: &JournalQuery) -> Applied<JournalPage> {
+    let range = (query.since.map_or(i64::MIN, to_micros), query.until.map_or(i64::MAX, to_micros));
+    let (sql, value) = match (&query.id, &query.key) {
+        (Some(id), _) => (BY_ID, Some(id)),
+        (None, Some(key)) => (BY_KEY, Some(key)),
+        (None, None) if query.selects_only_failures() => (FAILURES, None),
+        (None, None) => (ALL, None),
+    };
+    let mut statement = view.connection.prepare_cached(sql)?;
+    let mut rows = match value {
+        Some(value) => statement.query(params![range.0, range.1, value])?,
+        None => statement.query(params![range.0, range.1])?,
+    };
+    let (mut entries, mut last) = (Vec::new(), None);
+    let mut read = 0;
+    while let Some(row) = rows.next()? {
+        let ended = row.get(0)?;
+        if last != Some(ended) && (entries.len() >= query.limit || read >= SLICE) {
+            return Ok(JournalPage::new(entries).with_searched_to(from_micros(ended)));
+        }
+        (last, read) = (Some(ended), read + 1);
+        let entry = entry(row)?;
+        if query.selects(&entry) {
+            entries.push(entry);
+        }
+    }
+    Ok(JournalPage::new(entries))
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<JournalEntry> {
+    Ok(JournalEntry {
+        ended: from_micros(row.get(0)?),
+        number: row.get::<_, i64>(1)?.cast_unsigned(),
+        queue: row.get(2)?,
+        id: row.get(3)?,
+        source: row.get(4)?,
+        kind: row.get(5)?,
+        key: row.get(6)?,
+        outcome: row.get(7)?,
+        reason: row.get(8)?,
+        attempt: row.get(9)?,
+        inserted: from_micros(row.get(10)?),
+        ran: Duration::from_micros(u64::try_from(row.get::<_, i64>(11)?).unwrap_or(0)),
+        error: row.get(12)?,
+        worker: row.get(13)?,
+        trace: row.get(14)?,
+    })
+}

@@ -1,0 +1,93 @@
+//! Adds messages.
+
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::clock::after;
+use crate::error::Applied;
+use crate::new_row::{NewRow, Pending};
+use crate::receipt::Receipt;
+use jobqueue_storage::QueueName;
+use jobqueue_storage::{Operation, PutMessage};
+
+/// Adds a message whose arguments were checked. It is inserted before any operation but another put reads the messages.
+pub(crate) fn put(batch: &mut Batch<'_>, name: &QueueName, message: &Arc<PutMessage>) -> Applied<NewRow> {
+    let queue = batch.queue(Operation::Put, name)?;
+    let row = new_row(batch, message)?;
+    batch.put_off(Pending { queue, row, message: Arc::clone(message) });
+    batch.arrive(name, row.visible_at)?;
+    Ok(row)
+}
+
+/// Adds many messages whose arguments were checked; all or none.
+pub(super) fn put_all<'m>(
+    batch: &mut Batch<'_>,
+    name: &QueueName,
+    messages: impl Iterator<Item = &'m PutMessage>,
+) -> Applied<Vec<NewRow>> {
+    let queue = batch.queue(Operation::PutAll, name)?;
+    let row = |message: &'m PutMessage| Ok((new_row(batch, message)?, &message.text));
+    let rows: Vec<_> = messages.map(row).collect::<Applied<_>>()?;
+    batch.insert(queue, &rows)?;
+    if let Some(latest) = rows.iter().map(|(row, _)| row.visible_at).max() {
+        batch.arrive(name, latest)?;
+    }
+    Ok(rows.into_iter().map(|(row, _)| row).collect())
+}
+
+fn new_row(batch: &mut Batch<'_>, message: &PutMessage) -> Applied<NewRow> {
+    let now = batch.now();
+    Ok(NewRow {
+        now,
+        id: batch.next()?,
+        visible_at: after(now, message.visibility_delay),
+        expires_at: message.ttl.map(|ttl| after(now, ttl)),
+        receipt: Receipt::random(batch.runtime()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::StoreClock;
+    use crate::ids::Ids;
+    use jobqueue_storage::clock::ManualClock;
+    use jobqueue_storage::runtime::Runtime;
+    use rusqlite::Connection;
+    use std::time::Duration;
+
+    #[test]
+    fn deferred_put_keeps_its_queue_text_and_answer() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("../schema/v1.sql")).unwrap();
+        for name in ["first", "second"] {
+            let sql = "INSERT INTO jobqueue_queue (name, metadata, delayed) VALUES (?1, '{}', 0)";
+            connection.execute(sql, [name]).unwrap();
+        }
+        let queues: [QueueName; 2] = ["first".parse().unwrap(), "second".parse().unwrap()];
+        let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::new())));
+        // Enough rows that every statement is needed, alternating between two queues by 27.
+        let mut batch = Batch::begin(&connection, &clock, Ids::in_blocks()).unwrap();
+        let mut answers = Vec::new();
+        for number in 0..108 {
+            let delay = Duration::from_secs(u64::from(number == 107));
+            let message = Arc::new(PutMessage::new(number.to_string()).with_visibility_delay(delay));
+            let row = put(&mut batch, &queues[number / 27 % 2], &message);
+            answers.push(row.unwrap_or_else(|_| panic!("put {number}")));
+        }
+        let finished = batch.finish().unwrap().unwrap();
+        assert_eq!(finished.arrived, queues);
+
+        for (number, row) in answers.iter().enumerate() {
+            let sql = "SELECT m.text, m.receipt, q.name FROM jobqueue_message m JOIN jobqueue_queue q ON q.id = m.queue
+                WHERE m.id = ?1";
+            let found: (String, Vec<u8>, String) = connection
+                .query_row(sql, [row.id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                .unwrap();
+            let queue = queues[number / 27 % 2].as_str().to_owned();
+            assert_eq!(found, (number.to_string(), row.receipt.bytes().to_vec(), queue));
+        }
+        let delayed = "SELECT group_concat(delayed) FROM jobqueue_queue";
+        assert_eq!(connection.query_row(delayed, [], |row| row.get::<_, String>(0)).unwrap(), "0,1");
+    }
+}

@@ -1,0 +1,133 @@
+//! Wraps a storage so that its operations are traced and reported, and its load is measured.
+//!
+//! A traced operation is one span at DEBUG level, with OpenTelemetry's messaging names. It contains the names of queues and
+//! blobs; it never contains receipts, lease ids, metadata or payloads. An observed operation is one [`StorageRequest`]. The
+//! [`Throttle`] of the storage takes note of every answer of the queues. The wrapper changes no answer.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tracing::{Instrument, Span, debug_span, field};
+
+use super::throttle::Throttle;
+use super::{
+    Call, Intercepted, Interceptor, Operation, Queues, StorageObserver, StorageRequest, StoreError, Stores,
+    Subject,
+};
+
+impl Stores {
+    /// Returns this storage with a span for each operation; `system` is the value of `messaging.system`, such as `sqlite`.
+    #[must_use]
+    pub fn traced(&self, system: &'static str) -> Self {
+        self.intercepted(&Arc::new(Wrapping { system: Some(system), ..Wrapping::default() }))
+    }
+
+    /// Returns this storage with an observer of its operations. `throttle` is the load of the storage, for the waits that
+    /// the observer is given.
+    pub fn observed(&self, observer: Arc<dyn StorageObserver>, throttle: Arc<Throttle>) -> Self {
+        let commits_together = self.queues.guarantees().commits_together;
+        let observer = Some((observer, throttle));
+        self.intercepted(&Arc::new(Wrapping { observer, commits_together, ..Wrapping::default() }))
+    }
+
+    /// Returns this storage and its load, which takes note of every answer of the queues.
+    pub fn measured(mut self) -> (Self, Arc<Throttle>) {
+        let of_shards = self.queues.guarantees().throttles_by_shard;
+        let throttle = Arc::new(Throttle::new(of_shards, self.runtime.clone()));
+        let wrapping = Wrapping { throttle: Some(Arc::clone(&throttle)), ..Wrapping::default() };
+        let queues = Intercepted::queues(Arc::clone(self.queues.store()), &Arc::new(wrapping));
+        self.queues = Arc::new(Queues::new(queues));
+        (self, throttle)
+    }
+}
+
+/// The work of a wrapper around each operation; by default none.
+#[derive(Debug, Default)]
+struct Wrapping {
+    /// The load that takes note of the answers.
+    throttle: Option<Arc<Throttle>>,
+    /// The system that spans name. Without it there are no spans.
+    system: Option<&'static str>,
+    /// The observer of every operation, and the load whose wait it is given when the storage throttles.
+    observer: Option<(Arc<dyn StorageObserver>, Arc<Throttle>)>,
+    /// True if an operation on several messages is one request.
+    commits_together: bool,
+}
+
+impl Wrapping {
+    fn span(&self, Call { operation, subject }: Call<'_>) -> Span {
+        let Some(system) = self.system else { return Span::none() };
+        debug_span!(
+            "storage",
+            messaging.system = system,
+            messaging.destination.name = %subject,
+            messaging.operation.name = operation.as_str(),
+            error.type = field::Empty,
+        )
+    }
+
+    fn note<T>(&self, operation: Operation, answer: &Result<T, StoreError>) {
+        if let Some(throttle) = &self.throttle {
+            throttle.note(answer, operation.can_wait());
+        }
+    }
+
+    /// Returns the time if the operation has an observer.
+    fn begin(&self) -> Option<Instant> {
+        self.observer.is_some().then(Instant::now)
+    }
+
+    /// Reports an operation that took as many requests to the observer.
+    fn report(
+        &self,
+        Call { operation, subject }: Call<'_>,
+        requests: usize,
+        began: Option<Instant>,
+        error: Option<&StoreError>,
+    ) {
+        let Some(((observer, throttle), began)) = self.observer.as_ref().zip(began) else { return };
+        observer.observe(&StorageRequest {
+            operation,
+            queue: match subject {
+                Subject::Queue(queue) => Some(queue),
+                Subject::Other(_) => None,
+            },
+            requests,
+            took: began.elapsed(),
+            error: error.map(StoreError::kind),
+            throttled: error.filter(|error| error.is_throttled()).map(|_| throttle.left()),
+        });
+    }
+}
+
+impl Interceptor for Wrapping {
+    async fn call<T: Send>(
+        &self,
+        call: Call<'_>,
+        perform: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        let (span, began) = (self.span(call), self.begin());
+        let answer = perform.instrument(span.clone()).await;
+        self.note(call.operation, &answer);
+        self.report(call, 1, began, answer.as_ref().err());
+        if let Err(error) = &answer {
+            span.record("error.type", field::debug(error.kind()));
+        }
+        answer
+    }
+
+    async fn call_all<T: Send>(
+        &self,
+        call: Call<'_>,
+        count: usize,
+        perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
+    ) -> Vec<Result<T, StoreError>> {
+        let began = self.begin();
+        let answers = perform.instrument(self.span(call)).await;
+        answers.iter().for_each(|answer| self.note(call.operation, answer));
+        let requests = if self.commits_together { 1 } else { count };
+        let error = answers.iter().find_map(|answer| answer.as_ref().err());
+        self.report(call, requests, began, error);
+        answers
+    }
+}

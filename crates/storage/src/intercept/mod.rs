@@ -1,0 +1,158 @@
+//! Wraps a store so that something happens around each of its operations.
+//!
+//! This is the only place that forwards the port by hand. A wrapper implements [`Interceptor`], which sees the operations of
+//! the store and of its powers alike, and [`Intercepted`] does the rest. A new power does not compile before it is forwarded
+//! here.
+
+mod powers;
+mod stores;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use super::{BlobPowers, BlobStore, ExpiredReceipt, Operation, QueuePowers, QueueStore, StoreError};
+use crate::name::QueueName;
+
+/// The behaviour around the operations of a store. By default all operations pass unchanged.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::{Arc, atomic::{AtomicU32, Ordering}};
+/// use jobqueue::Storage;
+/// use jobqueue::storage::{Call, Intercepted, Interceptor, StoreError};
+///
+/// /// Counts the requests that may be billed.
+/// #[derive(Debug, Default)]
+/// struct Billed(AtomicU32);
+///
+/// impl Interceptor for Billed {
+///     async fn call<T: Send>(
+///         &self,
+///         _: Call<'_>,
+///         perform: impl Future<Output = Result<T, StoreError>> + Send,
+///     ) -> Result<T, StoreError> {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///         perform.await
+///     }
+/// }
+///
+/// let (below, billed) = (Storage::memory(), Arc::new(Billed::default()));
+/// let queues = Intercepted::queues(Arc::clone(below.queues().store()), &billed);
+/// let storage = Storage::new(queues, Arc::clone(below.blobs()), "billed");
+/// storage.queues().list_queues("").await?;
+/// assert_eq!(billed.0.load(Ordering::Relaxed), 1);
+/// # Ok(()) }
+/// ```
+pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
+    /// Performs an operation with one answer, or returns another answer in its place. The operation is `perform`; it has not
+    /// begun, and dropping it cancels it.
+    fn call<T: Send>(
+        &self,
+        call: Call<'_>,
+        perform: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        let _ = call;
+        perform
+    }
+
+    /// Performs an operation with an answer for each of `count` messages.
+    fn call_all<T: Send>(
+        &self,
+        call: Call<'_>,
+        count: usize,
+        perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
+    ) -> impl Future<Output = Vec<Result<T, StoreError>>> + Send {
+        let _ = (call, count);
+        perform
+    }
+
+    /// Returns how the store treats an expired receipt that is passed as `asked`.
+    fn expired(&self, asked: ExpiredReceipt) -> ExpiredReceipt {
+        asked
+    }
+
+    /// Returns the powers of the wrapped queues, given those of the store, whose operations already pass this interceptor.
+    fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {
+        powers
+    }
+
+    /// Returns the powers of the wrapped blobs, given those of the store, whose operations already pass this interceptor.
+    fn blob_powers(&self, powers: BlobPowers) -> BlobPowers {
+        powers
+    }
+}
+
+/// An operation that passes an [`Interceptor`].
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The operation.
+    pub operation: Operation,
+    /// The queue, container, blob or prefix of names.
+    pub subject: Subject<'a>,
+}
+
+/// The subject of an operation.
+#[derive(Clone, Copy)]
+pub enum Subject<'a> {
+    /// A queue.
+    Queue(&'a QueueName),
+    /// A container, a blob, or the beginning of queues' names.
+    Other(&'a (dyn fmt::Display + Sync)),
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue(queue) => queue.fmt(f),
+            Self::Other(other) => other.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A store, or one of its powers, whose operations pass an [`Interceptor`].
+#[derive(Debug)]
+pub struct Intercepted<S: ?Sized, I> {
+    inner: Arc<S>,
+    interceptor: Arc<I>,
+}
+
+impl<I: Interceptor> Intercepted<dyn QueueStore, I> {
+    /// Returns queues whose operations pass `interceptor`.
+    pub fn queues(queues: Arc<dyn QueueStore>, interceptor: &Arc<I>) -> Arc<dyn QueueStore> {
+        Arc::new(Self { inner: queues, interceptor: Arc::clone(interceptor) })
+    }
+}
+
+impl<I: Interceptor> Intercepted<dyn BlobStore, I> {
+    /// Returns blobs whose operations pass `interceptor`.
+    pub fn blobs(blobs: Arc<dyn BlobStore>, interceptor: &Arc<I>) -> Arc<dyn BlobStore> {
+        Arc::new(Self { inner: blobs, interceptor: Arc::clone(interceptor) })
+    }
+}
+
+impl<S: ?Sized, I: Interceptor> Intercepted<S, I> {
+    async fn on_queue<T: Send>(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        perform: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.interceptor.call(Call { operation, subject: Subject::Queue(queue) }, perform).await
+    }
+
+    async fn on_other<T: Send>(
+        &self,
+        operation: Operation,
+        subject: &(dyn fmt::Display + Sync),
+        perform: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        self.interceptor.call(Call { operation, subject: Subject::Other(subject) }, perform).await
+    }
+}

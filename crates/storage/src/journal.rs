@@ -1,0 +1,160 @@
+//! The journal of ended jobs, as a power of storages that are databases.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+
+use super::StoreError;
+
+/// The time after which a search returns the entries that it has found so far.
+pub const MAX_JOURNAL_SEARCH: Duration = Duration::from_secs(5);
+
+/// A journal of ended jobs that the storage keeps itself, usually in a table with indexes.
+///
+/// A storage without this power needs to do nothing: the framework then keeps the journal in its blobs.
+///
+/// # Contract
+/// - Entries whose `append` was acknowledged are found by every later search, until they expire.
+/// - Two entries with the same `ended` and `number` are one entry, so that an append can be repeated after a lost answer.
+/// - The times of entries and queries are whole microseconds
+///   ([`whole_micros`](super::rules::micros::whole_micros)); the storage keeps them exactly.
+#[async_trait]
+pub trait JournalStore: fmt::Debug + Send + Sync + 'static {
+    /// Adds entries.
+    ///
+    /// # Errors
+    /// The kinds that any storage can return. Some of the entries may have been added.
+    async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError>;
+
+    /// Returns the newest entries that the query selects, the newest first. The search ends after at most
+    /// [`MAX_JOURNAL_SEARCH`], with at least one moment searched.
+    ///
+    /// # Errors
+    /// The kinds that any storage can return.
+    async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError>;
+
+    /// Removes all entries whose jobs ended before this time.
+    ///
+    /// # Errors
+    /// The kinds that any storage can return. Some of the entries may have been removed.
+    async fn expire(&self, before: SystemTime) -> Result<(), StoreError>;
+}
+
+/// A job that has ended. A storage keeps all fields; a new one makes its code fail to compile until it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)]
+pub struct JournalEntry {
+    /// The time at which the job ended, by the clock of its worker.
+    pub ended: SystemTime,
+    /// A random number that distinguishes jobs that ended at the same time.
+    pub number: u64,
+    /// The queue.
+    pub queue: Arc<str>,
+    /// The job's id.
+    pub id: Arc<str>,
+    /// The sender.
+    pub source: Arc<str>,
+    /// The kind.
+    pub kind: Arc<str>,
+    /// The key, if the job has one.
+    pub key: Option<Arc<str>>,
+    /// The name of the outcome. Nearly all entries have [`COMPLETED`](Self::COMPLETED).
+    pub outcome: Arc<str>,
+    /// The reason of a dead letter.
+    pub reason: Option<Arc<str>>,
+    /// The number of the last attempt.
+    pub attempt: u32,
+    /// The time of insertion, by the storage's clock.
+    pub inserted: SystemTime,
+    /// The time for which the handler ran in the last attempt.
+    pub ran: Duration,
+    /// The error with its causes, at most some 500 characters.
+    pub error: Option<Arc<str>>,
+    /// The name of the worker.
+    pub worker: Arc<str>,
+    /// The trace: a W3C `traceparent`.
+    pub trace: Option<Arc<str>>,
+}
+
+impl JournalEntry {
+    /// The outcome of a job that was completed.
+    pub const COMPLETED: &'static str = "completed";
+}
+
+/// A search of the journal. It selects the entries for which all fields hold that are set.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct JournalQuery {
+    /// The queue.
+    pub queue: Option<String>,
+    /// The job's id.
+    pub id: Option<String>,
+    /// The key.
+    pub key: Option<String>,
+    /// The kind.
+    pub kind: Option<String>,
+    /// The name of the outcome.
+    pub outcome: Option<String>,
+    /// A part of the error's text.
+    pub error: Option<String>,
+    /// The earliest time of the end.
+    pub since: Option<SystemTime>,
+    /// The latest time of the end.
+    pub until: Option<SystemTime>,
+    /// The number of entries after which the page ends. It also has those that ended at the same time as the last one.
+    pub limit: usize,
+}
+
+impl JournalQuery {
+    /// Returns whether the query selects an entry.
+    pub fn selects(&self, entry: &JournalEntry) -> bool {
+        let is = |wanted: &Option<String>, found: Option<&Arc<str>>| {
+            wanted.as_deref().is_none_or(|wanted| found.is_some_and(|found| **found == *wanted))
+        };
+        let contains = |wanted: &Option<String>, found: Option<&Arc<str>>| {
+            wanted.as_deref().is_none_or(|wanted| found.is_some_and(|found| found.contains(wanted)))
+        };
+        is(&self.id, Some(&entry.id))
+            && self.since.is_none_or(|since| entry.ended >= since)
+            && self.until.is_none_or(|until| entry.ended <= until)
+            && is(&self.kind, Some(&entry.kind))
+            && is(&self.queue, Some(&entry.queue))
+            && is(&self.outcome, Some(&entry.outcome))
+            && is(&self.key, entry.key.as_ref())
+            && contains(&self.error, entry.error.as_ref())
+    }
+
+    /// Returns whether the query selects only entries with another outcome than [`COMPLETED`](JournalEntry::COMPLETED), or with
+    /// an error, which completed jobs do not have.
+    pub fn selects_only_failures(&self) -> bool {
+        self.error.is_some()
+            || self.outcome.as_deref().is_some_and(|outcome| outcome != JournalEntry::COMPLETED)
+    }
+}
+
+/// A page of the journal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JournalPage {
+    /// The entries, the newest first.
+    pub entries: Vec<JournalEntry>,
+    /// The time until which to search for further entries; `None` if there are none. No entry of this page ended at this time
+    /// or earlier.
+    pub searched_to: Option<SystemTime>,
+}
+
+impl JournalPage {
+    /// Returns the last page.
+    pub fn new(entries: Vec<JournalEntry>) -> Self {
+        Self { entries, searched_to: None }
+    }
+
+    /// Sets the time until which to search for further entries.
+    #[must_use]
+    pub fn with_searched_to(mut self, time: impl Into<Option<SystemTime>>) -> Self {
+        self.searched_to = time.into();
+        self
+    }
+}

@@ -1,0 +1,110 @@
+//! The storage port of `jobqueue`: the operations that the framework needs from a storage, in bytes and durations.
+//!
+//! The port has two traits, [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and blobs, the
+//! [powers](QueuePowers) that a storage may have besides, and the types of their arguments and answers. An adapter implements
+//! the traits and returns [`Stores`]; its options implement [`OpenStores`]. `jobqueue::Storage` is made of `Stores`.
+//!
+//! # What this crate knows
+//! Names, texts of bytes, durations, leases, conditions and their errors; the rules that all adapters share ([`rules`]); a
+//! record that many processes change in a blob ([`json_blob`]); storages of its own ([`memory`], [`sharded`]).
+//!
+//! # What it does not know
+//! Messages, envelopes, queues of types, workers, and the adapters. Events and traces are made above it, from the
+//! reports to a [`StorageObserver`].
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod advice;
+mod backoff;
+mod blob;
+mod certainty;
+pub mod clock;
+mod error;
+pub mod fast;
+mod instrumented;
+mod intercept;
+mod journal;
+pub mod json_blob;
+mod listing;
+pub mod memory;
+mod message;
+mod metadata;
+mod name;
+mod notifier;
+mod observer;
+mod operation;
+mod powers;
+mod queue;
+mod queues;
+mod request;
+pub mod rules;
+pub mod runtime;
+pub mod sharded;
+mod stores;
+pub mod sync;
+pub mod text;
+mod throttle;
+
+pub use access::Access;
+pub use advice::Advice;
+pub use backoff::Backoff;
+pub use blob::{
+    Blob, BlobListing, BlobPowers, BlobProperties, BlobStore, Condition, ETag, LeaseState, PutBlob,
+};
+pub use error::{StoreError, StoreErrorKind};
+pub use intercept::{Call, Intercepted, Interceptor, Subject};
+pub use journal::{JournalEntry, JournalPage, JournalQuery, JournalStore, MAX_JOURNAL_SEARCH};
+pub use message::{
+    DeadLetterCause, LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, Received,
+};
+pub use metadata::{MAX_METADATA_BYTES, Metadata};
+pub use name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, NameError, QueueName};
+pub use notifier::{Notifier, Subscription};
+pub use observer::{StorageObserver, StorageRequest};
+pub use operation::Operation;
+pub use powers::{
+    Arrivals, Batches, BlobLeases, Detach, Guarantees, LeaseDuration, LeaseId, LeaseLinks, LeaseRevoked,
+    MetadataReader, NativeDeadLetters, OrderedGroups, Permissions, StateCounter, StateCounts, Upkeep, WarmUp,
+};
+pub use queue::{Created, QueuePowers, QueueProperties, QueueStore};
+pub use queues::Queues;
+pub use request::{
+    DeadLetterMessage, ExpiredReceipt, GetMessages, PutMessage, PutOutcome, SweepLeftovers, SweptLeftovers,
+    UpdateMessage, Updated,
+};
+pub use stores::{OpenStores, Stores};
+pub use throttle::Throttle;
+
+pub use listing::{Listed, list_all, list_with_time, put_creating};
+
+pub use certainty::{Certainty, Tries};
+
+/// The greatest number of bytes in the text of a message, as sent: 64 KiB ([Put Message]).
+///
+/// [Put Message]: https://learn.microsoft.com/rest/api/storageservices/put-message
+pub const MAX_TEXT_BYTES: usize = 65_536;
+
+/// The greatest number of messages that one call to get or peek returns ([Get Messages]).
+///
+/// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
+pub const MAX_MESSAGES: u32 = 32;
+
+/// The longest visibility timeout: 7 days ([Get Messages]).
+///
+/// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
+pub const MAX_VISIBILITY: std::time::Duration = std::time::Duration::from_secs(604_800);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_object_safe_and_shareable() {
+        fn shareable<T: Send + Sync + ?Sized>() {}
+        shareable::<dyn QueueStore>();
+        shareable::<dyn BlobStore>();
+        shareable::<Stores>();
+        shareable::<StoreError>();
+    }
+}

@@ -1,0 +1,221 @@
+//! The powers of queue stores.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use async_trait::async_trait;
+
+use crate::name::QueueName;
+use crate::{
+    Advice, DeadLetterMessage, ExpiredReceipt, MessageRef, Metadata, PutMessage, PutOutcome, StoreError,
+    Subscription, SweepLeftovers, SweptLeftovers,
+};
+
+/// A future that resolves when the storage revokes a lease early.
+pub type LeaseRevoked = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A future that resolves when changes of leased messages can be made without delay.
+pub type WarmUp = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A storage that reads metadata more cheaply than [`queue_properties`](crate::QueueStore::queue_properties).
+///
+/// # Contract
+/// The answer is the `metadata` that `queue_properties` would return. The framework reads settings when it opens a queue, and
+/// then twice a minute. Without this power it calls `queue_properties`.
+#[async_trait]
+pub trait MetadataReader: fmt::Debug + Send + Sync + 'static {
+    /// Returns the metadata of a queue.
+    ///
+    /// # Errors
+    /// Those of `queue_properties`.
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError>;
+}
+
+/// A storage that counts messages by state.
+///
+/// # Contract
+/// The counts are exact at one moment, and expired messages are in none of them. Without this power,
+/// `Queue::counts_by_state` returns `None` and operators see the approximate length only.
+#[async_trait]
+pub trait StateCounter: fmt::Debug + Send + Sync + 'static {
+    /// Returns the number of messages in each state.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError>;
+}
+
+/// A storage that puts or deletes many messages in one call.
+///
+/// # Contract
+/// There is one answer for each message, in their order. A batch is not atomic: some messages may succeed and others fail,
+/// and a refused message does not affect the others. Without this power the framework calls
+/// [`put`](crate::QueueStore::put) and [`delete`](crate::QueueStore::delete) one after the other.
+#[async_trait]
+pub trait Batches: fmt::Debug + Send + Sync + 'static {
+    /// Adds messages.
+    ///
+    /// # Errors
+    /// For each message those of [`put`](crate::QueueStore::put).
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>>;
+
+    /// Deletes leased messages.
+    ///
+    /// # Errors
+    /// For each message those of [`delete`](crate::QueueStore::delete).
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        expired: ExpiredReceipt,
+    ) -> Vec<Result<(), StoreError>>;
+}
+
+/// A storage that keeps the order of [groups](PutMessage::group) by itself.
+///
+/// # Contract
+/// In a queue for which [`orders_groups`](Self::orders_groups) returns true, the storage delivers one message of a group at a
+/// time, and the next one only after that message was deleted or dead-lettered. A message that is given back stays the first
+/// of its group, whatever its delay and however its receiver ends. Without this power the framework keeps the order by a log
+/// in the blobs.
+#[async_trait]
+pub trait OrderedGroups: fmt::Debug + Send + Sync + 'static {
+    /// Returns whether the storage keeps the order of groups in this queue.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError>;
+}
+
+/// A storage with dead-letter queues of its own.
+///
+/// # Contract
+/// Each queue has one, under the name [`QueueName::dead_letter`], which takes messages by [`dead_letter`](Self::dead_letter)
+/// only. Messages that the storage moves there by itself carry their [cause](crate::DeadLetterCause). Without this
+/// power the framework copies a dead letter to an ordinary queue of that name and deletes the message.
+#[async_trait]
+pub trait NativeDeadLetters: fmt::Debug + Send + Sync + 'static {
+    /// Moves a leased message to the dead-letter queue of its queue in one step: it is in one of the two, whatever
+    /// happens. There its text is that of `letter`, and it never expires.
+    ///
+    /// # Errors
+    /// Those of [`delete`](crate::QueueStore::delete); `TooLarge` and `InvalidInput` for the text.
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError>;
+}
+
+/// A storage that announces messages.
+///
+/// # Contract
+/// A subscription wakes when a message may have become visible in the queue, or may become so earlier than was known: this
+/// or another process has put it, with or without a delay, or an update has shortened its lease. It may wake without cause.
+/// It never wakes when a delay runs out: [`Received::next_visible_in`](crate::Received::next_visible_in) gives that
+/// time. Without this power workers poll.
+pub trait Arrivals: fmt::Debug + Send + Sync + 'static {
+    /// Returns a subscription to a queue, which may be created later.
+    fn subscribe(&self, queue: &QueueName) -> Subscription;
+}
+
+/// A storage whose leases depend on connections of this process, as sessions of Service Bus depend on links.
+///
+/// # Contract
+/// Both methods only save time: every lease also ends by its own deadline, and every change opens the connection that it
+/// needs. Without this power a lease ends by its time only.
+pub trait LeaseLinks: fmt::Debug + Send + Sync + 'static {
+    /// Returns a future that resolves if the storage revokes this lease early, for example when a Service Bus session link
+    /// closes; `None` for a lease that only ends by its time.
+    fn lease_revoked(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseRevoked>;
+
+    /// Returns a future that warms up the connection used for renewals, so that the first renewal of a short lease is not
+    /// delayed; `None` if there is nothing to open, or if an earlier call has done so.
+    fn warm_up(&self, queue: &QueueName) -> Option<WarmUp>;
+}
+
+/// A storage with places and settings of its own to look after.
+///
+/// # Contract
+/// A sweep removes only what crashes have left behind in places that no other part of the framework knows, and that no
+/// message needs any more. Advice changes nothing. Without this power there is nothing to sweep and nothing to advise.
+#[async_trait]
+pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
+    /// Removes leftovers of crashes.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`](crate::QueueStore). What was removed before stays removed.
+    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError>;
+
+    /// Returns advice about the storage's own settings of a queue.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError>;
+}
+
+/// The number of messages of a queue in each state. Expired messages are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct StateCounts {
+    /// The messages that a worker can receive now.
+    pub waiting: u64,
+    /// Messages that were sent with a delay and never received.
+    pub delayed: u64,
+    /// The messages that were received and put back for a time: after a failure, by a snooze, or because no worker knows
+    /// their kind yet.
+    pub backing_off: u64,
+    /// The messages that are leased: they run, or wait in a worker for their turn.
+    pub running: u64,
+}
+
+impl StateCounts {
+    /// Sets the number of messages that a worker can receive now.
+    #[must_use]
+    pub fn with_waiting(mut self, messages: u64) -> Self {
+        self.waiting = messages;
+        self
+    }
+
+    /// Sets the number of messages that were sent with a delay and not yet received.
+    #[must_use]
+    pub fn with_delayed(mut self, messages: u64) -> Self {
+        self.delayed = messages;
+        self
+    }
+
+    /// Sets the number of messages that were received and put back for a time.
+    #[must_use]
+    pub fn with_backing_off(mut self, messages: u64) -> Self {
+        self.backing_off = messages;
+        self
+    }
+
+    /// Sets the number of messages that are leased.
+    #[must_use]
+    pub fn with_running(mut self, messages: u64) -> Self {
+        self.running = messages;
+        self
+    }
+
+    /// Returns the number of all messages.
+    pub fn total(&self) -> u64 {
+        self.waiting + self.delayed + self.backing_off + self.running
+    }
+
+    /// Returns the counts of two parts of a queue together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            waiting: self.waiting + other.waiting,
+            delayed: self.delayed + other.delayed,
+            backing_off: self.backing_off + other.backing_off,
+            running: self.running + other.running,
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The queues of a storage with their powers, which were asked for once.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::{
+    Access, Advice, DeadLetterMessage, ExpiredReceipt, Guarantees, LeaseRevoked, MessageRef, Metadata,
+    Operation, PutMessage, PutOutcome, QueuePowers, QueueStore, StateCounts, StoreError, StoreErrorKind,
+    Subscription, SweepLeftovers, SweptLeftovers, WarmUp,
+};
+use crate::name::QueueName;
+
+/// The queues of a storage: the methods of [`QueueStore`], and a method for each power, with the behaviour without it.
+#[derive(Debug)]
+pub struct Queues {
+    store: Arc<dyn QueueStore>,
+    powers: QueuePowers,
+}
+
+impl Queues {
+    /// Returns the queues of a store, and asks it for its powers.
+    pub fn new(store: Arc<dyn QueueStore>) -> Self {
+        let powers = Arc::clone(&store).powers();
+        Self { store, powers }
+    }
+
+    /// Returns the store, to wrap it or to build another storage with it.
+    pub fn store(&self) -> &Arc<dyn QueueStore> {
+        &self.store
+    }
+
+    /// Returns the powers of the store.
+    pub fn powers(&self) -> &QueuePowers {
+        &self.powers
+    }
+
+    /// Returns the promises of the store beyond the contract.
+    pub fn guarantees(&self) -> Guarantees {
+        self.powers.guarantees
+    }
+
+    /// Returns the metadata of a queue, with its [properties](QueueStore::queue_properties) if the store cannot read it alone.
+    ///
+    /// # Errors
+    /// Those of [`queue_properties`](QueueStore::queue_properties).
+    pub async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        match &self.powers.metadata {
+            Some(metadata) => metadata.queue_metadata(queue).await,
+            None => Ok(self.store.queue_properties(queue).await?.metadata),
+        }
+    }
+
+    /// Returns the number of messages in each state; `None` if the store does not count them.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`].
+    pub async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
+        match &self.powers.counts {
+            Some(counts) => counts.counts_by_state(queue).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds messages; returns an answer for each, in their order. Without [batches](super::Batches) it adds one after the
+    /// other.
+    ///
+    /// # Errors
+    /// For each message those of [`put`](QueueStore::put). A refused message does not affect the others.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some messages may have been added.
+    pub async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        if let Some(batches) = &self.powers.batches {
+            return batches.put_all(queue, messages).await;
+        }
+        let mut answers = Vec::with_capacity(messages.len());
+        for message in messages {
+            answers.push(self.store.put(queue, message).await);
+        }
+        answers
+    }
+
+    /// Deletes leased messages; returns an answer for each, in their order. Without [batches](super::Batches) it deletes one
+    /// after the other.
+    ///
+    /// # Errors
+    /// For each message those of [`delete`](QueueStore::delete). A refused message does not affect the others.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some messages may have been deleted.
+    pub async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        expired: ExpiredReceipt,
+    ) -> Vec<Result<(), StoreError>> {
+        if let Some(batches) = &self.powers.batches {
+            return batches.delete_all(queue, messages, expired).await;
+        }
+        let mut answers = Vec::with_capacity(messages.len());
+        for message in messages {
+            answers.push(self.store.delete(queue, &message, expired).await);
+        }
+        answers
+    }
+
+    /// Returns whether the store keeps the order of groups in this queue.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`].
+    pub async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        match &self.powers.groups {
+            Some(groups) => groups.orders_groups(queue).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Moves a leased message to the dead-letter queue that the store keeps for its queue.
+    ///
+    /// # Errors
+    /// Those of [`NativeDeadLetters::dead_letter`](super::NativeDeadLetters::dead_letter); `Unsupported` if the store has no
+    /// such queues.
+    pub async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        match &self.powers.dead_letters {
+            Some(dead_letters) => dead_letters.dead_letter(queue, message, letter).await,
+            None => {
+                let operation = Operation::DeadLetter.as_str();
+                let error = StoreError::new(StoreErrorKind::Unsupported, operation, queue);
+                Err(error.with_detail("the storage has no dead-letter queues of its own"))
+            }
+        }
+    }
+
+    /// Returns a subscription to a queue; `None` if the store can only be polled.
+    pub fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
+        self.powers.arrivals.as_ref().map(|arrivals| arrivals.subscribe(queue))
+    }
+
+    /// Returns a future that resolves if the storage revokes a lease early; `None` if it only ends by its time.
+    pub fn lease_revoked(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseRevoked> {
+        self.powers.links.as_ref()?.lease_revoked(queue, message)
+    }
+
+    /// Returns a future that warms up the connection used for renewals; `None` if there is nothing to open.
+    pub fn warm_up(&self, queue: &QueueName) -> Option<WarmUp> {
+        self.powers.links.as_ref()?.warm_up(queue)
+    }
+
+    /// Removes leftovers of crashes in places that only the store knows.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`].
+    pub async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        match &self.powers.upkeep {
+            Some(upkeep) => upkeep.sweep(leftovers).await,
+            None => Ok(SweptLeftovers::default()),
+        }
+    }
+
+    /// Returns what to change about the settings that a queue has in the storage itself.
+    ///
+    /// # Errors
+    /// Only those of the contract of [`QueueStore`].
+    pub async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
+        match &self.powers.upkeep {
+            Some(upkeep) => upkeep.advice(queue).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Checks whether the caller has the permissions for `access` to a queue. A store without permissions grants all.
+    ///
+    /// # Errors
+    /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
+    pub async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        match &self.powers.permissions {
+            Some(permissions) => permissions.check_access(queue, access).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the queues over connections of their own, for use on another runtime.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        match &self.powers.detach {
+            Some(detach) => Self::new(detach.detached()),
+            None => Self { store: Arc::clone(&self.store), powers: self.powers.clone() },
+        }
+    }
+}
+
+impl Deref for Queues {
+    type Target = dyn QueueStore;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.store
+    }
+}

@@ -1,0 +1,195 @@
+//! Implements the powers of the queues over shards.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+
+use super::map::Shard;
+use super::place::inner;
+use super::store::{ShardedQueues, WAVE};
+use crate::name::QueueName;
+use crate::{
+    Access, Advice, Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, Guarantees, LeaseLinks,
+    LeaseRevoked, MessageRef, Metadata, MetadataReader, NativeDeadLetters, Permissions, PutMessage,
+    PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts, StoreError, StoreErrorKind as K,
+    Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
+};
+
+impl ShardedQueues {
+    /// Returns the powers that the accounts have together.
+    pub(super) fn all_powers(self: Arc<Self>) -> QueuePowers {
+        let accounts = || self.maps.options.accounts.iter().map(|(_, storage)| &*storage.queues);
+        let all = |has: fn(&QueuePowers) -> bool| accounts().all(|queues| has(queues.powers()));
+        let any = |has: fn(&QueuePowers) -> bool| accounts().any(|queues| has(queues.powers()));
+        QueuePowers {
+            guarantees: Guarantees {
+                checks_expiry: all(|powers| powers.guarantees.checks_expiry),
+                commits_together: all(|powers| powers.guarantees.commits_together),
+                throttles_by_shard: true,
+            },
+            metadata: Some(Arc::clone(&self) as _),
+            counts: all(|powers| powers.counts.is_some()).then(|| Arc::clone(&self) as _),
+            batches: Some(Arc::clone(&self) as _),
+            // The messages of a key may lie in two shards while their number changes.
+            groups: None,
+            dead_letters: all(|powers| powers.dead_letters.is_some()).then(|| Arc::clone(&self) as _),
+            arrivals: all(|powers| powers.arrivals.is_some()).then(|| Arc::clone(&self) as _),
+            links: any(|powers| powers.links.is_some()).then(|| Arc::clone(&self) as _),
+            upkeep: any(|powers| powers.upkeep.is_some()).then(|| Arc::clone(&self) as _),
+            permissions: any(|powers| powers.permissions.is_some()).then(|| Arc::clone(&self) as _),
+            detach: Some(self),
+            // A transaction is on one file.
+            transaction_file: None,
+        }
+    }
+
+    /// Returns the queues of the account that holds a leased message, with its queue there and its reference there.
+    fn holder(&self, queue: &QueueName, message: &MessageRef) -> Option<(&Queues, QueueName, MessageRef)> {
+        let (generation, number, message) = inner(message)?;
+        let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
+        let shard = self.maps.known_shards(queue).into_iter().find(it)?;
+        let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
+        Some((&*storage.queues, physical, message))
+    }
+}
+
+#[async_trait]
+impl MetadataReader for ShardedQueues {
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        self.home().queues.queue_metadata(queue).await
+    }
+}
+
+#[async_trait]
+impl StateCounter for ShardedQueues {
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
+        // All accounts have this power, or the sharded storage does not.
+        let mut all = self.home().queues.counts_by_state(queue).await?.unwrap_or_default();
+        for shard in self.all_shards(queue).await?.iter().filter(|shard| shard.generation > 0) {
+            let (storage, physical) = self.maps.locate(queue, shard)?;
+            match storage.queues.counts_by_state(&physical).await {
+                Ok(counts) => all = all.plus(counts.unwrap_or_default()),
+                Err(e) if e.kind() == K::QueueNotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[async_trait]
+impl Batches for ShardedQueues {
+    async fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<PutMessage>,
+    ) -> Vec<Result<PutOutcome, StoreError>> {
+        let mut answers = Vec::with_capacity(messages.len());
+        let mut messages = messages.into_iter().peekable();
+        while messages.peek().is_some() {
+            let wave = messages.by_ref().take(4 * WAVE).map(|message| self.put(queue, message));
+            answers.extend(join_all(wave.collect::<Vec<_>>()).await);
+        }
+        answers
+    }
+
+    async fn delete_all(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        expired: ExpiredReceipt,
+    ) -> Vec<Result<(), StoreError>> {
+        join_all(messages.iter().map(|message| self.delete(queue, message, expired))).await
+    }
+}
+
+#[async_trait]
+impl NativeDeadLetters for ShardedQueues {
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        let (shard, inner) = self.find("dead-letter message", queue, message).await?;
+        let (storage, physical) = self.maps.locate(queue, &shard)?;
+        match storage.queues.dead_letter(&physical, &inner, letter).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.unless_retired("dead-letter message", queue, &shard, error).await),
+        }
+    }
+}
+
+impl Arrivals for ShardedQueues {
+    /// Notifies of messages that this process puts, and of those that others put into the shards known now. A worker
+    /// finds a shard that another process creates later by its regular poll every few seconds.
+    fn subscribe(&self, queue: &QueueName) -> Subscription {
+        let mut all = self.own_subscription(queue);
+        for shard in self.maps.known_shards(queue) {
+            let Ok((storage, physical)) = self.maps.locate(queue, &shard) else { continue };
+            if let Some(subscription) = storage.queues.subscribe(&physical) {
+                all = all.and(subscription);
+            }
+        }
+        all
+    }
+}
+
+impl LeaseLinks for ShardedQueues {
+    fn lease_revoked(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseRevoked> {
+        let (queues, physical, message) = self.holder(queue, message)?;
+        queues.lease_revoked(&physical, &message)
+    }
+
+    /// Opens nothing in advance: which shard the next lease comes from is not known.
+    fn warm_up(&self, _: &QueueName) -> Option<WarmUp> {
+        None
+    }
+}
+
+#[async_trait]
+impl Upkeep for ShardedQueues {
+    async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
+        let mut all = SweptLeftovers::default();
+        for (_, storage) in &self.maps.options.accounts {
+            let limit = leftovers.limit.map(|limit| limit.saturating_sub(all.removed));
+            let swept = storage.queues.sweep(leftovers.with_limit(limit)).await?;
+            all.seen += swept.seen;
+            all.removed += swept.removed;
+            all.bytes += swept.bytes;
+            all.failed += swept.failed;
+        }
+        Ok(all)
+    }
+
+    async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
+        let mut all = Vec::new();
+        for shard in self.all_shards(queue).await? {
+            let (storage, physical) = self.maps.locate(queue, &shard)?;
+            for advice in storage.queues.advice(&physical).await? {
+                let text = format!("{physical}: {}", advice.text);
+                all.push(Advice { text, ..advice });
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[async_trait]
+impl Permissions<QueueName> for ShardedQueues {
+    /// Asks every shard: accounts may grant different permissions.
+    async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
+        for shard in self.all_shards(queue).await? {
+            let (storage, physical) = self.maps.locate(queue, &shard)?;
+            storage.queues.check_access(&physical, access).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Detach<dyn QueueStore> for ShardedQueues {
+    fn detached(&self) -> Arc<dyn QueueStore> {
+        Arc::new(Self::over(self.maps.detached()))
+    }
+}

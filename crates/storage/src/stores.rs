@@ -1,0 +1,124 @@
+//! The two halves of a storage, as an adapter returns them.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use super::{
+    Access, BlobLeases, BlobPowers, BlobStore, Intercepted, Interceptor, QueueStore, Queues, StoreError,
+    StoreErrorKind,
+};
+use crate::name::ContainerName;
+use crate::runtime::Runtime;
+
+/// The queues and the blobs of a storage with their powers, under one description. Cheap to clone; all clones use the same
+/// storage.
+///
+/// An adapter returns it, and `jobqueue::Storage` is made of it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Stores {
+    /// The queues.
+    pub queues: Arc<Queues>,
+    /// The blobs.
+    pub blobs: Arc<dyn BlobStore>,
+    /// The powers of the blobs, which were asked for once.
+    pub blob_powers: Arc<BlobPowers>,
+    /// The name of the storage for logs, without secrets: `memory`, `sqlite:PATH`, `azure:ACCOUNT`.
+    pub description: Arc<str>,
+    /// The clock, random numbers and tasks of everything that is built on the storage.
+    pub runtime: Runtime,
+}
+
+impl Stores {
+    /// Returns a storage made of its two halves, and asks both for their powers. Logs show `description`; it must not contain
+    /// secrets.
+    pub fn new(
+        queues: Arc<dyn QueueStore>,
+        blobs: Arc<dyn BlobStore>,
+        description: impl Into<Arc<str>>,
+    ) -> Self {
+        Self {
+            queues: Arc::new(Queues::new(queues)),
+            blob_powers: Arc::new(Arc::clone(&blobs).powers()),
+            blobs,
+            description: description.into(),
+            runtime: Runtime::new(),
+        }
+    }
+
+    /// Returns the storage with another runtime for what is built on it.
+    #[must_use]
+    pub fn with_runtime(mut self, runtime: Runtime) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// Returns this storage with an interceptor around all its operations.
+    #[must_use]
+    pub fn intercepted<I: Interceptor>(&self, interceptor: &Arc<I>) -> Self {
+        Self::new(
+            Intercepted::queues(Arc::clone(self.queues.store()), interceptor),
+            Intercepted::blobs(Arc::clone(&self.blobs), interceptor),
+            Arc::clone(&self.description),
+        )
+        .with_runtime(self.runtime.clone())
+    }
+
+    /// Returns the leases of the blobs.
+    ///
+    /// # Errors
+    /// `Unsupported` if the storage has none.
+    pub fn leases(&self) -> Result<&Arc<dyn BlobLeases>, StoreError> {
+        self.blob_powers.leases.as_ref().ok_or_else(|| {
+            StoreError::new(StoreErrorKind::Unsupported, "lease blob", &self.description)
+                .with_detail("this storage has no leases of blobs, which leaders and schedules need")
+        })
+    }
+
+    /// Checks whether the caller has the permissions for `access` to the blobs of a container. A storage without permissions
+    /// grants all.
+    ///
+    /// # Errors
+    /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
+    pub async fn check_blob_access(
+        &self,
+        container: &ContainerName,
+        access: Access,
+    ) -> Result<(), StoreError> {
+        match &self.blob_powers.permissions {
+            Some(permissions) => permissions.check_access(container, access).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the same storage over connections of its own, for use on another runtime.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        let detach = self.blob_powers.detach.as_ref();
+        let blobs = detach.map_or_else(|| Arc::clone(&self.blobs), |detach| detach.detached());
+        Self {
+            queues: Arc::new(self.queues.detached()),
+            blob_powers: Arc::new(Arc::clone(&blobs).powers()),
+            blobs,
+            description: Arc::clone(&self.description),
+            runtime: self.runtime.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stores").field(&self.description).finish()
+    }
+}
+
+/// The options of an adapter, which open its storage. `jobqueue::Storage::open` takes any of them.
+pub trait OpenStores {
+    /// Opens the storage.
+    ///
+    /// # Errors
+    /// [`Configuration`](super::StoreErrorKind::Configuration) if the options contradict each other; other kinds if the
+    /// storage cannot be opened.
+    fn open(self) -> impl Future<Output = Result<Stores, StoreError>> + Send;
+}
